@@ -1,0 +1,42 @@
+# Everything runs in .venv, which is made on first use. EXTRAS=viz,dev,gpu adds CuPy.
+PYTHON ?= python3
+EXTRAS ?= viz,dev
+BIN := .venv/bin
+STAMP := .venv/.installed-$(EXTRAS)
+
+.PHONY: demo test check test-deep gpu-test format images clean
+
+demo: $(STAMP)
+	$(BIN)/tinyckpt demo
+
+test: $(STAMP)
+	$(BIN)/pytest -n auto
+
+test-deep: $(STAMP)
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n auto
+
+gpu-test: $(STAMP)
+	$(BIN)/pytest -m gpu
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The pictures of the README.
+images: $(STAMP)
+	$(BIN)/python docs/images.py
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed')"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	rm -f .venv/.installed-*
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis lessons/out demo-out

@@ -1,0 +1,182 @@
+"""tinyckpt: see, understand and plan gradient checkpointing.
+
+A function becomes a graph, the graph gets its backward half, a policy turns it into a schedule, a
+machine runs the schedule, and the trace of that run is what everyone looks at::
+
+    graph    = tc.differentiate(tc.build(loss, params, x, y))
+    schedule = tc.plan(graph, "sqrt_n")
+    trace    = tc.replay(schedule)
+    result   = tc.run(schedule, params, x, y)
+"""
+
+from tinyckpt import networks
+from tinyckpt.api import RunResult, grad, plan, run, value_and_grad
+from tinyckpt.build import Var, build, name, scope
+from tinyckpt.compile import Compiled, compile
+from tinyckpt.cost import Costs
+from tinyckpt.differentiate import differentiate, gradients
+from tinyckpt.errors import (
+    BackendError,
+    BudgetError,
+    FormatError,
+    GraphError,
+    ScheduleError,
+    TinyckptError,
+)
+from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
+from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all
+from tinyckpt.ops.elementwise import (
+    absolute,
+    add,
+    astype,
+    cos,
+    divide,
+    equal,
+    exp,
+    gelu,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    log,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    not_equal,
+    power,
+    relu,
+    sigmoid,
+    silu,
+    sin,
+    sqrt,
+    subtract,
+    tanh,
+    where,
+)
+from tinyckpt.ops.linalg import matmul
+from tinyckpt.ops.nn import cross_entropy, half_squared_norm, log_softmax, one_hot, softmax
+from tinyckpt.ops.random import dropout
+from tinyckpt.ops.reduce import max, mean, sum
+from tinyckpt.ops.shape import (
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    full,
+    reshape,
+    split,
+    stack,
+    transpose,
+)
+from tinyckpt.policies import POLICIES, Policy
+from tinyckpt.policies.lowering import from_order
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule
+from tinyckpt.separators import separators
+from tinyckpt.serialize import (
+    load_graph,
+    load_schedule,
+    load_trace,
+    save_graph,
+    save_schedule,
+    save_trace,
+)
+from tinyckpt.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "POLICIES",
+    "PRIMITIVES",
+    "BackendError",
+    "BudgetError",
+    "Compiled",
+    "Compute",
+    "Costs",
+    "DataNode",
+    "Fetch",
+    "FormatError",
+    "Free",
+    "Graph",
+    "GraphError",
+    "Offload",
+    "Operator",
+    "Policy",
+    "Primitive",
+    "RunResult",
+    "Schedule",
+    "ScheduleError",
+    "Spec",
+    "TinyckptError",
+    "Trace",
+    "TrainingGraph",
+    "Var",
+    "__version__",
+    "absolute",
+    "add",
+    "apply",
+    "apply_all",
+    "astype",
+    "broadcast_to",
+    "build",
+    "compile",
+    "concatenate",
+    "cos",
+    "cross_entropy",
+    "differentiate",
+    "divide",
+    "dropout",
+    "equal",
+    "exp",
+    "expand_dims",
+    "from_order",
+    "full",
+    "gelu",
+    "grad",
+    "gradients",
+    "greater",
+    "greater_equal",
+    "half_squared_norm",
+    "less",
+    "less_equal",
+    "load_graph",
+    "load_schedule",
+    "load_trace",
+    "log",
+    "log_softmax",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "minimum",
+    "multiply",
+    "name",
+    "negative",
+    "networks",
+    "not_equal",
+    "one_hot",
+    "plan",
+    "power",
+    "relu",
+    "replay",
+    "reshape",
+    "run",
+    "save_graph",
+    "save_schedule",
+    "save_trace",
+    "scope",
+    "separators",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softmax",
+    "split",
+    "sqrt",
+    "stack",
+    "subtract",
+    "sum",
+    "tanh",
+    "transpose",
+    "value_and_grad",
+    "where",
+]

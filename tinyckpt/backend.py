@@ -1,0 +1,70 @@
+"""The array libraries that can execute a schedule: NumPy, and CuPy if it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.errors import BackendError
+
+BACKENDS = ("numpy", "cupy")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """An array library.
+
+    Attributes:
+        name: ``numpy`` or ``cupy``.
+        xp: the module.
+        to_host: copies an array of the library into a new NumPy array.
+        to_device: turns a NumPy array into an array of the library.
+        synchronize: waits until the device has done what it was told.
+    """
+
+    name: str
+    xp: Any
+    to_host: Callable[[Any], Any]
+    to_device: Callable[[Any], Any]
+    synchronize: Callable[[], None] | None
+
+
+NUMPY = Backend("numpy", np, lambda array: np.array(array), np.asarray, None)
+
+
+def get_backend(name: str) -> Backend:
+    """Return a backend by name.
+
+    Raises:
+        BackendError: if the name is unknown, CuPy is not installed, or there is no GPU.
+    """
+    if name == "numpy":
+        return NUMPY
+    if name != "cupy":
+        raise BackendError(f"unknown backend {name!r}; legal are {', '.join(BACKENDS)}")
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendError(
+            "backend 'cupy' needs CuPy, which is not installed: "
+            "pip install 'tinyckpt[gpu]', on Linux or Windows with an NVIDIA GPU"
+        ) from error
+    try:
+        devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f"backend 'cupy': CuPy {cupy.__version__} is installed but finds no usable GPU "
+            f"({error}); install an NVIDIA driver, or use backend='numpy'"
+        ) from error
+    if devices == 0:
+        raise BackendError("backend 'cupy': CuPy is installed but there is no GPU here")
+    return Backend(
+        "cupy",
+        cupy,
+        cupy.asnumpy,
+        cupy.asarray,
+        lambda: cupy.cuda.get_current_stream().synchronize(),
+    )

@@ -1,0 +1,341 @@
+"""A schedule as a program: straight-line Python source with a ``del`` for every ``Free``.
+
+Kernels that are one expression are written out, with operands and attributes in their places; the
+others are called by name. So the program reads as what a person would have written by hand, and
+runs with nothing between one operator and the next.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import keyword
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from tinyckpt.backend import get_backend
+from tinyckpt.errors import BackendError
+from tinyckpt.graph import Graph, Operator
+from tinyckpt.ops import kernels
+from tinyckpt.schedule import Compute, Fetch, Free, Schedule
+from tinyckpt.tree import leaves_with_paths
+
+RESERVED = {"np", "slice", "float", "tuple", *keyword.kwlist}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled schedule: call it with the arguments of the function that was built.
+
+    Attributes:
+        source: the program.
+        function: the program as a Python function, which checks nothing.
+        schedule: what it was compiled from.
+    """
+
+    source: str
+    function: Callable[..., Any] = field(repr=False)
+    schedule: Schedule = field(repr=False)
+
+    def __call__(self, *args: Any) -> tuple[Any, Any]:
+        """Return (value, gradients), in the nesting of the function's result and arguments.
+
+        Raises:
+            GraphError: if an argument has another shape or dtype than the graph was built for.
+        """
+        check_arguments(self.schedule.graph, args)
+        result: tuple[Any, Any] = self.function(*args)
+        return result
+
+    def __str__(self) -> str:
+        return self.source
+
+
+def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
+    """Return the schedule as a Python program for NumPy or CuPy.
+
+    Raises:
+        BackendError: if an operator is abstract, or the backend is not there.
+
+    >>> import tinyckpt as tc
+    >>> print(tc.compile(tc.plan(tc.networks.chain(2), "store_all")).source)
+    import numpy as np
+    from tinyckpt.ops.kernels import tanh_vjp
+    <BLANKLINE>
+    c_1_0 = np.array(1.0, 'float64')
+    <BLANKLINE>
+    def step(x):
+        f1 = np.tanh(x)
+        f2 = np.tanh(f1)
+        l = c_1_0 * f2
+        b2 = tanh_vjp(np, f2, l)
+        del f2, l
+        b1 = tanh_vjp(np, f1, b2)
+        del f1, b2
+        return None, b1
+    """
+    writer = Writer(schedule)
+    xp = get_backend(backend)
+    source = writer.source(backend)
+    namespace = dict(writer.namespace)
+    for name, constant in writer.arrays.items():
+        namespace[name] = xp.to_device(constant)
+    exec(builtin_compile(source, f"<{schedule.policy} of {schedule.graph.name}>"), namespace)
+    return Compiled(source, namespace["step"], schedule)
+
+
+class Writer:
+    """Writes one schedule out as source; knows which Python name every value has."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.graph = schedule, schedule.graph
+        self.taken = set(RESERVED)
+        self.imported: set[str] = set()
+        self.namespace: dict[str, Any] = {}  # kernels that are not tinyckpt's own
+        self.arrays: dict[str, Any] = {}  # constants
+        self.names: dict[int, str] = {}
+        self.parameters: list[str] = []
+        # A kernel's name is taken before any value can have it.
+        for operator in self.graph.operators:
+            if operator.primitive is None:
+                raise BackendError(f"{operator.name} is abstract: it has no kernel to compile")
+            self.taken.add(operator.primitive.forward.__name__)
+
+    def source(self, backend: str) -> str:
+        """Return the whole program."""
+        prologue = self.unpacking()
+        for data, value in self.graph.constants.items():
+            self.names[data] = name = self.identifier(f"c_{self.graph.data[data].name}")
+            self.arrays[name] = value
+        for node in self.graph.data:
+            if node.producer is not None:
+                self.names[node.id] = self.identifier(node.name)
+        body = [*prologue, *self.steps(), f"return {self.results()}"]
+        lines = [f"import {backend} as np"]
+        if self.imported:
+            lines.append(f"from tinyckpt.ops.kernels import {', '.join(sorted(self.imported))}")
+        lines.append("")
+        lines.extend(constant_line(name, value) for name, value in self.arrays.items())
+        lines.extend(["", f"def step({', '.join(self.parameters)}):"] if self.arrays else
+                     [f"def step({', '.join(self.parameters)}):"])  # fmt: skip
+        return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
+
+    def identifier(self, text: str) -> str:
+        """Return a valid and unused Python name that resembles the text."""
+        stem = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
+        if stem[0].isdigit():
+            stem = f"v_{stem}"
+        name, count = stem, 1
+        while name in self.taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self.taken.add(name)
+        return name
+
+    def unpacking(self) -> list[str]:
+        """Name the parameters; return the lines that take nested arguments apart."""
+        lines = []
+        for position, template in enumerate(self.graph.arguments):
+            pairs = list(leaves_with_paths(template, ""))
+            root = self.graph.data[pairs[0][1]].name if pairs else f"arg{position}"
+            parameter = self.identifier(re.split(r"\W", root, maxsplit=1)[0])
+            self.parameters.append(parameter)
+            for path, data in pairs:
+                if path:
+                    self.names[data] = self.identifier(parameter + path)
+                    lines.append(f"{self.names[data]} = {parameter}{path}")
+                else:
+                    self.names[data] = parameter
+        return lines
+
+    def steps(self) -> Iterable[str]:
+        """Yield the line of every step; frees that follow each other share one ``del``."""
+        freed: list[str] = []
+        seen: set[int] = set()
+        for step in self.schedule.steps:
+            if isinstance(step, Free):
+                freed.append(self.names[step.data])
+                continue
+            if freed:
+                yield f"del {', '.join(freed)}"
+                freed = []
+            if isinstance(step, Compute):
+                again = "  # again" if step.operator in seen else ""
+                seen.add(step.operator)
+                yield self.evaluation(self.graph.operators[step.operator]) + again
+            elif isinstance(step, Fetch):
+                name = self.names[step.data]
+                yield f"{name} = np.array(host_{name}); del host_{name}"
+            else:
+                name = self.names[step.data]
+                yield f"host_{name} = {self.to_host(name)}; del {name}"
+        if freed:
+            yield f"del {', '.join(freed)}"
+
+    def to_host(self, name: str) -> str:
+        """Return the expression that copies a value to the host's memory."""
+        return f"np.asnumpy({name}) if hasattr(np, 'asnumpy') else np.array({name})"
+
+    def evaluation(self, operator: Operator) -> str:
+        """Return the assignment that evaluates an operator."""
+        assert operator.primitive is not None  # checked at the start
+        operands = [self.names[data] for data in operator.inputs]
+        expression = inlined(operator.primitive.forward, operands, operator.attrs)
+        if expression is None:
+            name = self.kernel_name(operator.primitive.forward)
+            attrs = [f"{key}={literal(value)}" for key, value in operator.attrs.items()]
+            expression = f"{name}({', '.join(['np', *operands, *attrs])})"
+        results = ", ".join(self.names[data] for data in operator.outputs)
+        if self.graph.data[operator.outputs[0]].spec.shape == ():
+            if len(operator.outputs) == 1:
+                expression = f"np.asarray({expression})"
+            else:
+                expression = f"map(np.asarray, {expression})"
+        return f"{results} = {expression}"
+
+    def kernel_name(self, kernel: Callable[..., Any]) -> str:
+        """Return the name to call a kernel by, importing it if it is tinyckpt's own."""
+        if getattr(kernels, kernel.__name__, None) is kernel:
+            self.imported.add(kernel.__name__)
+            return kernel.__name__
+        for name, known in self.namespace.items():
+            if known is kernel:
+                return name
+        name = self.identifier(f"kernel_{kernel.__name__}")
+        self.namespace[name] = kernel
+        return name
+
+    def results(self) -> str:
+        """Return the expression of (value, gradients)."""
+        return f"{self.nesting(self.graph.results)}, {self.nesting(self.graph.gradients)}"
+
+    def nesting(self, template: Any) -> str:
+        """Return the expression of a template with names in the place of ids."""
+        if isinstance(template, tuple) and hasattr(template, "_fields"):
+            name = self.identifier(type(template).__name__)
+            self.namespace[name] = type(template)
+            return f"{name}({', '.join(map(self.nesting, template))})"
+        if isinstance(template, dict):
+            pairs = (f"{key!r}: {self.nesting(value)}" for key, value in template.items())
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(template, list):
+            return f"[{', '.join(map(self.nesting, template))}]"
+        if isinstance(template, tuple):
+            items = ", ".join(map(self.nesting, template))
+            return f"({items}{',' if len(template) == 1 else ''})"
+        if template is None:
+            return "None"
+        return self.names[int(template)]
+
+
+def constant_line(name: str, value: Any) -> str:
+    """Return the line that makes a constant; a large one is only described."""
+    if value.ndim == 0:
+        return f"{name} = np.array({literal(value.item())}, {value.dtype.name!r})"
+    return f"# {name}: a {value.dtype.name} array of shape {value.shape}, captured by the function"
+
+
+def literal(value: Any) -> str:
+    """Return the source of a number, string, slice or tuple of such."""
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return f"float({str(value)!r})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
+
+
+@cache
+def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, ast.expr] | None:
+    """Return (parameters, variadic parameter, expression) of a kernel of one ``return``."""
+    try:
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    if not isinstance(function, ast.FunctionDef) or len(function.body) != 1:
+        return None
+    (statement,) = function.body
+    if not isinstance(statement, ast.Return) or statement.value is None:
+        return None
+    # Names that only the kernel's own module knows cannot be written out elsewhere.
+    known = {name.arg for name in (*function.args.args, *function.args.kwonlyargs)}
+    if function.args.vararg:
+        known.add(function.args.vararg.arg)
+    used = {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)}
+    if not used <= known | {"tuple"}:
+        return None
+    variadic = function.args.vararg.arg if function.args.vararg else None
+    return [parameter.arg for parameter in function.args.args], variadic, statement.value
+
+
+def inlined(kernel: Callable[..., Any], operands: Sequence[str], attrs: Any) -> str | None:
+    """Return a kernel's expression with operands and attributes put in, or None."""
+    found = expression_of(kernel)
+    if found is None:
+        return None
+    parameters, variadic, expression = found
+    replacements: dict[str, ast.expr] = {parameters[0]: ast.Name("np")}
+    names = [ast.Name(operand) for operand in operands]
+    if variadic is not None:
+        replacements[variadic] = ast.Tuple(list(names))
+    else:
+        replacements.update(zip(parameters[1:], names, strict=False))
+    for key, value in attrs.items():
+        replacements[key] = ast.parse(literal(value), mode="eval").body
+    # A fresh copy: the transformer works in place.
+    copied = ast.parse(ast.unparse(expression), mode="eval").body
+    text: str = ast.unparse(Substitution(replacements, attrs).visit(copied))
+    return text
+
+
+class Substitution(ast.NodeTransformer):
+    """Puts operands and attributes in the places of a kernel's parameters."""
+
+    def __init__(self, replacements: dict[str, ast.expr], attrs: Any) -> None:
+        self.replacements, self.attrs = replacements, attrs
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Replace a parameter."""
+        return self.replacements.get(node.id, node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """Decide a condition that is an attribute."""
+        if isinstance(node.test, ast.Name) and node.test.id in self.attrs:
+            chosen: ast.AST = self.visit(node.body if self.attrs[node.test.id] else node.orelse)
+            return chosen
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Write ``x[0:2, ...]`` rather than ``x[(slice(0, 2, None), Ellipsis)]``."""
+        if isinstance(node.slice, ast.Name) and isinstance(self.attrs.get(node.slice.id), tuple):
+            parts = [subscript_part(part) for part in self.attrs[node.slice.id]]
+            return ast.Subscript(self.visit(node.value), ast.Tuple(parts))
+        return self.generic_visit(node)
+
+
+def subscript_part(part: Any) -> ast.expr:
+    """Return one part of an index as Python writes it between brackets."""
+    if isinstance(part, slice):
+        bounds = [
+            None if bound is None else ast.Constant(int(bound))
+            for bound in (part.start, part.stop, part.step)
+        ]
+        return ast.Slice(*bounds)
+    return ast.Constant(part)
+
+
+def check_arguments(graph: Graph, args: tuple[Any, ...]) -> None:
+    """Raise a GraphError unless all arguments have the shapes and dtypes of the graph's."""
+    from tinyckpt.arguments import sources_of
+
+    sources_of(graph, args)
+
+
+def builtin_compile(source: str, filename: str) -> Any:
+    """Return Python's own compilation; this module's ``compile`` hides the builtin."""
+    import builtins
+
+    return builtins.compile(source, filename, "exec")

@@ -1,0 +1,25 @@
+"""The errors of tinyckpt: every message says what went wrong, where, and what would be legal."""
+
+
+class TinyckptError(Exception):
+    """Any error that tinyckpt raises on purpose; catch this one to catch them all."""
+
+
+class GraphError(TinyckptError):
+    """A function cannot become a graph, or a graph cannot be differentiated."""
+
+
+class ScheduleError(TinyckptError):
+    """A schedule is not legal for its graph, or a policy was asked for something it cannot do."""
+
+
+class BudgetError(TinyckptError):
+    """No schedule fits the memory budget."""
+
+
+class BackendError(TinyckptError):
+    """A schedule cannot be executed: the backend is missing, or the arrays do not fit the graph."""
+
+
+class FormatError(TinyckptError):
+    """A file is not one of tinyckpt's documents, or is damaged."""

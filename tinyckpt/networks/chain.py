@@ -1,0 +1,43 @@
+"""The canonical chain, on which every closed form about checkpointing is stated."""
+
+from __future__ import annotations
+
+from tinyckpt.build import Builder
+from tinyckpt.differentiate import backpropagate
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec, TrainingGraph
+from tinyckpt.ops.elementwise import tanh
+from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
+from tinyckpt.ops.primitive import ACTIVE_BUILDER, apply
+
+
+def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64") -> TrainingGraph:
+    """Return the chain of n layers: 2n+1 operators, every data node of one size.
+
+    A source ``x``; forward operators ``f1`` to ``fn`` (tanh); ``l``, the gradient of the loss
+    (half the squared norm) with respect to the last value; backward operators ``bn`` to ``b1``,
+    where ``bi`` reads the value of ``fi`` and the cotangent from ``b(i+1)``. The loss value itself
+    is not asked for, so the operator that would compute it is not there. The graph takes one
+    array, ``x``, and its gradient is the only result.
+
+    Raises:
+        GraphError: if n is less than 1.
+    """
+    if n < 1:
+        raise GraphError(f"chain:{n}: a chain has at least 1 layer")
+    builder = Builder(f"chain:{n}")
+    builder.adjoint_name = lambda forward: f"b{forward[1:]}"
+    x = h = builder.add_source("x", Spec(shape, dtype), "parameter")
+    token = ACTIVE_BUILDER.set(builder)
+    try:
+        for layer in range(1, n + 1):
+            builder.stem = f"f{layer}"
+            h = tanh(h)
+        with builder.backward_of(None):
+            builder.stem = "l"
+            cotangent = apply(HALF_SQUARED_NORM_VJP, h, 1.0)
+        cotangents = backpropagate(builder, {h.node.id: cotangent}, [x])
+    finally:
+        ACTIVE_BUILDER.reset(token)
+    gradient = cotangents[x.node.id].node.id
+    return TrainingGraph(builder.seal((x.node.id,), None, gradient))

@@ -1,0 +1,424 @@
+"""Elementwise operators: arithmetic, functions of one array, comparisons, selection.
+
+Every binary operator broadcasts as NumPy does; its vjp rules sum the cotangent back to the shape
+of the operand (``unbroadcast``). A derivative that is compound is one primitive, ``*_vjp``, so that
+one forward operator has one backward operator per differentiable input; the second derivative is
+composed of ordinary operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec, checked_dtype
+from tinyckpt.ops import infer, kernels
+from tinyckpt.ops.primitive import Primitive, apply, as_var, free_of_charge, per_element, zero
+from tinyckpt.ops.shape import unbroadcast
+
+if TYPE_CHECKING:
+    from tinyckpt.build import Var
+
+
+def outputs_bytes(count: int) -> Callable[..., int]:
+    """Return a workspace of ``count`` arrays like the output."""
+    return lambda inputs, outputs, **attrs: count * outputs[0].nbytes
+
+
+def mask_bytes(inputs: Any, outputs: Any, **attrs: Any) -> int:
+    """Return a workspace of one boolean an element of the output."""
+    return int(outputs[0].size)
+
+
+def unary_vjp(
+    name: str,
+    forward: Callable[..., Any],
+    slope: Callable[..., Var | None],
+    *,
+    flops: int,
+    workspace: Callable[..., int] | None = None,
+) -> Primitive:
+    """Return the primitive ``(r, g) -> g d(r)``, given d's own derivative ``slope(r, **attrs)``.
+
+    ``r`` is what the derivative is a function of: the operator's input, or its output.
+    """
+
+    def with_respect_to_residual(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var | None:
+        second = slope(ins[0], **attrs)
+        return None if second is None else ct[0] * ins[1] * second
+
+    def with_respect_to_cotangent(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
+        return apply(primitive, ins[0], ct[0], **attrs)
+
+    primitive = Primitive(
+        name,
+        forward,
+        infer.like(0),
+        vjp=(with_respect_to_residual, with_respect_to_cotangent),
+        flops=per_element(flops),
+        workspace=workspace or outputs_bytes(0),
+    )
+    return primitive
+
+
+# Second derivatives, as functions of what the first is a function of -----------------------------
+
+
+def normal_density(x: Var) -> Var:
+    return exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+
+
+def gelu_tanh_slope(x: Var) -> Var:
+    scale, cubic = kernels.GELU_SCALE, kernels.GELU_CUBIC
+    t = tanh(scale * (x + cubic * x * x * x))
+    first = scale * (1 + 3 * cubic * x * x)
+    second = scale * 6 * cubic * x
+    return (1 - t * t) * (first + 0.5 * x * (second - 2 * t * first * first))
+
+
+def silu_slope(x: Var) -> Var:
+    s = sigmoid(x)
+    return s * (1 - s) * (2 + x * (1 - 2 * s))
+
+
+def power_slope(x: Var, exponent: float) -> Var | None:
+    return None if exponent == 1 else exponent * (exponent - 1) * power(x, exponent - 2)
+
+
+def no_slope(r: Var) -> None:
+    """Return nothing: the derivative is constant almost everywhere."""
+
+
+# The facts ---------------------------------------------------------------------------------------
+
+TANH_VJP = unary_vjp("tanh_vjp", kernels.tanh_vjp, lambda y: -2 * y, flops=3)
+SIGMOID_VJP = unary_vjp("sigmoid_vjp", kernels.sigmoid_vjp, lambda y: 1 - 2 * y, flops=3)
+RELU_VJP = unary_vjp("relu_vjp", kernels.relu_vjp, no_slope, flops=1, workspace=mask_bytes)
+SQRT_VJP = unary_vjp("sqrt_vjp", kernels.sqrt_vjp, lambda y: -0.5 / (y * y), flops=2)
+SIN_VJP = unary_vjp("sin_vjp", kernels.sin_vjp, lambda x: -sin(x), flops=2)
+COS_VJP = unary_vjp("cos_vjp", kernels.cos_vjp, lambda x: -cos(x), flops=3)
+ABSOLUTE_VJP = unary_vjp("absolute_vjp", kernels.absolute_vjp, no_slope, flops=2)
+SILU_VJP = unary_vjp("silu_vjp", kernels.silu_vjp, silu_slope, flops=9, workspace=outputs_bytes(1))
+GELU_VJP = unary_vjp(
+    "gelu_vjp",
+    kernels.gelu_vjp,
+    lambda x: normal_density(x) * (2 - x * x),
+    flops=105,
+    workspace=lambda inputs, outputs: 4 * outputs[0].nbytes + outputs[0].size,
+)
+GELU_TANH_VJP = unary_vjp(
+    "gelu_tanh_vjp", kernels.gelu_tanh_vjp, gelu_tanh_slope, flops=15, workspace=outputs_bytes(2)
+)
+POWER_VJP = unary_vjp("power_vjp", kernels.power_vjp, power_slope, flops=3)
+
+
+def by_input(vjp: Primitive) -> Callable[..., Var]:
+    """Return the rule of a derivative that is a function of the input."""
+    return lambda ct, ins, outs, **attrs: apply(vjp, ins[0], ct[0], **attrs)
+
+
+def by_output(vjp: Primitive) -> Callable[..., Var]:
+    """Return the rule of a derivative that is a function of the output."""
+    return lambda ct, ins, outs, **attrs: apply(vjp, outs[0], ct[0], **attrs)
+
+
+def unary(
+    name: str,
+    forward: Callable[..., Any],
+    vjp: Callable[..., Var],
+    *,
+    flops: int = 1,
+    workspace: Callable[..., int] | None = None,
+) -> Primitive:
+    """Return a primitive of one float array."""
+    return Primitive(
+        name,
+        forward,
+        infer.float_elementwise,
+        vjp=(vjp,),
+        flops=per_element(flops),
+        workspace=workspace or outputs_bytes(0),
+    )
+
+
+NEGATIVE = Primitive(
+    "negative", kernels.negative, infer.elementwise,
+    vjp=(lambda ct, ins, outs: -ct[0],), flops=per_element(1),
+)  # fmt: skip
+EXP = unary("exp", kernels.exp, lambda ct, ins, outs: ct[0] * outs[0])
+LOG = unary("log", kernels.log, lambda ct, ins, outs: ct[0] / ins[0])
+SQRT = unary("sqrt", kernels.sqrt, by_output(SQRT_VJP))
+SIN = unary("sin", kernels.sin, by_input(SIN_VJP))
+COS = unary("cos", kernels.cos, by_input(COS_VJP))
+ABSOLUTE = unary("absolute", kernels.absolute, by_input(ABSOLUTE_VJP))
+TANH = unary("tanh", kernels.tanh, by_output(TANH_VJP))
+SIGMOID = unary("sigmoid", kernels.sigmoid, by_output(SIGMOID_VJP), flops=4)
+RELU = unary("relu", kernels.relu, by_output(RELU_VJP))
+SILU = unary("silu", kernels.silu, by_input(SILU_VJP), flops=5)
+GELU = unary(
+    "gelu", kernels.gelu, by_input(GELU_VJP), flops=98,
+    workspace=lambda inputs, outputs: 4 * outputs[0].nbytes + outputs[0].size,
+)  # fmt: skip
+GELU_TANH = unary("gelu_tanh", kernels.gelu_tanh, by_input(GELU_TANH_VJP), flops=8)
+POWER = unary("power", kernels.power, by_input(POWER_VJP))
+
+
+def unbroadcast_to(position: int, rule: Callable[..., Var]) -> Callable[..., Var]:
+    """Return the rule with its cotangent summed to the shape of the input at ``position``."""
+    return lambda ct, ins, outs, **attrs: unbroadcast(rule(ct, ins, outs, **attrs), ins[position])
+
+
+def binary(
+    name: str,
+    forward: Callable[..., Any],
+    left: Callable[..., Var],
+    right: Callable[..., Var],
+    infer_rule: Callable[..., Any] = infer.elementwise,
+) -> Primitive:
+    """Return a broadcasting primitive of two arrays."""
+    return Primitive(
+        name,
+        forward,
+        infer_rule,
+        vjp=(unbroadcast_to(0, left), unbroadcast_to(1, right)),
+        flops=per_element(1),
+    )
+
+
+DIVIDE_VJP = Primitive(
+    "divide_vjp",  # (y, quotient, g) -> -g quotient / y, the cotangent of the denominator
+    kernels.divide_vjp,
+    infer.float_elementwise,
+    vjp=(
+        unbroadcast_to(0, lambda ct, ins, outs: -(ct[0] * outs[0]) / ins[0]),
+        unbroadcast_to(1, lambda ct, ins, outs: -(ct[0] * ins[2]) / ins[0]),
+        unbroadcast_to(2, lambda ct, ins, outs: -(ct[0] * ins[1]) / ins[0]),
+    ),
+    flops=per_element(3),
+)
+LARGER_VJP: Primitive = Primitive(
+    "larger_vjp",  # (x, y, g) -> g where x > y, half of it where they tie
+    kernels.larger_vjp,
+    infer.float_elementwise,
+    vjp=(
+        zero,
+        zero,
+        unbroadcast_to(2, lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0])),
+    ),
+    flops=per_element(5),
+)
+
+ADD = binary("add", kernels.add, lambda ct, ins, outs: ct[0], lambda ct, ins, outs: ct[0])
+SUBTRACT = binary(
+    "subtract", kernels.subtract, lambda ct, ins, outs: ct[0], lambda ct, ins, outs: -ct[0]
+)
+MULTIPLY = binary(
+    "multiply", kernels.multiply,
+    lambda ct, ins, outs: ct[0] * ins[1], lambda ct, ins, outs: ct[0] * ins[0],
+)  # fmt: skip
+DIVIDE = binary(
+    "divide", kernels.divide,
+    lambda ct, ins, outs: ct[0] / ins[1],
+    lambda ct, ins, outs: apply(DIVIDE_VJP, ins[1], outs[0], ct[0]),
+    infer.float_elementwise,
+)  # fmt: skip
+MAXIMUM = binary(
+    "maximum", kernels.maximum,
+    lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0]),
+    lambda ct, ins, outs: apply(LARGER_VJP, ins[1], ins[0], ct[0]),
+)  # fmt: skip
+MINIMUM = binary(
+    "minimum", kernels.minimum,
+    lambda ct, ins, outs: apply(LARGER_VJP, ins[1], ins[0], ct[0]),
+    lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0]),
+)  # fmt: skip
+
+GREATER = Primitive("greater", kernels.greater, infer.comparison, flops=per_element(1))
+GREATER_EQUAL = Primitive(
+    "greater_equal", kernels.greater_equal, infer.comparison, flops=per_element(1)
+)
+LESS = Primitive("less", kernels.less, infer.comparison, flops=per_element(1))
+LESS_EQUAL = Primitive("less_equal", kernels.less_equal, infer.comparison, flops=per_element(1))
+EQUAL = Primitive("equal", kernels.equal, infer.comparison, flops=per_element(1))
+NOT_EQUAL = Primitive("not_equal", kernels.not_equal, infer.comparison, flops=per_element(1))
+
+
+def infer_where(condition: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    if condition.dtype != np.bool_:
+        raise GraphError(f"the condition must be bool, got {condition}; compare first, as in x > 0")
+    return (Spec(infer.broadcast_shape(condition, x, y), np.result_type(x.dtype, y.dtype)),)
+
+
+WHERE = Primitive(
+    "where",
+    kernels.where,
+    infer_where,
+    vjp=(
+        zero,
+        unbroadcast_to(1, lambda ct, ins, outs: where(ins[0], ct[0], 0.0)),
+        unbroadcast_to(2, lambda ct, ins, outs: where(ins[0], 0.0, ct[0])),
+    ),
+    flops=per_element(1),
+)
+
+
+def infer_cast(x: Any, dtype: str) -> tuple[Any, ...]:
+    return (Spec(x.shape, dtype),)
+
+
+CAST = Primitive(
+    "cast", kernels.cast, infer_cast,
+    vjp=(lambda ct, ins, outs, dtype: astype(ct[0], ins[0].dtype),), flops=free_of_charge,
+)  # fmt: skip
+
+# The functions -----------------------------------------------------------------------------------
+
+
+def add(x: Any, y: Any) -> Var:
+    """Return ``x + y``."""
+    return apply(ADD, x, y)
+
+
+def subtract(x: Any, y: Any) -> Var:
+    """Return ``x - y``."""
+    return apply(SUBTRACT, x, y)
+
+
+def multiply(x: Any, y: Any) -> Var:
+    """Return ``x * y``, element by element."""
+    return apply(MULTIPLY, x, y)
+
+
+def divide(x: Any, y: Any) -> Var:
+    """Return ``x / y``, element by element."""
+    return apply(DIVIDE, x, y)
+
+
+def negative(x: Any) -> Var:
+    """Return ``-x``."""
+    return apply(NEGATIVE, x)
+
+
+def power(x: Any, exponent: Any) -> Var:
+    """Return ``x ** exponent``.
+
+    A number is an attribute of the operator. An array is evaluated as ``exp(exponent * log(x))``,
+    so that ``x`` must be positive then.
+    """
+    if isinstance(exponent, int | float | np.integer | np.floating):
+        return apply(POWER, x, exponent=exponent.item() if hasattr(exponent, "item") else exponent)
+    return exp(multiply(exponent, log(x)))
+
+
+def exp(x: Any) -> Var:
+    """Return the exponential of every element."""
+    return apply(EXP, x)
+
+
+def log(x: Any) -> Var:
+    """Return the natural logarithm of every element."""
+    return apply(LOG, x)
+
+
+def sqrt(x: Any) -> Var:
+    """Return the square root of every element."""
+    return apply(SQRT, x)
+
+
+def sin(x: Any) -> Var:
+    """Return the sine of every element, in radians."""
+    return apply(SIN, x)
+
+
+def cos(x: Any) -> Var:
+    """Return the cosine of every element, in radians."""
+    return apply(COS, x)
+
+
+def absolute(x: Any) -> Var:
+    """Return the absolute value of every element; its derivative at 0 is taken as 0."""
+    return apply(ABSOLUTE, x)
+
+
+def tanh(x: Any) -> Var:
+    """Return the hyperbolic tangent of every element."""
+    return apply(TANH, x)
+
+
+def sigmoid(x: Any) -> Var:
+    """Return ``1 / (1 + exp(-x))`` of every element, evaluated without overflow."""
+    return apply(SIGMOID, x)
+
+
+def relu(x: Any) -> Var:
+    """Return ``max(x, 0)`` of every element; its derivative at 0 is taken as 0."""
+    return apply(RELU, x)
+
+
+def silu(x: Any) -> Var:
+    """Return ``x sigmoid(x)`` of every element."""
+    return apply(SILU, x)
+
+
+def gelu(x: Any, approximate: bool = False) -> Var:
+    """Return ``x P(N(0, 1) <= x)`` of every element, exactly or by the usual tanh formula.
+
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415.
+    """
+    return apply(GELU_TANH if approximate else GELU, x)
+
+
+def maximum(x: Any, y: Any) -> Var:
+    """Return the larger of each pair; where they tie, each side gets half of the cotangent."""
+    return apply(MAXIMUM, x, y)
+
+
+def minimum(x: Any, y: Any) -> Var:
+    """Return the smaller of each pair; where they tie, each side gets half of the cotangent."""
+    return apply(MINIMUM, x, y)
+
+
+def where(condition: Any, x: Any, y: Any) -> Var:
+    """Return ``x`` where the boolean ``condition`` holds and ``y`` elsewhere."""
+    return apply(WHERE, condition, x, y)
+
+
+def greater(x: Any, y: Any) -> Var:
+    """Return the boolean ``x > y``."""
+    return apply(GREATER, x, y)
+
+
+def greater_equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x >= y``."""
+    return apply(GREATER_EQUAL, x, y)
+
+
+def less(x: Any, y: Any) -> Var:
+    """Return the boolean ``x < y``."""
+    return apply(LESS, x, y)
+
+
+def less_equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x <= y``."""
+    return apply(LESS_EQUAL, x, y)
+
+
+def equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x == y``."""
+    return apply(EQUAL, x, y)
+
+
+def not_equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x != y``."""
+    return apply(NOT_EQUAL, x, y)
+
+
+def astype(x: Any, dtype: Any) -> Var:
+    """Return ``x`` in another dtype; ``x`` itself if it has that dtype."""
+    resolved = checked_dtype(dtype)
+    x = as_var(x)
+    return x if x.dtype == resolved else apply(CAST, x, dtype=resolved.name)

@@ -1,0 +1,98 @@
+"""Shape and dtype rules that several op families share."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+
+Infer = Callable[..., tuple[Spec, ...]]
+
+
+def listing(specs: Sequence[Spec]) -> str:
+    """Return the specs as a message shows them."""
+    return " and ".join(map(str, specs))
+
+
+def require_float(*specs: Spec) -> None:
+    """Raise a GraphError unless every spec is floating-point."""
+    for spec in specs:
+        if spec.dtype.kind != "f":
+            raise GraphError(
+                f"needs floating-point arrays, got {listing(specs)}; "
+                "convert with x.astype('float64') or pass a float array"
+            )
+
+
+def require_same_dtype(*specs: Spec) -> None:
+    """Raise a GraphError unless all specs have one dtype."""
+    if len({spec.dtype for spec in specs}) > 1:
+        raise GraphError(
+            f"needs one dtype, got {listing(specs)}; convert one of them with x.astype(...)"
+        )
+
+
+def broadcast_shape(*specs: Spec) -> tuple[int, ...]:
+    """Return the shape that NumPy's broadcasting gives, or raise a GraphError."""
+    try:
+        return np.broadcast_shapes(*(spec.shape for spec in specs))
+    except ValueError as error:
+        raise GraphError(
+            f"shapes {listing(specs)} do not broadcast: aligned from the right, extents must be "
+            "equal or 1"
+        ) from error
+
+
+def float_elementwise(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
+    """Infer broadcasting arithmetic over floats."""
+    require_float(*specs)
+    if all(spec == specs[0] for spec in specs[1:]):
+        return specs[:1]
+    return (Spec(broadcast_shape(*specs), np.result_type(*(spec.dtype for spec in specs))),)
+
+
+def elementwise(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
+    """Infer broadcasting arithmetic over numbers."""
+    dtype = np.result_type(*(spec.dtype for spec in specs))
+    if dtype == np.bool_:
+        raise GraphError(f"needs numbers, got {listing(specs)}; convert with x.astype('float64')")
+    if all(spec == specs[0] for spec in specs[1:]):
+        return specs[:1]
+    return (Spec(broadcast_shape(*specs), dtype),)
+
+
+def comparison(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
+    """Infer a broadcasting comparison: booleans."""
+    return (Spec(broadcast_shape(*specs), "bool"),)
+
+
+def like(position: int) -> Infer:
+    """Return an infer rule whose output looks like the input at ``position``; floats only."""
+
+    def infer(*specs: Spec, **attrs: Any) -> tuple[Spec, ...]:
+        require_float(*specs)
+        return (specs[position],)
+
+    return infer
+
+
+def checked_axis(axis: int, ndim: int) -> int:
+    """Return the axis counted from the front, or raise a GraphError."""
+    if not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
+        raise GraphError(
+            f"axis {axis!r} is out of range for {ndim} axes: legal are {-ndim} to {ndim - 1}"
+        )
+    return int(axis) % ndim
+
+
+def checked_axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Return the axes counted from the front, ascending; None means all of them."""
+    if axes is None:
+        return tuple(range(ndim))
+    sequence = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
+    result = tuple(sorted(checked_axis(axis, ndim) for axis in sequence))
+    if len(set(result)) < len(result):
+        raise GraphError(f"axes {axes!r} name an axis twice")
+    return result

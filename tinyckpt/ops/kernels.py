@@ -1,0 +1,502 @@
+"""What every operator does to arrays: one pure function of (xp, arrays, attributes) each.
+
+``xp`` is NumPy or CuPy; nothing else is imported, so that both run the same lines. Three rules hold
+for every kernel, and the tests check them:
+
+- it never writes to an argument, and returns fresh memory unless its primitive says ``alias``;
+- what it holds besides arguments and results is the ``workspace`` that its primitive declares:
+  hence the in-place arithmetic, which also leaves nothing to NumPy's elision of temporaries;
+- ``xp.asarray`` stands where arithmetic on 0-d arrays would return a scalar, which cannot be
+  written to in place.
+
+A kernel of one ``return`` is written out as an expression by ``compile``; others are called.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+import math
+
+# Elementwise ------------------------------------------------------------------------------------
+
+
+def add(xp, x, y):
+    return x + y
+
+
+def subtract(xp, x, y):
+    return x - y
+
+
+def multiply(xp, x, y):
+    return x * y
+
+
+def divide(xp, x, y):
+    return x / y
+
+
+def divide_vjp(xp, y, quotient, g):
+    out = xp.asarray(g * quotient)
+    out /= y
+    xp.negative(out, out=out)
+    return out
+
+
+def negative(xp, x):
+    return -x
+
+
+def power(xp, x, exponent):
+    return x**exponent
+
+
+def power_vjp(xp, x, g, exponent):
+    out = xp.asarray(x ** (exponent - 1))
+    out *= exponent
+    out *= g
+    return out
+
+
+def exp(xp, x):
+    return xp.exp(x)
+
+
+def log(xp, x):
+    return xp.log(x)
+
+
+def sqrt(xp, x):
+    return xp.sqrt(x)
+
+
+def sqrt_vjp(xp, y, g):
+    out = xp.asarray(0.5 * g)
+    out /= y
+    return out
+
+
+def sin(xp, x):
+    return xp.sin(x)
+
+
+def sin_vjp(xp, x, g):
+    out = xp.asarray(xp.cos(x))
+    out *= g
+    return out
+
+
+def cos(xp, x):
+    return xp.cos(x)
+
+
+def cos_vjp(xp, x, g):
+    out = xp.asarray(xp.sin(x))
+    out *= g
+    xp.negative(out, out=out)
+    return out
+
+
+def absolute(xp, x):
+    return xp.absolute(x)
+
+
+def absolute_vjp(xp, x, g):
+    out = xp.asarray(xp.sign(x))
+    out *= g
+    return out
+
+
+def tanh(xp, x):
+    return xp.tanh(x)
+
+
+def tanh_vjp(xp, y, g):
+    out = xp.asarray(y * y)
+    xp.subtract(1, out, out=out)
+    out *= g
+    return out
+
+
+def sigmoid(xp, x):
+    # (1 + tanh(x/2)) / 2: no overflow on either side, unlike 1 / (1 + exp(-x)).
+    out = xp.asarray(0.5 * x)
+    xp.tanh(out, out=out)
+    out += 1
+    out *= 0.5
+    return out
+
+
+def sigmoid_vjp(xp, y, g):
+    out = xp.asarray(1 - y)
+    out *= y
+    out *= g
+    return out
+
+
+def relu(xp, x):
+    return xp.maximum(x, 0)
+
+
+def relu_vjp(xp, y, g):
+    return xp.where(y > 0, g, 0)
+
+
+def silu(xp, x):
+    out = sigmoid(xp, x)
+    out *= x
+    return out
+
+
+def silu_vjp(xp, x, g):
+    # d/dx x s(x) = s (1 + x (1 - s)).
+    s = sigmoid(xp, x)
+    out = xp.asarray(1 - s)
+    out *= x
+    out += 1
+    out *= s
+    out *= g
+    return out
+
+
+# log(erfc(z) exp(z^2) / t) with t = 2 / (2 + z) is smooth on 0 < t <= 1, where z >= 0 lives; these
+# are its Chebyshev coefficients there, computed at 60 digits and cut where they pass 1e-17, so that
+# erfc is good to about 1e-15 relative in float64.
+ERFC_CHEBYSHEV = (
+    -1.3026537197817094342,
+    0.6419697923564902603,
+    0.019476473204185836312,
+    -0.0095615147868086316419,
+    -0.0009465953444820368663,
+    0.00036683949785276145187,
+    4.2523324806907771645e-5,
+    -2.0278578112534243154e-5,
+    -1.6242900046470255135e-6,
+    1.3036558355805232018e-6,
+    1.5626441722066143178e-8,
+    -8.5238095914926542525e-8,
+    6.5290544390988514964e-9,
+    5.0593434955514689418e-9,
+    -9.9136415649303308674e-10,
+    -2.2736512229318358557e-10,
+    9.646791102015526802e-11,
+    2.3940380830391147447e-12,
+    -6.8860275264975533984e-12,
+    8.9448792730907257167e-13,
+    3.1309213993429580783e-13,
+    -1.1270822361367252366e-13,
+    3.8109052551892320552e-16,
+    7.1060976136092369878e-15,
+    -1.5230282014571043043e-15,
+    -9.4574945712912340005e-17,
+    1.2102371892242789923e-16,
+    -2.8166630877471769718e-17,
+)
+
+
+def normal_cdf(xp, x):
+    """Return P(N(0, 1) <= x) = erfc(-x / sqrt 2) / 2, by Clenshaw's recurrence."""
+    ty = xp.asarray(xp.absolute(x))
+    ty *= 0.5 / math.sqrt(2)
+    ty += 1
+    xp.divide(4, ty, out=ty)
+    ty -= 2
+    d, dd, spare = xp.zeros_like(ty), xp.zeros_like(ty), xp.zeros_like(ty)
+    for coefficient in reversed(ERFC_CHEBYSHEV[1:]):
+        xp.multiply(ty, d, out=spare)
+        spare -= dd
+        spare += coefficient
+        d, dd, spare = spare, d, dd
+    d *= ty
+    d += ERFC_CHEBYSHEV[0]
+    d *= 0.5
+    d -= dd
+    xp.multiply(x, x, out=spare)
+    spare *= 0.5
+    d -= spare
+    xp.exp(d, out=d)
+    ty += 2
+    ty *= 0.125
+    d *= ty
+    xp.subtract(1, d, out=spare)
+    return xp.where(x >= 0, spare, d)
+
+
+def gelu(xp, x):
+    out = xp.asarray(normal_cdf(xp, x))
+    out *= x
+    return out
+
+
+def gelu_vjp(xp, x, g):
+    # d/dx x cdf(x) = cdf(x) + x pdf(x).
+    out = xp.asarray(normal_cdf(xp, x))
+    density = xp.asarray(x * x)
+    density *= -0.5
+    xp.exp(density, out=density)
+    density *= 1 / math.sqrt(2 * math.pi)
+    density *= x
+    out += density
+    out *= g
+    return out
+
+
+GELU_SCALE = math.sqrt(2 / math.pi)
+GELU_CUBIC = 0.044715
+
+
+def gelu_tanh(xp, x):
+    out = xp.asarray(x * x)
+    out *= GELU_SCALE * GELU_CUBIC
+    out += GELU_SCALE
+    out *= x
+    xp.tanh(out, out=out)
+    out += 1
+    out *= 0.5
+    out *= x
+    return out
+
+
+def gelu_tanh_vjp(xp, x, g):
+    # With u = scale (x + cubic x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2.
+    t = xp.asarray(x * x)
+    slope = xp.asarray(t * (3 * GELU_SCALE * GELU_CUBIC))
+    slope += GELU_SCALE
+    t *= GELU_SCALE * GELU_CUBIC
+    t += GELU_SCALE
+    t *= x
+    xp.tanh(t, out=t)
+    slope *= x
+    t += 1
+    slope *= t
+    # (1 - t^2) = (1 + t) (2 - (1 + t)), and t holds 1 + t by now.
+    out = xp.asarray(2 - t)
+    out *= slope
+    out += t
+    out *= 0.5
+    out *= g
+    return out
+
+
+def maximum(xp, x, y):
+    return xp.maximum(x, y)
+
+
+def minimum(xp, x, y):
+    return xp.minimum(x, y)
+
+
+def larger_vjp(xp, x, y, g):
+    # g where x > y, half of it where they tie, nothing where x < y.
+    out = xp.asarray(x - y)
+    xp.sign(out, out=out)
+    out += 1
+    out *= 0.5
+    out *= g
+    return out
+
+
+def where(xp, condition, x, y):
+    return xp.where(condition, x, y)
+
+
+def greater(xp, x, y):
+    return x > y
+
+
+def greater_equal(xp, x, y):
+    return x >= y
+
+
+def less(xp, x, y):
+    return x < y
+
+
+def less_equal(xp, x, y):
+    return x <= y
+
+
+def equal(xp, x, y):
+    return x == y
+
+
+def not_equal(xp, x, y):
+    return x != y
+
+
+def cast(xp, x, dtype):
+    return x.astype(dtype)
+
+
+# Linear algebra ---------------------------------------------------------------------------------
+
+
+def matmul(xp, x, y, transpose_x, transpose_y):
+    return (x.mT if transpose_x else x) @ (y.mT if transpose_y else y)
+
+
+# Reductions -------------------------------------------------------------------------------------
+
+
+def sum_(xp, x, axes, keepdims):
+    return x.sum(axis=axes, keepdims=keepdims)
+
+
+def sum_vjp(xp, g, shape, axes, keepdims):
+    return xp.broadcast_to(g if keepdims else xp.expand_dims(g, axes), shape)
+
+
+def max_(xp, x, axes, keepdims):
+    return x.max(axis=axes, keepdims=keepdims)
+
+
+def max_vjp(xp, x, y, g, axes, keepdims):
+    # The maximum's cotangent, shared equally among the elements that attain it.
+    if not keepdims:
+        y = xp.expand_dims(y, axes)
+        g = xp.expand_dims(g, axes)
+    attained = x == y
+    share = g / attained.sum(axis=axes, keepdims=True, dtype=g.dtype)
+    return xp.where(attained, share, 0)
+
+
+def unbroadcast(xp, g, shape, axes):
+    return g.sum(axis=axes).reshape(shape)
+
+
+# Shape ------------------------------------------------------------------------------------------
+
+
+def reshape(xp, x, shape):
+    return x.reshape(shape)
+
+
+def transpose(xp, x, axes):
+    return x.transpose(axes)
+
+
+def broadcast_to(xp, x, shape):
+    return xp.broadcast_to(x, shape)
+
+
+def index(xp, x, key):
+    return x[key]
+
+
+def index_vjp(xp, g, shape, key):
+    out = xp.zeros(shape, g.dtype)
+    out[key] = g
+    return out
+
+
+def concatenate(xp, *arrays, axis):
+    return xp.concatenate(arrays, axis=axis)
+
+
+def split(xp, x, boundaries, axis):
+    return tuple(xp.split(x, boundaries, axis=axis))
+
+
+def contiguous(xp, x):
+    return xp.array(x, order="C", copy=True)
+
+
+def full(xp, shape, value, dtype):
+    return xp.full(shape, value, dtype)
+
+
+# Neural networks --------------------------------------------------------------------------------
+
+
+def one_hot(xp, labels, classes, dtype):
+    return (labels[..., None] == xp.arange(classes)).astype(dtype)
+
+
+def softmax(xp, x, axis):
+    out = xp.asarray(x - x.max(axis=axis, keepdims=True))
+    xp.exp(out, out=out)
+    out /= out.sum(axis=axis, keepdims=True)
+    return out
+
+
+def softmax_vjp(xp, y, g, axis):
+    out = xp.asarray(g * y)
+    total = out.sum(axis=axis, keepdims=True)
+    xp.subtract(g, total, out=out)
+    out *= y
+    return out
+
+
+def log_softmax(xp, x, axis):
+    out = xp.asarray(x - x.max(axis=axis, keepdims=True))
+    out -= xp.log(xp.exp(out).sum(axis=axis, keepdims=True))
+    return out
+
+
+def log_softmax_vjp(xp, y, g, axis):
+    out = xp.asarray(xp.exp(y))
+    out *= g.sum(axis=axis, keepdims=True)
+    xp.subtract(g, out, out=out)
+    return out
+
+
+def cross_entropy(xp, logits, labels):
+    # The second result, log sum exp(logits), is what the backward needs besides the inputs.
+    largest = logits.max(axis=-1, keepdims=True)
+    shifted = xp.asarray(logits - largest)
+    xp.exp(shifted, out=shifted)
+    logsumexp = xp.log(shifted.sum(axis=-1))
+    logsumexp += largest[..., 0]
+    picked = xp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return logsumexp - picked, logsumexp
+
+
+def cross_entropy_vjp(xp, logits, labels, logsumexp, g):
+    out = xp.asarray(logits - logsumexp[..., None])
+    xp.exp(out, out=out)
+    out -= labels[..., None] == xp.arange(logits.shape[-1])
+    out *= g[..., None]
+    return out
+
+
+def half_squared_norm(xp, x):
+    return 0.5 * (x * x).sum()
+
+
+def half_squared_norm_vjp(xp, x, g):
+    return g * x
+
+
+# Randomness -------------------------------------------------------------------------------------
+
+
+def random_bits(xp, count, key):
+    """Return ``count`` random 32-bit integers (as uint64) by Widynski's counter-based generator.
+
+    A counter in, bits out, no state: whoever evaluates it again gets the same bits, on any backend.
+
+    Source: B. Widynski, "Squares: a fast counter-based RNG", arXiv 2004.06278, four rounds.
+    """
+    y = xp.arange(count, dtype=xp.uint64)
+    y *= xp.uint64(key)
+    x = y.copy()
+    swapped = xp.empty_like(x)
+    for offset in (0, key, 0):
+        x *= x
+        x += y
+        x += xp.uint64(offset)
+        xp.left_shift(x, xp.uint64(32), out=swapped)
+        x >>= xp.uint64(32)
+        x |= swapped
+    x *= x
+    x += y
+    x += xp.uint64(key)
+    x >>= xp.uint64(32)
+    return x
+
+
+def dropout(xp, x, rate, key):
+    bits = random_bits(xp, x.size, key).reshape(x.shape)
+    keep = bits >= xp.uint64(round(rate * 2**32))
+    out = xp.asarray(x * keep)
+    out *= 1 / (1 - rate)
+    return out

@@ -1,0 +1,199 @@
+"""Operators of neural networks: softmax and cross-entropy, with integer labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer, kernels
+from tinyckpt.ops.elementwise import exp
+from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var, per_element, zero
+from tinyckpt.ops.reduce import mean, sum
+from tinyckpt.ops.shape import expand_dims
+
+if TYPE_CHECKING:
+    from tinyckpt.build import Var
+
+
+def infer_one_hot(labels: Spec, classes: int, dtype: str) -> tuple[Spec, ...]:
+    require_labels(labels)
+    return (Spec((*labels.shape, classes), dtype),)
+
+
+def require_labels(labels: Spec) -> None:
+    """Raise a GraphError unless the spec is of integers."""
+    if labels.dtype.kind not in "iu":
+        raise GraphError(
+            f"labels must be integers, one class index each, got {labels}; "
+            "convert with y.astype('int64')"
+        )
+
+
+def infer_cross_entropy(logits: Spec, labels: Spec) -> tuple[Spec, ...]:
+    infer.require_float(logits)
+    require_labels(labels)
+    if not logits.shape or logits.shape[:-1] != labels.shape or logits.shape[-1] == 0:
+        raise GraphError(
+            f"logits {logits} and labels {labels}: labels must have the logits' shape without "
+            "the last axis, which counts the classes"
+        )
+    return (Spec(labels.shape, logits.dtype), Spec(labels.shape, logits.dtype))
+
+
+def vjp_softmax_vjp(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
+    y, g = ins
+    inner = sum(g * y, axis, keepdims=True)
+    return ct[0] * (g - inner) - g * sum(ct[0] * y, axis, keepdims=True)
+
+
+def vjp_log_softmax_vjp_y(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
+    y, g = ins
+    return -ct[0] * exp(y) * sum(g, axis, keepdims=True)
+
+
+def vjp_log_softmax_vjp_g(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
+    y, _ = ins
+    return ct[0] - sum(ct[0] * exp(y), axis, keepdims=True)
+
+
+SOFTMAX_VJP: Primitive = Primitive(
+    "softmax_vjp", kernels.softmax_vjp, infer.like(0),
+    vjp=(
+        vjp_softmax_vjp,
+        lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, ins[0], ct[0], axis=axis),
+    ),
+    flops=per_element(4),
+    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // outputs[0].shape[axis],
+)  # fmt: skip
+SOFTMAX = Primitive(
+    "softmax", kernels.softmax, infer.like(0),
+    vjp=(lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
+    flops=per_element(5),
+    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // outputs[0].shape[axis],
+)  # fmt: skip
+LOG_SOFTMAX_VJP: Primitive = Primitive(
+    "log_softmax_vjp", kernels.log_softmax_vjp, infer.like(0),
+    vjp=(vjp_log_softmax_vjp_y, vjp_log_softmax_vjp_g),
+    flops=per_element(4),
+    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // outputs[0].shape[axis],
+)  # fmt: skip
+LOG_SOFTMAX = Primitive(
+    "log_softmax", kernels.log_softmax, infer.like(0),
+    vjp=(lambda ct, ins, outs, axis: apply(LOG_SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
+    flops=per_element(5),
+    workspace=lambda inputs, outputs, axis: (
+        outputs[0].nbytes + outputs[0].nbytes // outputs[0].shape[axis]
+    ),
+)  # fmt: skip
+
+ONE_HOT = Primitive(
+    "one_hot", kernels.one_hot, infer_one_hot, vjp=(zero,),
+    workspace=lambda inputs, outputs, classes, dtype: outputs[0].size + 8 * classes,
+)  # fmt: skip
+
+
+def vjp_cross_entropy(ct: Any, ins: Any, outs: Any) -> Any:
+    logits, labels = ins
+    _, logsumexp = outs
+    g, g_logsumexp = ct
+    parts = []
+    if g is not None:
+        parts.append(apply(CROSS_ENTROPY_VJP, logits, labels, logsumexp, g))
+    if g_logsumexp is not None:
+        parts.append(exp(logits - expand_dims(logsumexp, -1)) * expand_dims(g_logsumexp, -1))
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def vjp_cross_entropy_vjp_logits(ct: Any, ins: Any, outs: Any) -> Any:
+    logits, _, logsumexp, g = ins
+    return ct[0] * exp(logits - expand_dims(logsumexp, -1)) * expand_dims(g, -1)
+
+
+def vjp_cross_entropy_vjp_logsumexp(ct: Any, ins: Any, outs: Any) -> Any:
+    return -sum(vjp_cross_entropy_vjp_logits(ct, ins, outs), -1)
+
+
+def vjp_cross_entropy_vjp_g(ct: Any, ins: Any, outs: Any) -> Any:
+    logits, labels, logsumexp, _ = ins
+    softmax_less_target = exp(logits - expand_dims(logsumexp, -1)) - one_hot(
+        labels, logits.shape[-1], logits.dtype
+    )
+    return sum(ct[0] * softmax_less_target, -1)
+
+
+CROSS_ENTROPY_VJP = Primitive(
+    "cross_entropy_vjp",  # (logits, labels, logsumexp, g) -> (softmax - one_hot) g
+    kernels.cross_entropy_vjp,
+    lambda logits, labels, logsumexp, g: (logits,),
+    vjp=(
+        vjp_cross_entropy_vjp_logits,
+        zero,
+        vjp_cross_entropy_vjp_logsumexp,
+        vjp_cross_entropy_vjp_g,
+    ),
+    flops=per_element(4),
+    workspace=lambda inputs, outputs: outputs[0].size + 8 * outputs[0].shape[-1],
+)
+CROSS_ENTROPY = Primitive(
+    "cross_entropy",  # (logits, labels) -> (losses, log sum exp(logits))
+    kernels.cross_entropy,
+    infer_cross_entropy,
+    vjp=(vjp_cross_entropy, zero),
+    flops=lambda inputs, outputs: 4 * inputs[0].size,
+    workspace=lambda inputs, outputs: inputs[0].nbytes + outputs[0].nbytes,
+)
+
+
+def infer_half_squared_norm(x: Spec) -> tuple[Spec, ...]:
+    infer.require_float(x)
+    return (Spec((), x.dtype),)
+
+
+HALF_SQUARED_NORM_VJP = Primitive(
+    "half_squared_norm_vjp", kernels.half_squared_norm_vjp, infer.like(0),
+    vjp=(
+        lambda ct, ins, outs: ct[0] * ins[1],
+        lambda ct, ins, outs: sum(ct[0] * ins[0]),
+    ),
+    flops=per_element(1),
+)  # fmt: skip
+HALF_SQUARED_NORM = Primitive(
+    "half_squared_norm", kernels.half_squared_norm, infer_half_squared_norm,
+    vjp=(lambda ct, ins, outs: apply(HALF_SQUARED_NORM_VJP, ins[0], ct[0]),),
+    flops=lambda inputs, outputs: 2 * inputs[0].size,
+    workspace=lambda inputs, outputs: inputs[0].nbytes,
+)  # fmt: skip
+
+
+def softmax(x: Var, axis: int = -1) -> Var:
+    """Return ``exp(x) / sum(exp(x))`` along an axis."""
+    x = as_var(x)
+    return apply(SOFTMAX, x, axis=infer.checked_axis(axis, x.ndim))
+
+
+def log_softmax(x: Var, axis: int = -1) -> Var:
+    """Return ``x - log(sum(exp(x)))`` along an axis."""
+    x = as_var(x)
+    return apply(LOG_SOFTMAX, x, axis=infer.checked_axis(axis, x.ndim))
+
+
+def one_hot(labels: Var, classes: int, dtype: Any = "float64") -> Var:
+    """Return 1 where the class index along a new last axis equals the label, 0 elsewhere."""
+    return apply(ONE_HOT, labels, classes=classes, dtype=Spec((), dtype).dtype.name)
+
+
+def cross_entropy(logits: Any, labels: Any) -> Var:
+    """Return the mean over the batch of ``-log softmax(logits)[label]``.
+
+    Args:
+        logits: floats of shape ``(..., classes)``.
+        labels: integers of shape ``(...)``, each from 0 to classes - 1.
+    """
+    losses, _ = apply_all(CROSS_ENTROPY, logits, labels)
+    return mean(losses) if losses.ndim else losses
+
+
+def half_squared_norm(x: Var) -> Var:
+    """Return half the sum of the squares of all elements; its gradient is ``x``."""
+    return apply(HALF_SQUARED_NORM, x)

@@ -1,0 +1,104 @@
+"""What a primitive is: the facts about one kind of operator, side by side.
+
+``apply`` puts a primitive into the graph that is being built. The builder itself is found through
+``ACTIVE_BUILDER``, so that the op families below know nothing of how graphs are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+
+if TYPE_CHECKING:
+    from tinyckpt.build import Builder, Var
+
+# (output cotangents, inputs, outputs, **attrs) -> the input's cotangent, or None for zero.
+# A cotangent is None where nothing reads that output.
+VjpRule = Callable[..., "Var | None"]
+Specs = Sequence[Spec]
+
+ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", default=None)
+
+
+def no_bytes(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
+    """Declare that a kernel holds nothing besides inputs and outputs."""
+    return 0
+
+
+def per_element(count: int) -> Callable[..., int]:
+    """Return a FLOP count of ``count`` operations for every element of the first output."""
+    return lambda inputs, outputs, **attrs: count * outputs[0].size
+
+
+def free_of_charge(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
+    """Declare that an operator moves or relabels data without arithmetic."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """The facts about one kind of operator.
+
+    Attributes:
+        name: what graphs call it.
+        forward: the kernel, ``forward(xp, *arrays, **attrs)`` -> an array, or a tuple of arrays.
+        infer: ``infer(specs, **attrs)`` -> the specs of the outputs; raises GraphError.
+        vjp: one rule per input, or a function of the input's position for any number of inputs.
+            A rule emits graph operators and closes over no arrays: the edges are the residuals.
+            A missing rule (a tuple too short) means "not differentiable here".
+        flops: floating-point operations of one evaluation, from specs and attributes.
+        workspace: bytes held besides inputs and outputs, from specs and attributes.
+        alias: the input whose memory every output shares, for views; None for fresh memory.
+        contiguous: whether outputs are C-contiguous; None means "if every input is".
+    """
+
+    name: str
+    forward: Callable[..., Any]
+    infer: Callable[..., tuple[Spec, ...]]
+    vjp: tuple[VjpRule, ...] | Callable[[int], VjpRule] = ()
+    flops: Callable[..., int] = free_of_charge
+    workspace: Callable[..., int] = no_bytes
+    alias: int | None = None
+    contiguous: bool | None = None
+
+    def rule(self, position: int) -> VjpRule | None:
+        """Return the vjp rule of the input at ``position``, or None if there is none."""
+        if callable(self.vjp):
+            return self.vjp(position)
+        return self.vjp[position] if position < len(self.vjp) else None
+
+
+def zero(cotangents: Any, inputs: Any, outputs: Any, **attrs: Any) -> None:
+    """The vjp rule of an input that the output does not vary with."""
+
+
+def active_builder(what: str) -> Builder:
+    """Return the builder of the function being traced."""
+    builder = ACTIVE_BUILDER.get()
+    if builder is None:
+        raise GraphError(
+            f"{what} was called outside of a build; operators act on the arguments of a function "
+            "that tc.build, tc.value_and_grad or tc.grad is tracing"
+        )
+    return builder
+
+
+def as_var(operand: Any) -> Var:
+    """Return the operand as a Var of the function being traced; arrays become constants."""
+    return active_builder("an operator").as_var(operand)
+
+
+def apply_all(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, ...]:
+    """Add one operator to the graph being built and return all its outputs."""
+    return active_builder(primitive.name).add_operator(primitive, operands, attrs)
+
+
+def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
+    """Add one operator to the graph being built and return its only output."""
+    (output,) = apply_all(primitive, *operands, **attrs)
+    return output

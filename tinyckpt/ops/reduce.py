@@ -1,0 +1,116 @@
+"""Reductions over axes. ``mean`` is a sum and a division, so that its parts can be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer, kernels
+from tinyckpt.ops.elementwise import divide, equal, multiply, where
+from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
+from tinyckpt.ops.shape import reshape
+
+if TYPE_CHECKING:
+    from tinyckpt.build import Var
+
+Axes = int | Sequence[int] | None
+
+
+def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape with the reduced axes at length 1."""
+    return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+
+
+def infer_sum(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
+    infer.require_float(x)
+    return (Spec(reduced(x.shape, axes, keepdims), x.dtype),)
+
+
+def infer_max(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
+    infer.require_float(x)
+    if any(x.shape[axis] == 0 for axis in axes):
+        raise GraphError(f"{x} has no elements along the axes {axes}, so there is no maximum")
+    return (Spec(reduced(x.shape, axes, keepdims), x.dtype),)
+
+
+def infer_sum_vjp(
+    g: Spec, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
+) -> tuple[Spec, ...]:
+    return (Spec(shape, g.dtype),)
+
+
+def infer_max_vjp(
+    x: Spec, y: Spec, g: Spec, axes: tuple[int, ...], keepdims: bool
+) -> tuple[Spec, ...]:
+    return (Spec(x.shape, g.dtype),)
+
+
+def reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    """Return the shape that a reduction over the axes leaves."""
+    if keepdims:
+        return kept(shape, axes)
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+def vjp_max_vjp(
+    ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool
+) -> Var:  # with respect to g, in which it is linear
+    x, y, g = ins
+    attained = equal(x, reshape(y, kept(x.shape, axes)))
+    ones = where(attained, 1.0 + 0.0 * x, 0.0)
+    shared = sum(multiply(ct[0], ones), axes, keepdims=True) / sum(ones, axes, keepdims=True)
+    return reshape(shared, g.shape)
+
+
+SUM_VJP = Primitive(
+    "sum_vjp", kernels.sum_vjp, infer_sum_vjp, alias=0, contiguous=False,
+    vjp=(lambda ct, ins, outs, shape, axes, keepdims: sum(ct[0], axes, keepdims),),
+)  # fmt: skip
+SUM = Primitive(
+    "sum", kernels.sum_, infer_sum,
+    vjp=(
+        lambda ct, ins, outs, axes, keepdims: apply(
+            SUM_VJP, ct[0], shape=ins[0].shape, axes=axes, keepdims=keepdims
+        ),
+    ),
+    flops=lambda inputs, outputs, **attrs: inputs[0].size,
+)  # fmt: skip
+MAX_VJP = Primitive(
+    "max_vjp",  # (x, y, g) -> g shared equally among the elements of x that attain y
+    kernels.max_vjp,
+    infer_max_vjp,
+    vjp=(zero, zero, vjp_max_vjp),
+    flops=lambda inputs, outputs, **attrs: 3 * inputs[0].size,
+    workspace=lambda inputs, outputs, **attrs: inputs[0].size + 2 * inputs[1].nbytes,
+)
+MAX = Primitive(
+    "max", kernels.max_, infer_max,
+    vjp=(
+        lambda ct, ins, outs, **attrs: apply(MAX_VJP, ins[0], outs[0], ct[0], **attrs),
+    ),
+    flops=lambda inputs, outputs, **attrs: inputs[0].size,
+)  # fmt: skip
+
+
+def sum(x: Var, axes: Axes = None, keepdims: bool = False) -> Var:
+    """Return the sum over the axes; over all of them without ``axes``."""
+    x = as_var(x)
+    return apply(SUM, x, axes=infer.checked_axes(axes, x.ndim), keepdims=keepdims)
+
+
+def max(x: Var, axes: Axes = None, keepdims: bool = False) -> Var:
+    """Return the maximum over the axes; elements that tie share the cotangent equally."""
+    x = as_var(x)
+    return apply(MAX, x, axes=infer.checked_axes(axes, x.ndim), keepdims=keepdims)
+
+
+def mean(x: Var, axes: Axes = None, keepdims: bool = False) -> Var:
+    """Return the mean over the axes, as a ``sum`` and a ``divide``."""
+    x = as_var(x)
+    count = math.prod(x.shape[axis] for axis in infer.checked_axes(axes, x.ndim))
+    if count == 0:
+        raise GraphError(f"mean: {x.spec} has no elements to average")
+    return divide(sum(x, axes, keepdims), float(count))

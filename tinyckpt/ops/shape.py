@@ -1,0 +1,271 @@
+"""Operators that move, view or join data without arithmetic.
+
+``reshape``, ``transpose``, ``broadcast_to``, ``index``, ``split`` and ``sum_vjp`` are views: their
+outputs share the input's memory, cost no bytes and hold that memory alive. ``reshape`` is a view
+only of a C-contiguous array; any other is copied first, by ``contiguous``, an operator of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer, kernels
+from tinyckpt.ops.primitive import (
+    Primitive,
+    active_builder,
+    apply,
+    apply_all,
+    as_var,
+    free_of_charge,
+)
+
+if TYPE_CHECKING:
+    from tinyckpt.build import Var
+
+# The shape rules ---------------------------------------------------------------------------------
+
+
+def infer_reshape(x: Spec, shape: tuple[int, ...]) -> tuple[Spec, ...]:
+    if math.prod(shape) != x.size:
+        raise GraphError(f"{x} has {x.size} elements, the shape {shape} has {math.prod(shape)}")
+    return (Spec(shape, x.dtype),)
+
+
+def infer_transpose(x: Spec, axes: tuple[int, ...]) -> tuple[Spec, ...]:
+    if sorted(axes) != list(range(len(x.shape))):
+        raise GraphError(f"axes {axes} must be a permutation of 0 to {len(x.shape) - 1} for {x}")
+    return (Spec(tuple(x.shape[axis] for axis in axes), x.dtype),)
+
+
+def infer_broadcast_to(x: Spec, shape: tuple[int, ...]) -> tuple[Spec, ...]:
+    if infer.broadcast_shape(x, Spec(shape)) != shape:
+        raise GraphError(f"{x} does not broadcast to {shape}")
+    return (Spec(shape, x.dtype),)
+
+
+def infer_unbroadcast(g: Spec, shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Spec, ...]:
+    return (Spec(shape, g.dtype),)
+
+
+def infer_index(x: Spec, key: tuple[Any, ...]) -> tuple[Spec, ...]:
+    # A zero-stride stand-in of the right shape: NumPy's own rules, without memory.
+    try:
+        return (Spec(np.broadcast_to(np.empty((), x.dtype), x.shape)[key].shape, x.dtype),)
+    except IndexError as error:
+        raise GraphError(f"{x}: {error}") from error
+
+
+def infer_index_vjp(g: Spec, shape: tuple[int, ...], key: tuple[Any, ...]) -> tuple[Spec, ...]:
+    return (Spec(shape, g.dtype),)
+
+
+def infer_concatenate(*specs: Spec, axis: int) -> tuple[Spec, ...]:
+    infer.require_same_dtype(*specs)
+    rest = {spec.shape[:axis] + spec.shape[axis + 1 :] for spec in specs}
+    if len(rest) > 1 or len({len(spec.shape) for spec in specs}) > 1:
+        raise GraphError(f"{infer.listing(specs)} must agree on every axis but {axis}")
+    first = specs[0].shape
+    extent = sum(spec.shape[axis] for spec in specs)
+    return (Spec((*first[:axis], extent, *first[axis + 1 :]), specs[0].dtype),)
+
+
+def infer_split(x: Spec, boundaries: tuple[int, ...], axis: int) -> tuple[Spec, ...]:
+    edges = (0, *boundaries, x.shape[axis])
+    if list(edges) != sorted(edges):
+        raise GraphError(f"boundaries {boundaries} must ascend within 0 to {x.shape[axis]} for {x}")
+    return tuple(
+        Spec((*x.shape[:axis], stop - start, *x.shape[axis + 1 :]), x.dtype)
+        for start, stop in pairwise(edges)
+    )
+
+
+def infer_full(shape: tuple[int, ...], value: float, dtype: str) -> tuple[Spec, ...]:
+    return (Spec(shape, dtype),)
+
+
+# The derivatives ---------------------------------------------------------------------------------
+
+
+def vjp_transpose(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...]) -> Var:
+    inverse = sorted(range(len(axes)), key=lambda position: axes[position])
+    return transpose(ct[0], inverse)
+
+
+def vjp_concatenate(position: int) -> Any:
+    def rule(ct: Any, ins: Any, outs: Any, axis: int) -> Var:
+        start = sum(operand.shape[axis] for operand in ins[:position])
+        stop = start + ins[position].shape[axis]
+        return index(ct[0], (slice(None),) * axis + (slice(start, stop),))
+
+    return rule
+
+
+def vjp_split(ct: Any, ins: Any, outs: Any, boundaries: tuple[int, ...], axis: int) -> Var:
+    parts = [
+        full(out.shape, 0.0, out.dtype) if cotangent is None else cotangent
+        for cotangent, out in zip(ct, outs, strict=True)
+    ]
+    return concatenate(parts, axis)
+
+
+# The facts ---------------------------------------------------------------------------------------
+
+RESHAPE = Primitive(
+    "reshape", kernels.reshape, infer_reshape, alias=0, contiguous=True,
+    vjp=(lambda ct, ins, outs, shape: reshape(ct[0], ins[0].shape),),
+)  # fmt: skip
+TRANSPOSE = Primitive(
+    "transpose", kernels.transpose, infer_transpose, alias=0, contiguous=False,
+    vjp=(vjp_transpose,),
+)  # fmt: skip
+BROADCAST_TO = Primitive(
+    "broadcast_to", kernels.broadcast_to, infer_broadcast_to, alias=0, contiguous=False,
+    vjp=(lambda ct, ins, outs, shape: unbroadcast(ct[0], ins[0]),),
+)  # fmt: skip
+UNBROADCAST = Primitive(
+    "unbroadcast", kernels.unbroadcast, infer_unbroadcast, contiguous=True,
+    vjp=(lambda ct, ins, outs, shape, axes: broadcast_to(ct[0], ins[0].shape),),
+    flops=lambda inputs, outputs, **attrs: inputs[0].size,
+)  # fmt: skip
+INDEX = Primitive(
+    "index", kernels.index, infer_index, alias=0, contiguous=False,
+    vjp=(lambda ct, ins, outs, key: apply(INDEX_VJP, ct[0], shape=ins[0].shape, key=key),),
+)  # fmt: skip
+INDEX_VJP: Primitive = Primitive(
+    "index_vjp", kernels.index_vjp, infer_index_vjp, contiguous=True,
+    vjp=(lambda ct, ins, outs, shape, key: apply(INDEX, ct[0], key=key),),
+)  # fmt: skip
+CONCATENATE = Primitive(
+    "concatenate", kernels.concatenate, infer_concatenate, vjp=vjp_concatenate,
+)  # fmt: skip
+SPLIT = Primitive(
+    "split", kernels.split, infer_split, alias=0, contiguous=False, vjp=(vjp_split,),
+)  # fmt: skip
+CONTIGUOUS = Primitive(
+    "contiguous", kernels.contiguous, lambda x: (x,), contiguous=True,
+    vjp=(lambda ct, ins, outs: ct[0],),
+)  # fmt: skip
+FULL = Primitive("full", kernels.full, infer_full, contiguous=True, flops=free_of_charge)
+
+# The functions -----------------------------------------------------------------------------------
+
+
+def resolved_shape(size: int, shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the shape with its -1, if there is one, replaced by what the size leaves for it."""
+    extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
+    if extents.count(-1) > 1 or any(extent < -1 for extent in extents):
+        raise GraphError(f"shape {extents}: at most one extent may be -1, the others 0 or more")
+    if -1 not in extents:
+        return extents
+    known = math.prod(extent for extent in extents if extent != -1)
+    if known == 0 or size % known:
+        raise GraphError(f"reshape: {size} elements do not fill the shape {extents}")
+    return tuple(size // known if extent == -1 else extent for extent in extents)
+
+
+def reshape(x: Var, shape: int | Sequence[int]) -> Var:
+    """Return ``x`` in another shape; one extent may be -1."""
+    x = as_var(x)
+    target = resolved_shape(x.size, shape)
+    if target == x.shape:
+        return x
+    if not active_builder("reshape").is_contiguous(x):
+        x = apply(CONTIGUOUS, x)
+    return apply(RESHAPE, x, shape=target)
+
+
+def transpose(x: Var, axes: Sequence[int] | None = None) -> Var:
+    """Return ``x`` with its axes permuted; reversed without ``axes``."""
+    x = as_var(x)
+    order = tuple(range(x.ndim))[::-1] if axes is None else tuple(axes)
+    return apply(TRANSPOSE, x, axes=tuple(infer.checked_axis(axis, x.ndim) for axis in order))
+
+
+def broadcast_to(x: Var, shape: Sequence[int]) -> Var:
+    """Return ``x`` repeated along new and length-1 axes to ``shape``, without copying."""
+    x = as_var(x)
+    target = tuple(int(extent) for extent in shape)
+    return x if target == x.shape else apply(BROADCAST_TO, x, shape=target)
+
+
+def unbroadcast(g: Var, like: Var) -> Var:
+    """Return ``g`` summed over the axes along which ``like`` was broadcast to g's shape."""
+    if g.shape == like.shape:
+        return g
+    padded = (1,) * (g.ndim - like.ndim) + like.shape
+    axes = tuple(
+        axis for axis in range(g.ndim) if axis < g.ndim - like.ndim or padded[axis] != g.shape[axis]
+    )
+    return apply(UNBROADCAST, g, shape=like.shape, axes=axes)
+
+
+def index(x: Var, key: Any) -> Var:
+    """Return the view ``x[key]`` for basic keys: integers, slices, None and Ellipsis."""
+    parts = key if isinstance(key, tuple) else (key,)
+    for part in parts:
+        if isinstance(part, bool) or not (
+            part is None or part is Ellipsis or isinstance(part, int | np.integer | slice)
+        ):
+            raise GraphError(
+                f"index {part!r}: only integers, slices, None and Ellipsis are legal; to pick "
+                "elements by an array, multiply by tc.one_hot or use tc.where"
+            )
+    # The Ellipsis keeps a full integer index a 0-d view, where NumPy would copy out a scalar.
+    return apply(INDEX, x, key=parts if Ellipsis in parts else (*parts, Ellipsis))
+
+
+def concatenate(arrays: Sequence[Any], axis: int = 0) -> Var:
+    """Return the arrays joined along an axis that exists."""
+    if not arrays:
+        raise GraphError("concatenate: needs at least one array")
+    variables = [as_var(array) for array in arrays]
+    return apply(CONCATENATE, *variables, axis=infer.checked_axis(axis, variables[0].ndim))
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> Var:
+    """Return the arrays joined along a new axis."""
+    if not arrays:
+        raise GraphError("stack: needs at least one array")
+    variables = [as_var(array) for array in arrays]
+    position = infer.checked_axis(axis, variables[0].ndim + 1)
+    return concatenate([expand_dims(variable, position) for variable in variables], position)
+
+
+def expand_dims(x: Var, axis: int) -> Var:
+    """Return ``x`` with an axis of length 1 inserted at ``axis``."""
+    x = as_var(x)
+    position = infer.checked_axis(axis, x.ndim + 1)
+    return reshape(x, (*x.shape[:position], 1, *x.shape[position:]))
+
+
+def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:
+    """Return views of ``x`` cut along an axis: into equal parts, or at the given positions.
+
+    One operator with several outputs.
+
+    Raises:
+        GraphError: if equal parts are asked for and the extent does not divide.
+    """
+    x = as_var(x)
+    position = infer.checked_axis(axis, x.ndim)
+    extent = x.shape[position]
+    if isinstance(sections, int):
+        if sections < 1 or extent % sections:
+            raise GraphError(f"split: {extent} elements do not divide into {sections} equal parts")
+        sections = range(extent // sections, extent, extent // sections) if extent else ()
+    if not sections:
+        return (x,)
+    return apply_all(SPLIT, x, boundaries=tuple(int(at) for at in sections), axis=position)
+
+
+def full(shape: Sequence[int], value: float, dtype: Any = "float64") -> Var:
+    """Return a new array filled with a number."""
+    spec = Spec(tuple(shape), dtype)
+    return apply(FULL, shape=spec.shape, value=value, dtype=spec.dtype.name)

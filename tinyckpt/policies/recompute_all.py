@@ -1,0 +1,27 @@
+"""Recompute-all: keep nothing; evaluate again whatever a backward operator reads, each time."""
+
+from tinyckpt.cost import Costs
+from tinyckpt.graph import Graph
+from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.policy import Policy
+from tinyckpt.policies.retain import retaining_order
+from tinyckpt.schedule import Schedule
+
+
+def plan_recompute_all(graph: Graph, costs: Costs) -> Schedule:
+    """Evaluate from the sources for every backward operator.
+
+    On ``chain(n)``: n(n+1)/2 + n + 1 evaluations, peak 3 nodes, and no schedule with that peak has
+    fewer evaluations.
+    """
+    order = retaining_order(graph, (), reuse=False)
+    note = f"{len(order) - len(graph.operators)} recomputations, nothing kept"
+    return from_order(graph, order, "recompute_all", note=note)
+
+
+RECOMPUTE_ALL = Policy(
+    "recompute_all",
+    plan_recompute_all,
+    "keep nothing, recompute from the sources for every backward operator",
+    "the other extreme: O(1) memory and O(n^2) evaluations on a chain",
+)

@@ -1,0 +1,167 @@
+"""The reference machine: runs a schedule without arrays and says whether it is legal.
+
+It knows shapes and the order of steps, nothing of kernels and nothing of policies. Every number
+that this project prints about memory has passed through here, and the machine with the arrays
+(``execute``) keeps its own account to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tinyckpt.errors import ScheduleError
+from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, step_text
+from tinyckpt.trace import Trace, memory_kinds
+
+
+def replay(schedule: Schedule) -> Trace:
+    """Return the trace of a schedule, or raise a ScheduleError that names the first bad step.
+
+    A schedule is legal if every operator finds its inputs resident, nothing is computed while a
+    result of its last evaluation is still resident, nothing is freed or moved that is not there,
+    and all results of the graph are resident at the end.
+    """
+    machine = Machine(schedule)
+    rows = [machine.take(position, step) for position, step in enumerate(schedule.steps)]
+    machine.check_outputs()
+    columns = tuple(zip(*rows, strict=True)) if rows else ((),) * 7
+    return Trace(schedule, *columns)
+
+
+class Machine:
+    """The state of a replay: which values are resident, and which memory that holds."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        graph = schedule.graph
+        self.schedule, self.graph = schedule, graph
+        self.kind = memory_kinds(graph)
+        # A block is one allocation. Each evaluation allocates anew, so a value that is computed
+        # twice has two blocks, and a view may hold the first while the second exists.
+        self.block: list[int | None] = [None] * len(graph.data)
+        self.holders: list[int] = []
+        self.block_kind: list[int] = []
+        self.block_bytes: list[int] = []
+        self.on_host: dict[int, int] = {}
+        self.live = [0, 0, 0]
+        self.nodes = self.host = self.evaluations = 0
+        self.freed_at: dict[int, int] = {}
+
+    def take(self, position: int, step: Step) -> tuple[int, ...]:
+        """Do one step; return nodes, bytes by kind, workspace, host bytes and evaluations."""
+        workspace = 0
+        if isinstance(step, Compute):
+            workspace = self.compute(position, step)
+        elif isinstance(step, Free):
+            self.require(position, step, step.data)
+            self.release(position, step.data)
+        elif isinstance(step, Offload):
+            self.require(position, step, step.data)
+            self.host += self.graph.data[step.data].spec.nbytes
+            self.on_host[step.data] = position
+            self.release(position, step.data)
+        else:
+            self.fetch(position, step)
+        return (self.nodes, *self.live, workspace, self.host, self.evaluations)
+
+    def compute(self, position: int, step: Compute) -> int:
+        """Evaluate an operator; return its workspace."""
+        if not 0 <= step.operator < len(self.graph.operators):
+            self.fail(position, f"operator {step.operator} does not exist")
+        operator = self.graph.operators[step.operator]
+        for data in operator.inputs:
+            self.require(position, step, data)
+        for data in operator.outputs:
+            if self.block[data] is not None or data in self.on_host:
+                self.fail(
+                    position,
+                    f"{step_text(self.graph, step)[0]} {operator.name}, whose result "
+                    f"{self.graph.data[data].name} is still there; free it first",
+                )
+        for data in operator.outputs:
+            base = self.graph.data[data].view_of
+            if base is None:
+                self.allocate(data)
+            else:
+                self.hold(data, self.block[base])
+        self.evaluations += 1
+        return operator.workspace
+
+    def fetch(self, position: int, step: Fetch) -> None:
+        """Move a value back from the host, into memory of its own."""
+        if step.data not in self.on_host:
+            self.fail(position, f"fetch {self.name(step.data)}, which is not on the host")
+        del self.on_host[step.data]
+        self.host -= self.graph.data[step.data].spec.nbytes
+        self.allocate(step.data)
+
+    def allocate(self, data: int) -> None:
+        """Give a value memory of its own."""
+        nbytes = self.graph.data[data].spec.nbytes
+        self.holders.append(0)
+        self.block_kind.append(self.kind[data])
+        self.block_bytes.append(nbytes)
+        self.live[self.kind[data]] += nbytes
+        self.hold(data, len(self.holders) - 1)
+
+    def hold(self, data: int, block: int | None) -> None:
+        """Make a value resident in a block; a view of a source has none and holds nothing."""
+        if block is None:
+            block = -1
+        elif block >= 0:
+            self.holders[block] += 1
+        self.block[data] = block
+        self.nodes += 1
+
+    def release(self, position: int, data: int) -> None:
+        """End a value's residence; its block goes with the last value that holds it."""
+        block = self.block[data]
+        assert block is not None
+        self.block[data] = None
+        self.nodes -= 1
+        self.freed_at[data] = position
+        if block >= 0:
+            self.holders[block] -= 1
+            if self.holders[block] == 0:
+                self.live[self.block_kind[block]] -= self.block_bytes[block]
+
+    def require(self, position: int, step: Step, data: int) -> None:
+        """Fail unless a value is there: a source may be read, but not freed or moved."""
+        if not 0 <= data < len(self.graph.data):
+            self.fail(position, f"data node {data} does not exist")
+        if self.block[data] is not None:
+            return
+        verb, name = step_text(self.graph, step)
+        if self.graph.data[data].is_source:
+            if isinstance(step, Compute):
+                return
+            self.fail(position, f"{verb} {name}, a source; sources stay with the caller")
+        need = f"{verb} {name} needs {self.name(data)}, which" if verb == "compute" else (
+            f"{verb} {name}, which"
+        )  # fmt: skip
+        if data in self.on_host:
+            self.fail(position, f"{need} was moved to the host at step {self.on_host[data]}")
+        if data in self.freed_at:
+            self.fail(position, f"{need} was freed at step {self.freed_at[data]}")
+        self.fail(position, f"{need} has not been computed yet")
+
+    def check_outputs(self) -> None:
+        """Fail unless every result is resident at the end."""
+        missing: Sequence[str] = [
+            self.name(data)
+            for data in self.graph.outputs
+            if self.block[data] is None and not self.graph.data[data].is_source
+        ]
+        if missing:
+            raise ScheduleError(
+                f"{self.schedule.policy}: the schedule ends without {', '.join(missing)}; every "
+                "result must be computed and not freed"
+            )
+
+    def name(self, data: int) -> str:
+        """Return the name of a value."""
+        return self.graph.data[data].name
+
+    def fail(self, position: int, what: str) -> NoReturn:
+        """Raise the ScheduleError of one step."""
+        raise ScheduleError(f"step {position}: {what}")

@@ -1,0 +1,85 @@
+"""The schedule: a flat list of steps, each one thing that a machine does.
+
+Steps are read as sentences: "compute operator 4", "free value 7". A schedule says nothing of why;
+it is legal or not, and ``replay`` tells which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from tinyckpt.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """This step is read as: evaluate the operator; its inputs are there, its outputs then too."""
+
+    operator: int
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """This step is read as: give up the value; its memory goes once no view of it is resident."""
+
+    data: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """This step is read as: move the value from the device's memory to the host's."""
+
+    data: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """This step is read as: move the value from the host's memory back to the device's."""
+
+    data: int
+
+
+Step = Compute | Free | Offload | Fetch
+
+# One object for every step there is, so that a long schedule is a list of pointers.
+compute = cache(Compute)
+free = cache(Free)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps that evaluate a graph.
+
+    Attributes:
+        graph: the graph that the steps are about.
+        steps: what to do, in order.
+        policy: name of the policy that made it.
+        options: the options that the policy was given.
+        note: what the policy did, in one sentence.
+    """
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    policy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __str__(self) -> str:
+        """Return one line a step, with what is live at it, as ``replay`` counts it."""
+        # Imported here: the machine stands above its programs, and only this text needs it.
+        from tinyckpt.replay import replay
+
+        return str(replay(self))
+
+
+def step_text(graph: Graph, step: Step) -> tuple[str, str]:
+    """Return a step's verb and the name of what it acts on."""
+    if isinstance(step, Compute):
+        return "compute", graph.operators[step.operator].name
+    return type(step).__name__.lower(), graph.data[step.data].name

@@ -1,0 +1,159 @@
+"""The trace: what happened when a schedule ran, step by step. Passive data.
+
+``replay`` and ``execute`` both return one, from separate accounts: the first from shapes, the
+second from arrays. That the two are equal is what makes either believable.
+
+**The convention of every number here.** At a ``Compute`` step, live means: while the operator is
+being evaluated, with its inputs, its outputs and its workspace all held. At any other step it
+means: after it. Sources (inputs, parameters, constants) are not counted; outputs (loss, gradients)
+are. A view counts as a node and costs no bytes; memory is held while the value that owns it or any
+view of it is resident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tinyckpt.graph import Graph
+from tinyckpt.schedule import Compute, Fetch, Schedule, Step, step_text
+
+
+def size_text(nbytes: float) -> str:
+    """Return bytes as people read them.
+
+    >>> size_text(2048), size_text(67108864), size_text(12)
+    ('2.0 KiB', '64.0 MiB', '12 B')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if nbytes < 1024 or unit == "TiB":
+            break
+        nbytes /= 1024
+    return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+
+
+MEMORY_KINDS = ("activation", "cotangent", "output")
+
+
+def memory_kinds(graph: Graph) -> list[int]:
+    """Return for every value which of MEMORY_KINDS its memory counts as, by position."""
+    outputs = frozenset(graph.outputs)
+    return [
+        2 if node.id in outputs else 1 if node.role == "cotangent" else 0 for node in graph.data
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Columns with one entry a step, and their totals.
+
+    Attributes:
+        schedule: the schedule that ran.
+        nodes: live data nodes.
+        activation, cotangent, output: live bytes of forward values, of backward values, and of
+            results (loss and gradients).
+        workspace: bytes that the operator being evaluated holds besides inputs and outputs.
+        host: bytes that offloaded values hold in the host's memory; not part of the peak.
+        evaluations: operator evaluations so far, this step's included.
+        seconds: measured time of each step, empty in a replay; not part of equality.
+    """
+
+    schedule: Schedule
+    nodes: tuple[int, ...]
+    activation: tuple[int, ...]
+    cotangent: tuple[int, ...]
+    output: tuple[int, ...]
+    workspace: tuple[int, ...]
+    host: tuple[int, ...]
+    evaluations: tuple[int, ...]
+    seconds: tuple[float, ...] = field(default=(), compare=False)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was evaluated."""
+        return self.schedule.graph
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the schedule."""
+        return self.schedule.steps
+
+    @property
+    def live_bytes(self) -> tuple[int, ...]:
+        """Live bytes of all kinds on the device at every step."""
+        columns = (self.activation, self.cotangent, self.output, self.workspace)
+        return tuple(map(sum, zip(*columns, strict=True)))
+
+    @property
+    def total_evaluations(self) -> int:
+        """Operator evaluations of the whole run."""
+        return self.evaluations[-1] if self.evaluations else 0
+
+    @property
+    def recomputations(self) -> int:
+        """Evaluations of an operator after its first."""
+        distinct = {step.operator for step in self.steps if isinstance(step, Compute)}
+        return self.total_evaluations - len(distinct)
+
+    @property
+    def peak_nodes(self) -> int:
+        """Largest number of live data nodes."""
+        return max(self.nodes, default=0)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest number of live bytes on the device."""
+        return max(self.live_bytes, default=0)
+
+    @property
+    def peak_step(self) -> int:
+        """First step at which the peak in bytes is reached."""
+        return self.live_bytes.index(self.peak_bytes) if self.steps else 0
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of inputs, parameters and constants: always held, never counted in the peak."""
+        return self.graph.source_bytes
+
+    def resident_at(self, step: int) -> frozenset[int]:
+        """Return the data nodes that are resident at a step, sources not included.
+
+        Raises:
+            IndexError: unless ``0 <= step < len(steps)``.
+        """
+        if not 0 <= step < len(self.steps):
+            raise IndexError(f"step {step} is out of range: legal are 0 to {len(self.steps) - 1}")
+        resident: set[int] = set()
+        for taken in self.steps[: step + 1]:
+            if isinstance(taken, Compute):
+                resident.update(self.graph.operators[taken.operator].outputs)
+            elif isinstance(taken, Fetch):
+                resident.add(taken.data)
+            else:
+                resident.discard(taken.data)
+        return frozenset(resident)
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line a step: ``12  compute  tanh_4   live 5 nodes, 20.0 KiB``."""
+        texts = [step_text(self.graph, step) for step in self.steps]
+        width = max((len(name) for _, name in texts), default=0)
+        digits = len(str(len(texts)))
+        for position, ((verb, name), nodes, nbytes) in enumerate(
+            zip(texts, self.nodes, self.live_bytes, strict=True)
+        ):
+            plural = "node" if nodes == 1 else "nodes"
+            yield (
+                f"{position:{digits}}  {verb:7}  {name:{width}}   "
+                f"live {nodes} {plural}, {size_text(nbytes)}"
+            )
+
+    def __str__(self) -> str:
+        return "\n".join((*self.lines(), self.summary()))
+
+    def summary(self) -> str:
+        """Return the totals in one line."""
+        return (
+            f"{self.schedule.policy} on {self.graph.name}: {self.total_evaluations} evaluations, "
+            f"{self.recomputations} of them recomputations; peak {self.peak_nodes} nodes, "
+            f"{size_text(self.peak_bytes)}"
+        )
