@@ -78,7 +78,11 @@ def plan(
 
 
 def run(
-    schedule: Schedule, *args: Any, backend: str = "numpy", check_nan: bool = True
+    schedule: Schedule,
+    *args: Any,
+    backend: str = "numpy",
+    timed: bool = False,
+    check_nan: bool = True,
 ) -> RunResult:
     """Execute a schedule on arrays, and measure what it holds.
 
@@ -86,6 +90,7 @@ def run(
         schedule: what ``plan`` returned.
         args: the arguments of the function that was built, in its nesting.
         backend: ``numpy``, or ``cupy`` for an NVIDIA GPU.
+        timed: whether to measure the seconds of every step, in ``trace.seconds``.
         check_nan: whether a NaN in the results is an error. It costs a second run to find where
             the NaN came from, and only if there is one.
 
@@ -95,16 +100,19 @@ def run(
     """
     graph = schedule.graph
     library = get_backend(backend)
-    sources = {
-        data: library.xp.ascontiguousarray(library.to_device(array)).reshape(array.shape)
-        for data, array in sources_of(graph, args).items()
-    }
-    values, trace = execute(schedule, sources, library)
+    sources = {data: dense(library, array) for data, array in sources_of(graph, args).items()}
+    values, trace = execute(schedule, sources, library, timed)
     if check_nan and any(has_nan(array) for array in values.values()):
         raise nan_error(schedule, sources, library)
     value = None if graph.results is None else fill(graph.results, ByLeaf(values))
     gradients = None if graph.gradients is None else fill(graph.gradients, ByLeaf(values))
     return RunResult(value, gradients, trace)
+
+
+def dense(library: Backend, array: Any) -> Any:
+    """Return the array on the backend's device and C-contiguous, as the graph's views assume."""
+    moved = library.to_device(array)
+    return moved if moved.flags.c_contiguous else library.xp.array(moved, order="C")
 
 
 class ByLeaf(Sequence[Any]):
@@ -122,7 +130,12 @@ class ByLeaf(Sequence[Any]):
 
 def has_nan(array: Any) -> bool:
     """Whether a floating-point array holds a NaN."""
-    return array.dtype.kind == "f" and bool((array != array).any())
+    if array.dtype.kind != "f":
+        return False
+    # The sum of squares is NaN if and only if an element is: infinities add up to infinity.
+    flat = array.ravel()
+    total = flat @ flat
+    return bool(total != total)
 
 
 def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) -> BackendError:
@@ -143,7 +156,7 @@ def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) 
             found.append(f"step {position}: {operator.name}, a {operator.kind} of {reads}")
 
     with np.errstate(all="ignore"):  # NumPy warned the first time
-        execute(schedule, sources, library, watch)
+        execute(schedule, sources, library, watch=watch)
     return BackendError(
         f"NaN, first from {found[0]}; look at what it reads (a log or root of a negative number, "
         "0/0, inf - inf), or run with check_nan=False"

@@ -201,7 +201,7 @@ class Writer:
         """Return the name to call a kernel by, importing it if it is tinyckpt's own."""
         if getattr(kernels, kernel.__name__, None) is kernel:
             self.imported.add(kernel.__name__)
-            return kernel.__name__
+            return str(kernel.__name__)
         for name, known in self.namespace.items():
             if known is kernel:
                 return name
@@ -216,9 +216,9 @@ class Writer:
     def nesting(self, template: Any) -> str:
         """Return the expression of a template with names in the place of ids."""
         if isinstance(template, tuple) and hasattr(template, "_fields"):
-            name = self.identifier(type(template).__name__)
-            self.namespace[name] = type(template)
-            return f"{name}({', '.join(map(self.nesting, template))})"
+            kind = self.identifier(type(template).__name__)
+            self.namespace[kind] = type(template)
+            return f"{kind}({', '.join(map(self.nesting, template))})"
         if isinstance(template, dict):
             pairs = (f"{key!r}: {self.nesting(value)}" for key, value in template.items())
             return f"{{{', '.join(pairs)}}}"
@@ -229,7 +229,7 @@ class Writer:
             return f"({items}{',' if len(template) == 1 else ''})"
         if template is None:
             return "None"
-        return self.names[int(template)]
+        return self.names[template]
 
 
 def constant_line(name: str, value: Any) -> str:

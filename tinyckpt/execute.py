@@ -8,7 +8,7 @@ other way round, makes this trace differ from that of ``replay``. Workspace alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -16,18 +16,22 @@ from typing import Any
 from tinyckpt.backend import NUMPY, Backend
 from tinyckpt.errors import BackendError, ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule
-from tinyckpt.trace import Trace, memory_kinds
+from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step
+from tinyckpt.trace import COLUMNS, Trace, memory_kinds, trace_of
 
+NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
+    COLUMNS.index, ("nodes", "activation", "workspace", "host", "evaluations")
+)
+OF_A_SOURCE = -1  # the allocation of sources, which are not counted
 Array = Any
 Watch = Callable[[int, int, tuple[Array, ...]], None]
-OF_A_SOURCE = -1
 
 
 def execute(
     schedule: Schedule,
     sources: Mapping[int, Array],
     backend: Backend = NUMPY,
+    timed: bool = False,
     watch: Watch | None = None,
 ) -> tuple[dict[int, Array], Trace]:
     """Run a schedule.
@@ -36,128 +40,174 @@ def execute(
         schedule: what to do.
         sources: the backend's arrays of all inputs and parameters, by data id, C-contiguous.
         backend: the array library.
+        timed: whether to measure the seconds of every step; on a GPU each step is waited for then.
         watch: called as ``watch(step, operator id, results)`` after every evaluation.
 
     Returns:
-        The results of the graph by data id, and the trace with measured seconds.
+        The results of the graph by data id, and the trace.
 
     Raises:
         BackendError: if an operator is abstract, or a kernel fails; names step and operator.
         ScheduleError: if a step needs a value that is not there.
     """
-    graph = schedule.graph
-    run = bind_kernels(graph, backend.xp)
-    values: list[Array | None] = [None] * len(graph.data)
-    for data, array in sources.items():
-        values[data] = array
-    for data, constant in graph.constants.items():
-        values[data] = backend.to_device(constant)
-
-    kind = memory_kinds(graph)
-    array_type = backend.xp.ndarray
-    block: list[int] = [OF_A_SOURCE] * len(graph.data)  # which allocation each value is in
-    holders: list[int] = []  # by allocation: how many resident values are in it
-    sizes: list[int] = []  # by allocation: bytes
-    charged: list[int] = []  # by allocation: kind of memory
-    live = [0, 0, 0]
-    nodes = host = evaluations = 0
-    on_host: dict[int, Array] = {}
-    rows: list[tuple[int, ...]] = []
+    graph, array_type = schedule.graph, backend.xp.ndarray
+    programs = bind_kernels(graph, backend.xp)
+    memory = Memory(graph, sources, backend)
+    values, block, column, row = memory.values, memory.block, memory.column, memory.row
+    sizes, holders, charged = memory.sizes, memory.holders, memory.charged
+    rows: list[int] = []
     seconds: list[float] = []
-    synchronize, xp = backend.synchronize, backend.xp
-    position = -1
-
-    for position, step in enumerate(schedule.steps):  # an error message reads it
-        workspace = 0
-        begin = perf_counter()
+    before = perf_counter()
+    # This loop is what the overhead over NumPy is made of: the common cases stand in it, one flat
+    # body over local names; the others are methods of Memory.
+    for position, step in enumerate(schedule.steps):
         if type(step) is Compute:
-            kernel, inputs, outputs, workspace, scalar = run[step.operator]
-            arguments = [values[data] for data in inputs]
+            kernel, inputs, only, workspace = programs[step.operator]
             try:
-                results = kernel(*arguments)
-            except Exception as error:
-                raise failure(graph, position, step.operator, arguments, error) from error
-            if synchronize is not None:
-                synchronize()
-            seconds.append(perf_counter() - begin)
-            evaluations += 1
-            if len(outputs) == 1:
-                results = (results,)
-            for data, array in zip(outputs, results):  # noqa: B905  # in the hot loop
-                if scalar:
-                    array = xp.asarray(array)  # NumPy returns scalars where an array is 0-d
-                if values[data] is not None:
-                    raise ScheduleError(f"step {position}: {graph.data[data].name} is still there")
-                values[data] = array
-                nodes += 1
-                if array.base is None:
-                    allocation = len(sizes)
-                    sizes.append(array.nbytes)
-                    holders.append(1)
-                    charged.append(kind[data])
-                    live[kind[data]] += array.nbytes
-                    block[data] = allocation
-                    continue
-                owner = memory_owner(array, array_type)
-                for source, argument in zip(inputs, arguments):  # noqa: B905
-                    if memory_owner(argument, array_type) is owner:
-                        allocation = block[source]
-                        if allocation != OF_A_SOURCE:
-                            holders[allocation] += 1
-                        break
+                if len(inputs) == 2:
+                    results = kernel(values[inputs[0]], values[inputs[1]])
+                elif len(inputs) == 1:
+                    results = kernel(values[inputs[0]])
                 else:
-                    allocation = len(sizes)
-                    sizes.append(owner.nbytes)
-                    holders.append(1)
-                    charged.append(kind[data])
-                    live[kind[data]] += owner.nbytes
-                block[data] = allocation
+                    results = kernel(*[values[data] for data in inputs])
+            except Exception as error:
+                raise failure(graph, position, step.operator, memory, error) from error
+            row[EVALUATIONS] += 1
+            row[WORKSPACE] = workspace
+            if type(results) is array_type and results.base is None and values[only] is None:
+                values[only] = results
+                row[NODES] += 1
+                nbytes = results.nbytes
+                row[column[only]] += nbytes
+                block[only] = len(sizes)
+                sizes.append(nbytes)
+                holders.append(1)
+                charged.append(column[only])
+            else:
+                outputs = graph.operators[step.operator].outputs
+                if type(results) is not tuple:
+                    results = (results,)
+                for data, array in zip(outputs, results, strict=True):
+                    memory.hold(position, data, array, inputs)
             if watch is not None:
-                watch(position, step.operator, tuple(results))
-        elif type(step) is Free or type(step) is Offload:
-            data = step.data
-            array = values[data]
-            if array is None or graph.data[data].producer is None:
-                raise ScheduleError(f"step {position}: {graph.data[data].name} is not there")
-            if type(step) is Offload:
-                on_host[data] = backend.to_host(array)
-                host += on_host[data].nbytes
-            values[data] = array = None
-            nodes -= 1
-            allocation = block[data]
-            if allocation != OF_A_SOURCE:
-                holders[allocation] -= 1
-                if holders[allocation] == 0:
-                    live[charged[allocation]] -= sizes[allocation]
-            seconds.append(perf_counter() - begin)
-        elif type(step) is Fetch:
-            data = step.data
-            if data not in on_host:
-                raise ScheduleError(f"step {position}: {graph.data[data].name} is not on the host")
-            moved = on_host.pop(data)
-            host -= moved.nbytes
-            array = values[data] = xp.array(moved)
-            nodes += 1
-            block[data] = len(sizes)
-            sizes.append(array.nbytes)
-            holders.append(1)
-            charged.append(kind[data])
-            live[kind[data]] += array.nbytes
-            seconds.append(perf_counter() - begin)
-        rows.append((nodes, live[0], live[1], live[2], workspace, host, evaluations))
-        # Nothing of the step may outlive it: a name here would hold memory that was freed.
-        arguments = results = array = None  # type: ignore[assignment]
+                watch(position, step.operator, results if type(results) is tuple else (results,))
+            # A name here would hold on to memory that the schedule frees.
+            results = array = None
+        else:
+            row[WORKSPACE] = 0
+            if type(step) is Free:
+                data = step.data
+                allocation = block[data]
+                if allocation >= 0 and values[data] is not None:
+                    values[data] = None
+                    row[NODES] -= 1
+                    holders[allocation] -= 1
+                    if holders[allocation] == 0:
+                        row[charged[allocation]] -= sizes[allocation]
+                else:
+                    memory.release(position, data)
+            else:
+                memory.move(position, step)
+        rows.extend(row)
+        if timed:
+            if backend.synchronize is not None:
+                backend.synchronize()
+            now = perf_counter()
+            seconds.append(now - before)
+            before = now
 
-    columns: Any = tuple(zip(*rows, strict=True)) if rows else ((),) * 7
     missing = [graph.data[data].name for data in graph.outputs if values[data] is None]
     if missing:
         raise ScheduleError(f"the schedule ends without {', '.join(missing)}")
-    results_by_id = {data: values[data] for data in graph.outputs}
-    return results_by_id, Trace(schedule, *columns, tuple(seconds))
+    return {data: values[data] for data in graph.outputs}, trace_of(schedule, rows, seconds)
+
+
+class Memory:
+    """What is held, on the device and on the host, by the account of the arrays themselves.
+
+    ``row`` is the trace's row of the present moment, in the order of ``COLUMNS``.
+    """
+
+    def __init__(self, graph: Graph, sources: Mapping[int, Array], backend: Backend) -> None:
+        self.graph, self.backend = graph, backend
+        self.values: list[Array | None] = [None] * len(graph.data)
+        self.column = [FIRST_KIND + kind for kind in memory_kinds(graph)]
+        self.row = [0] * len(COLUMNS)
+        self.on_host: dict[int, Array] = {}
+        # Allocations, numbered as they come: bytes, resident values in it, column charged.
+        self.sizes: list[int] = []
+        self.holders: list[int] = []
+        self.charged: list[int] = []
+        # Which allocation each value is in, or was in last.
+        self.block = [OF_A_SOURCE] * len(graph.data)
+        for data, array in sources.items():
+            self.values[data] = array
+        for data, constant in graph.constants.items():
+            self.values[data] = backend.to_device(constant)
+
+    def hold(self, position: int, data: int, result: Array, inputs: Sequence[int]) -> None:
+        """Begin a value's residence, in memory of its own or in that of an input."""
+        if self.values[data] is not None:
+            raise ScheduleError(f"step {position}: {self.graph.data[data].name} is still there")
+        xp = self.backend.xp
+        array = xp.asarray(result)  # NumPy returns scalars where an array is 0-d
+        owner = memory_owner(array, xp.ndarray)
+        self.values[data] = array
+        self.row[NODES] += 1
+        for source in inputs:
+            if memory_owner(self.values[source], xp.ndarray) is owner:
+                self.block[data] = self.block[source]
+                if self.block[data] != OF_A_SOURCE:
+                    self.holders[self.block[data]] += 1
+                return
+        self.allocate(data, owner.nbytes)
+
+    def allocate(self, data: int, nbytes: int) -> None:
+        """Put a value into an allocation of its own."""
+        self.block[data] = len(self.sizes)
+        self.sizes.append(nbytes)
+        self.holders.append(1)
+        self.charged.append(self.column[data])
+        self.row[self.column[data]] += nbytes
+
+    def release(self, position: int, data: int) -> None:
+        """End a value's residence; its allocation goes with the last value in it."""
+        if self.values[data] is None or self.graph.data[data].producer is None:
+            raise self.absent(position, data)
+        self.values[data] = None
+        self.row[NODES] -= 1
+        allocation = self.block[data]
+        if allocation != OF_A_SOURCE:
+            self.holders[allocation] -= 1
+            if self.holders[allocation] == 0:
+                self.row[self.charged[allocation]] -= self.sizes[allocation]
+
+    def move(self, position: int, step: Step) -> None:
+        """Move a value between the device's memory and the host's."""
+        assert isinstance(step, Offload | Fetch)
+        data = step.data
+        if isinstance(step, Offload):
+            array = self.values[data]
+            self.release(position, data)
+            self.on_host[data] = moved = self.backend.to_host(array)
+            self.row[HOST] += moved.nbytes
+            return
+        if data not in self.on_host:
+            raise self.absent(position, data)
+        moved = self.on_host.pop(data)
+        self.row[HOST] -= moved.nbytes
+        self.values[data] = array = self.backend.xp.array(moved)
+        self.allocate(data, array.nbytes)
+        self.row[NODES] += 1
+
+    def absent(self, position: int, data: int) -> ScheduleError:
+        """Return the error to raise when a value is not there to be freed or moved."""
+        name = self.graph.data[data].name
+        return ScheduleError(f"step {position}: {name} is not there to be freed or moved")
 
 
 def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:
-    """Return for every operator its kernel with attributes filled in, and what the loop needs."""
+    """Return for every operator: kernel, inputs, the output if there is just one, workspace."""
     bound = []
     for operator in graph.operators:
         if operator.primitive is None:
@@ -166,8 +216,7 @@ def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:
                 "planned, replayed and drawn, not executed"
             )
         kernel = partial(operator.primitive.forward, xp, **operator.attrs)
-        scalar = any(graph.data[data].spec.shape == () for data in operator.outputs)
-        bound.append((kernel, operator.inputs, operator.outputs, operator.workspace, scalar))
+        bound.append((kernel, operator.inputs, operator.outputs[0], operator.workspace))
     return bound
 
 
@@ -179,12 +228,12 @@ def memory_owner(array: Array, array_type: type) -> Array:
 
 
 def failure(
-    graph: Graph, position: int, index: int, arguments: list[Array], error: Exception
+    graph: Graph, position: int, index: int, memory: Memory, error: Exception
 ) -> BackendError | ScheduleError:
     """Return the error to raise when a kernel failed."""
     operator = graph.operators[index]
-    for data, argument in zip(operator.inputs, arguments, strict=True):
-        if argument is None:
+    for data in operator.inputs:
+        if memory.values[data] is None:
             return ScheduleError(
                 f"step {position}: compute {operator.name} needs {graph.data[data].name}, which is "
                 "not there; tc.replay(schedule) says why"

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, step_text
-from tinyckpt.trace import Trace, memory_kinds
+from tinyckpt.trace import Trace, memory_kinds, trace_of
 
 
 def replay(schedule: Schedule) -> Trace:
@@ -23,10 +23,11 @@ def replay(schedule: Schedule) -> Trace:
     and all results of the graph are resident at the end.
     """
     machine = Machine(schedule)
-    rows = [machine.take(position, step) for position, step in enumerate(schedule.steps)]
+    rows: list[int] = []
+    for position, step in enumerate(schedule.steps):
+        rows.extend(machine.take(position, step))
     machine.check_outputs()
-    columns = tuple(zip(*rows, strict=True)) if rows else ((),) * 7
-    return Trace(schedule, *columns)
+    return trace_of(schedule, rows)
 
 
 class Machine:
@@ -48,7 +49,7 @@ class Machine:
         self.freed_at: dict[int, int] = {}
 
     def take(self, position: int, step: Step) -> tuple[int, ...]:
-        """Do one step; return nodes, bytes by kind, workspace, host bytes and evaluations."""
+        """Do one step; return its row of the trace."""
         workspace = 0
         if isinstance(step, Compute):
             workspace = self.compute(position, step)
@@ -62,7 +63,8 @@ class Machine:
             self.release(position, step.data)
         else:
             self.fetch(position, step)
-        return (self.nodes, *self.live, workspace, self.host, self.evaluations)
+        activation, cotangent, output = self.live
+        return self.nodes, activation, cotangent, output, workspace, self.host, self.evaluations
 
     def compute(self, position: int, step: Compute) -> int:
         """Evaluate an operator; return its workspace."""

@@ -27,7 +27,7 @@ from tinyckpt.errors import FormatError, TinyckptError
 from tinyckpt.graph import SOURCES, DataNode, Graph, Operator, Phase, Role, Spec
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, compute, free
-from tinyckpt.trace import Trace
+from tinyckpt.trace import COLUMNS, Trace
 from tinyckpt.tree import leaves
 
 VERSION = 1
@@ -38,7 +38,6 @@ STEPS: dict[str, Callable[[int], Step]] = {
     "fetch": Fetch,
 }
 STEP_NAMES = {Compute: "compute", Free: "free", Offload: "offload", Fetch: "fetch"}
-COLUMNS = ("nodes", "activation", "cotangent", "output", "workspace", "host", "evaluations")
 
 # Writing -----------------------------------------------------------------------------------------
 
@@ -376,10 +375,10 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     reader = Reader(path)
     document = reader.document("trace")
     schedule = read_schedule(reader, reader.get(document, "schedule", dict, "trace"), "schedule")
-    columns: Any = [
-        reader.counts(reader.get(document, column, list, "trace"), f"trace.{column}")
+    columns = {
+        column: reader.counts(reader.get(document, column, list, "trace"), f"trace.{column}")
         for column in COLUMNS
-    ]
+    }
     seconds = reader.get(document, "seconds", list, "trace")
     for index, value in enumerate(seconds):
         reader.check(value, (int, float), f"trace.seconds[{index}]")
@@ -387,7 +386,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
         replayed = replay(schedule)
     except TinyckptError as error:
         raise FormatError(f"{path}: the schedule is not legal: {error}") from error
-    trace = Trace(schedule, *columns, tuple(seconds))
+    trace = Trace(schedule, **columns, seconds=tuple(seconds))
     if trace != replayed:
         raise FormatError(f"{path}: the numbers are not those of its schedule; was it edited?")
     return trace

@@ -12,7 +12,7 @@ view of it is resident.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tinyckpt.graph import Graph
@@ -32,6 +32,8 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
 
 
+# The columns of a trace, in the order of a row.
+COLUMNS = ("nodes", "activation", "cotangent", "output", "workspace", "host", "evaluations")
 MEMORY_KINDS = ("activation", "cotangent", "output")
 
 
@@ -55,7 +57,7 @@ class Trace:
         workspace: bytes that the operator being evaluated holds besides inputs and outputs.
         host: bytes that offloaded values hold in the host's memory; not part of the peak.
         evaluations: operator evaluations so far, this step's included.
-        seconds: measured time of each step, empty in a replay; not part of equality.
+        seconds: measured time of each step, if it was asked for; not part of equality.
     """
 
     schedule: Schedule
@@ -157,3 +159,10 @@ class Trace:
             f"{self.recomputations} of them recomputations; peak {self.peak_nodes} nodes, "
             f"{size_text(self.peak_bytes)}"
         )
+
+
+def trace_of(schedule: Schedule, rows: Sequence[int], seconds: Sequence[float] = ()) -> Trace:
+    """Return the trace of rows written one after another, in the order of COLUMNS."""
+    width = len(COLUMNS)
+    columns = {name: tuple(rows[place::width]) for place, name in enumerate(COLUMNS)}
+    return Trace(schedule, **columns, seconds=tuple(seconds))

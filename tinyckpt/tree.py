@@ -49,7 +49,17 @@ def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 def leaves(tree: Tree) -> list[Any]:
     """Return the leaves in order."""
-    return [leaf for _, leaf in leaves_with_paths(tree, "")]
+    if tree is None:
+        return []
+    if not isinstance(tree, dict | list | tuple):
+        return [tree]
+    found = []
+    for value in tree.values() if isinstance(tree, dict) else tree:
+        if value is None or isinstance(value, dict | list | tuple):
+            found.extend(leaves(value))
+        else:
+            found.append(value)
+    return found
 
 
 def fill(template: Template, values: Sequence[Any]) -> Tree:

@@ -7,6 +7,7 @@ from tinyckpt.networks.network import (
     branching,
     mlp,
     network_from_text,
+    random_arrays,
     residual_mlp,
 )
 
@@ -17,5 +18,6 @@ __all__ = [
     "chain",
     "mlp",
     "network_from_text",
+    "random_arrays",
     "residual_mlp",
 ]

@@ -1,0 +1,65 @@
+"""What every benchmark writes: a table with the machine, the versions and the command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(runners: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return seconds of every runner in every round; in turn, so that drift hits all alike."""
+    for runner in runners.values():
+        runner()
+    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(rounds):
+        for name, runner in runners.items():
+            begin = perf_counter()
+            runner()
+            seconds[name].append(perf_counter() - begin)
+    return seconds
+
+
+def median_ratio(seconds: Sequence[float], baseline: Sequence[float]) -> float:
+    """Return the median of the ratios round by round."""
+    return statistics.median(a / b for a, b in zip(seconds, baseline, strict=True))
+
+
+def versions(packages: Sequence[str]) -> str:
+    """Return the installed versions of some packages."""
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package} not installed")
+    return ", ".join(found)
+
+
+def write(name: str, title: str, sections: Sequence[str], packages: Sequence[str]) -> None:
+    """Print a report, and write it to results/NAME.md."""
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}"
+    text = "\n\n".join(
+        [
+            f"# {title}",
+            f"`python benchmarks/{name}.py` on {machine}; Python {platform.python_version()}, "
+            f"{versions(packages)}.",
+            *sections,
+        ]
+    )
+    print(text)
+    (RESULTS / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+    print(f"\nwritten to {RESULTS / f'{name}.md'}", file=sys.stderr)
+
+
+def rows(header: Sequence[str], body: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

@@ -1,0 +1,39 @@
+"""What all tests share: Hypothesis profiles, and skips that CI does not accept."""
+
+import importlib.util
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "default",
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("deep", parent=settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def require(module: str) -> None:
+    """Skip the test if an optional package is missing; in CI, which installs all, fail."""
+    if importlib.util.find_spec(module) is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI installs {module}, but it is not there")
+        pytest.skip(f"needs {module}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip GPU tests, visibly, where there is no GPU."""
+    from tinyckpt.backend import get_backend
+    from tinyckpt.errors import BackendError
+
+    if any(item.get_closest_marker("gpu") for item in items):
+        try:
+            get_backend("cupy")
+        except BackendError as error:
+            for item in items:
+                if item.get_closest_marker("gpu"):
+                    item.add_marker(pytest.mark.skip(reason=str(error)))

@@ -1,0 +1,74 @@
+"""Random training graphs for Hypothesis: fan-out, several outputs, views, dropout, unused inputs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+
+ROWS, COLUMNS = 3, 4
+
+# Every action takes the pool of (ROWS, COLUMNS) values and a way to pick one, and adds to the pool.
+Pick = Callable[[], Any]
+ACTIONS: dict[str, Callable[[Pick, int], list[Any]]] = {
+    "tanh": lambda pick, n: [tc.tanh(pick())],
+    "sin": lambda pick, n: [tc.sin(pick())],
+    "gelu": lambda pick, n: [tc.gelu(pick())],
+    "add": lambda pick, n: [pick() + pick()],
+    "multiply": lambda pick, n: [pick() * pick()],
+    "square": lambda pick, n: [tc.tanh(pick()) ** 2],
+    "scale": lambda pick, n: [pick() * 0.5],
+    "maximum": lambda pick, n: [tc.maximum(pick(), pick())],
+    "softmax": lambda pick, n: [tc.softmax(pick())],
+    "dropout": lambda pick, n: [tc.dropout(pick(), 0.3, seed=n)],
+    "reshaped": lambda pick, n: [tc.tanh(pick().reshape(COLUMNS, ROWS)).reshape(ROWS, COLUMNS)],
+    "transposed": lambda pick, n: [(pick().T * 1.5).T],
+    "reversed": lambda pick, n: [pick()[::-1, ::-1]],
+    "centred": lambda pick, n: [centred(pick())],
+    "halves": lambda pick, n: halves(pick()),
+    "swapped": lambda pick, n: [tc.concatenate(tc.split(pick(), 2, axis=1)[::-1], axis=1)],
+    "mixed": lambda pick, n: [pick() @ tc.transpose(pick()) @ pick()],
+    "labelled": lambda pick, n: [tc.name(tc.cos(pick()), f"label{n}")],
+    "dead": lambda pick, n: [] if tc.exp(pick()) is not None else [],
+}
+
+
+def centred(x: Any) -> Any:
+    return x - x.mean(axis=0, keepdims=True)
+
+
+def halves(x: Any) -> list[Any]:
+    # The third result is never read; the first is read twice.
+    left, right, _ = tc.split(x, [1, 3], axis=1)
+    largest = x[:, 2:].max(axis=1, keepdims=True)
+    return [tc.concatenate([left, right * left, largest], axis=1)]
+
+
+@st.composite
+def training_graphs(draw: st.DrawFn, largest: int = 14) -> tuple[tc.TrainingGraph, tuple[Any, ...]]:
+    """Draw a training graph and arrays to run it on."""
+    count = draw(st.integers(1, largest))
+    names = [draw(st.sampled_from(sorted(ACTIONS))) for _ in range(count)]
+    choices = [draw(st.lists(st.integers(0, 99), min_size=3, max_size=3)) for _ in range(count)]
+    parameters = draw(st.integers(1, 3))
+    wrt_input = draw(st.booleans())
+    auxiliary = draw(st.booleans())
+
+    def loss(params: Any, x: Any, unused: Any) -> Any:
+        pool = [x, *params]
+        for number, (action, picks) in enumerate(zip(names, choices, strict=True)):
+            queue = list(picks)
+            # Recent values are picked more often, so that graphs are deep as well as wide.
+            pool.extend(
+                ACTIONS[action](lambda q=queue: pool[-1 - min(q.pop() % 5, len(pool) - 1)], number)
+            )
+        total = tc.mean(pool[-1] * pool[-1]) + tc.sum(tc.sin(pool[len(pool) // 2]))
+        return (total, pool[-1]) if auxiliary else total
+
+    generator = np.random.default_rng(draw(st.integers(0, 2**16)))
+    params = [generator.normal(size=(ROWS, COLUMNS)) for _ in range(parameters)]
+    x, unused = generator.normal(size=(ROWS, COLUMNS)), generator.normal(size=2)
+    graph = tc.build(loss, params, x, unused)
+    return tc.differentiate(graph, (0, 1) if wrt_input else 0), (params, x, unused)
