@@ -1,4 +1,4 @@
-"""Random training graphs for Hypothesis: fan-out, several outputs, views, dropout, unused inputs."""
+"""Random training graphs for Hypothesis: fan-out, several outputs, views, dropout, dead code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ ACTIONS: dict[str, Callable[[Pick, int], list[Any]]] = {
     "swapped": lambda pick, n: [tc.concatenate(tc.split(pick(), 2, axis=1)[::-1], axis=1)],
     "mixed": lambda pick, n: [pick() @ tc.transpose(pick()) @ pick()],
     "labelled": lambda pick, n: [tc.name(tc.cos(pick()), f"label{n}")],
-    "dead": lambda pick, n: [] if tc.exp(pick()) is not None else [],
+    "dead": lambda pick, n: [tc.exp(pick())][:0],
 }
 
 
