@@ -58,6 +58,8 @@ class Schedule:
         steps: what to do, in order.
         policy: name of the policy that made it.
         options: the options that the policy was given.
+        checkpoints: data ids of the forward values that the policy chose to keep; empty where it
+            chose nothing, as when everything is kept anyway.
         note: what the policy did, in one sentence.
     """
 
@@ -66,6 +68,7 @@ class Schedule:
     policy: str
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    checkpoints: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -10,7 +10,7 @@ The documents, version 1 (all ids are positions in their lists):
   view_of, label]``; ``operators``, each ``[name, kind, inputs, outputs, phase, adjoint_of, scope,
   flops, workspace]``; ``arguments``, ``results``, ``gradients``: nestings of data ids.
 - ``tinyckpt.schedule``: ``graph``; ``steps``, each ``["compute" | "free" | "offload" | "fetch",
-  id]``; ``policy``, ``options``, ``note``.
+  id]``; ``policy``, ``options``, ``note``, ``checkpoints``.
 - ``tinyckpt.trace``: ``schedule`` and one list a column, as in ``Trace``.
 """
 
@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from tinyckpt.errors import FormatError, TinyckptError
+from tinyckpt.files import write_atomically
 from tinyckpt.graph import SOURCES, DataNode, Graph, Operator, Phase, Role, Spec
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, compute, free
@@ -86,6 +87,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
         "policy": schedule.policy,
         "options": dict(schedule.options),
         "note": schedule.note,
+        "checkpoints": schedule.checkpoints,
         "steps": [
             [STEP_NAMES[type(s)], s.operator if isinstance(s, Compute) else s.data]
             for s in schedule.steps
@@ -102,34 +104,7 @@ def trace_document(trace: Trace) -> dict[str, Any]:
 def write(kind: str, document: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a document beside its destination and rename it there."""
     text = json.dumps({"schema": f"tinyckpt.{kind}", "version": VERSION, **document})
-    write_atomically(Path(path), text.encode())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that whoever reads the path sees the old content or the new, never a part.
-
-    Raises:
-        FormatError: if the folder does not exist or cannot be written to.
-    """
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(beside, 0o666 & ~current_umask())
-            os.replace(beside, path)
-        except BaseException:
-            os.unlink(beside)
-            raise
-    except OSError as error:
-        raise FormatError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def current_umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    write_atomically(path, text.encode())
 
 
 def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
@@ -333,6 +308,11 @@ def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
         reader.get(document, "policy", str, where),
         reader.get(document, "options", dict, where),
         reader.get(document, "note", str, where),
+        reader.counts(
+            reader.get(document, "checkpoints", list, where),
+            f"{where}.checkpoints",
+            len(graph.data),
+        ),
     )
 
 
@@ -362,7 +342,7 @@ def load_schedule(path: str | os.PathLike[str], graph: Graph | None = None) -> S
             f"{len(schedule.graph.operators)} operators against {len(graph.operators)}, or other "
             "shapes or names"
         )
-    return Schedule(graph, schedule.steps, schedule.policy, schedule.options, schedule.note)
+    return replace(schedule, graph=graph)
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:

@@ -1,0 +1,6 @@
+"""Pictures of traces: animated GIFs, stills, charts."""
+
+from viz.dot import dot
+from viz.gif import gif, save_still
+
+__all__ = ["dot", "gif", "save_still"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import require
 
 import tinyckpt as tc
+from tests.conftest import require
 from tinyckpt.execute import execute
 from tinyckpt.ops import PRIMITIVES, kernels
 from tinyckpt.tree import leaves
@@ -28,7 +28,7 @@ def positive(*shape: int) -> Any:
 
 
 def apart(*shape: int) -> Any:
-    """Return distinct values at least 0.1 apart and 0.05 from 0, so that kinks are not stepped over."""
+    """Return values at least 0.1 apart and 0.05 from 0, so that no kink is stepped over."""
     values = (np.arange(math.prod(shape)) - math.prod(shape) // 2) * 0.1 + 0.05
     return R.permutation(values).reshape(shape)
 

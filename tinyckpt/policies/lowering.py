@@ -21,13 +21,14 @@ def from_order(
     policy: str = "order",
     options: Mapping[str, Any] | None = None,
     note: str = "",
+    checkpoints: Sequence[int] = (),
 ) -> Schedule:
     """Return the schedule that evaluates operators in an order and frees as early as it can.
 
     Args:
         graph: the graph that the order is about.
         order: operator ids; an id that occurs again is a recomputation.
-        policy, options, note: what the schedule says of its origin.
+        policy, options, note, checkpoints: what the schedule says of its origin.
 
     Raises:
         ScheduleError: if an operator comes before something it reads, or a result never comes.
@@ -45,7 +46,9 @@ def from_order(
     for position, operator in enumerate(order):
         steps.append(compute(operator))
         steps.extend([free(data) for data in freed_after[position]])
-    return Schedule(graph, tuple(steps), policy, dict(options or {}), note)
+    return Schedule(
+        graph, tuple(steps), policy, dict(options or {}), note, tuple(sorted(checkpoints))
+    )
 
 
 def check_order(graph: Graph, order: Sequence[int]) -> None:

@@ -136,9 +136,9 @@ def plan_retain(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
     """
     kept = selected(graph, keep)
     order = retaining_order(graph, kept, reuse=True)
-    names = some_names([graph.data[data] for data in kept])
-    note = f"kept {len(kept)} values: {names}" if kept else "kept nothing from the forward sweep"
-    return from_order(graph, order, "retain", {"keep": [graph.data[i].name for i in kept]}, note)
+    nodes = [graph.data[data] for data in kept]
+    note = f"kept {len(kept)} values: {some_names(nodes)}" if kept else "kept nothing"
+    return from_order(graph, order, "retain", {"keep": [n.name for n in nodes]}, note, kept)
 
 
 RETAIN = Policy(

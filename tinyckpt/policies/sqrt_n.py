@@ -52,8 +52,8 @@ def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> S
     else:
         cuts, note = cuts_at_stages(graph, stages, segments or nearest_root(len(stages)))
     last_cut = cuts[-1][0] if cuts else -1
-    kept = {data for _, crossing in cuts for data in crossing}
-    named = [graph.data[data] for data in sorted(kept)]
+    checkpoints = sorted({data for _, crossing in cuts for data in crossing})
+    kept = set(checkpoints)
     # The last segment stays resident.
     kept.update(
         node.id
@@ -64,7 +64,9 @@ def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> S
     )
     order = retaining_order(graph, kept, reuse=True)
     options = {} if segments is None else {"segments": segments}
-    return from_order(graph, order, "sqrt_n", options, f"{note}; kept {some_names(named)}")
+    if checkpoints:
+        note += f"; kept {some_names([graph.data[data] for data in checkpoints])}"
+    return from_order(graph, order, "sqrt_n", options, note, checkpoints)
 
 
 def nearest_root(count: int) -> int:

@@ -1,0 +1,208 @@
+"""From a trace to frames as plain data: which node is in which state, counters, the curve.
+
+No drawing here, and no pixels: a frame can be printed and compared in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tinyckpt.schedule import Compute, Fetch, Free, Offload
+from tinyckpt.trace import size_text
+from viz.dot import Cell
+
+if TYPE_CHECKING:
+    from tinyckpt.trace import Trace
+
+TITLES = {
+    "store_all": "store all",
+    "recompute_all": "recompute all",
+    "sqrt_n": "√n checkpointing",
+    "retain": "hand-picked",
+}
+
+
+class Fill(Enum):
+    """What a node shows of its values' memory."""
+
+    NOT_YET = "not yet"
+    DROPPED = "dropped"
+    KEPT = "kept"
+    RECOMPUTED = "recomputed"
+    GRADIENT = "gradient"
+
+
+class Activity(Enum):
+    """What happens to a node in this very step."""
+
+    NONE = ""
+    COMPUTING = "computing"
+    RECOMPUTING = "recomputing"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one node looks: everything that its picture depends on."""
+
+    fill: Fill
+    activity: Activity = Activity.NONE
+    checkpoint: bool = False
+    backward: bool = False
+
+    def __str__(self) -> str:
+        ring = "*" if self.checkpoint else ""
+        now = f" {self.activity.value}" if self.activity.value else ""
+        return f"{self.fill.value}{ring}{now}"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One moment: what differs from the moment before, and the counters.
+
+    Attributes:
+        step: position in the schedule; -1 before the first step.
+        changed: the new look of every cell that looks different than in the frame before.
+        evaluations, live, peak: the counters' texts; peak is so far.
+    """
+
+    step: int
+    changed: dict[int, Look]
+    evaluations: str
+    live: str
+    peak: str
+
+
+def title_of(trace: Trace) -> str:
+    """Return the name of the policy as a heading."""
+    return TITLES.get(trace.schedule.policy, trace.schedule.policy.replace("_", " "))
+
+
+def subtitle_of(trace: Trace) -> str:
+    """Return what the policy costs, in one line."""
+    graph = trace.graph
+    name, _, size = graph.name.partition(":")
+    what = f"chain of {size} layers" if name == "chain" else one_line(graph.name)
+    rings = len(trace.schedule.checkpoints)
+    once = trace.total_evaluations - trace.recomputations
+    ratio = trace.total_evaluations / max(once, 1)
+    plural = "checkpoint" if rings == 1 else "checkpoints"
+    return (
+        f"{what} · {rings} {plural} · {count_text(trace.total_evaluations)} evaluations "
+        f"= {ratio:.2f}× store-all"  # noqa: RUF001  # the sign of multiplication
+    )
+
+
+def one_line(text: str, longest: int = 40) -> str:
+    """Return text with everything unprintable as spaces, cut to a length."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def count_text(count: int) -> str:
+    """Return a count with thin spaces between thousands.
+
+    >>> count_text(1234567)
+    '1\u2009234\u2009567'
+    """
+    return f"{count:,}".replace(",", "\u2009")
+
+
+def counts_nodes(trace: Trace) -> bool:
+    """Whether memory reads best in nodes: all values have one size and none is a view."""
+    sizes = {node.nbytes for node in trace.graph.data if not node.is_source}
+    return len(sizes) <= 1 and not any(trace.workspace)
+
+
+def memory_text(trace: Trace, step: int, largest: bool) -> str:
+    """Return live memory at a step, or the largest up to it."""
+    column = trace.nodes if counts_nodes(trace) else trace.live_bytes
+    value = max(column[: step + 1]) if largest else column[step]
+    return count_text(value) if counts_nodes(trace) else size_text(value)
+
+
+def frame_steps(trace: Trace) -> list[int]:
+    """Return the steps that get a frame: each evaluation, and the last of the frees behind it."""
+    last = len(trace.steps) - 1
+    return [
+        position
+        for position, step in enumerate(trace.steps)
+        if isinstance(step, Compute)
+        or position == last
+        or isinstance(trace.steps[position + 1], Compute)
+    ]
+
+
+def frames(trace: Trace, cells: Sequence[Cell], steps: Sequence[int]) -> Iterator[Frame]:
+    """Yield the frame before the first step, then one for each of ``steps``, ascending."""
+    state = State(trace, cells)
+    column = trace.nodes if counts_nodes(trace) else trace.live_bytes
+    text = count_text if counts_nodes(trace) else size_text
+    yield Frame(-1, state.changes(), "0", text(0), text(0))
+    peak = done = 0
+    for step in steps:
+        while done <= step:
+            state.take(done)
+            peak = max(peak, column[done])
+            done += 1
+        evaluations = count_text(trace.evaluations[step])
+        yield Frame(step, state.changes(), evaluations, text(column[step]), text(peak))
+
+
+class State:
+    """The looks of all cells at one moment of a trace."""
+
+    def __init__(self, trace: Trace, cells: Sequence[Cell]) -> None:
+        self.trace, self.cells = trace, cells
+        self.home = {data: cell.id for cell in cells for data in cell.data}
+        self.cell_of_operator = {index: cell.id for cell in cells for index in cell.operators}
+        self.ringed = {self.home[data] for data in trace.schedule.checkpoints}
+        self.times = [0] * len(trace.graph.operators)
+        self.resident: dict[int, set[int]] = {cell.id: set() for cell in cells}
+        self.active: int | None = None
+        self.shown: dict[int, Look] = {}
+        self.touched = {cell.id for cell in cells}
+
+    def take(self, position: int) -> None:
+        """Do one step."""
+        step = self.trace.steps[position]
+        if self.active is not None:
+            self.touched.add(self.active)
+            self.active = None
+        if isinstance(step, Compute):
+            self.times[step.operator] += 1
+            self.active = self.cell_of_operator[step.operator]
+            self.touched.add(self.active)
+            self.resident[self.active].update(self.trace.graph.operators[step.operator].outputs)
+        elif isinstance(step, Free | Offload):
+            self.touched.add(self.home[step.data])
+            self.resident[self.home[step.data]].discard(step.data)
+        elif isinstance(step, Fetch):
+            self.touched.add(self.home[step.data])
+            self.resident[self.home[step.data]].add(step.data)
+
+    def changes(self) -> dict[int, Look]:
+        """Return the looks that differ from those returned before."""
+        changed = {}
+        for index in sorted(self.touched):
+            look = self.look(self.cells[index])
+            if self.shown.get(index) != look:
+                self.shown[index] = changed[index] = look
+        self.touched.clear()
+        return changed
+
+    def look(self, cell: Cell) -> Look:
+        """Return how a cell looks now."""
+        again = any(self.times[operator] > 1 for operator in cell.operators)
+        if self.resident[cell.id]:
+            fill = Fill.GRADIENT if cell.backward else Fill.RECOMPUTED if again else Fill.KEPT
+        elif any(self.times[operator] for operator in cell.operators):
+            fill = Fill.DROPPED
+        else:
+            fill = Fill.NOT_YET
+        activity = Activity.NONE
+        if self.active == cell.id:
+            activity = Activity.RECOMPUTING if again else Activity.COMPUTING
+        return Look(fill, activity, cell.id in self.ringed, cell.backward)

@@ -1,0 +1,204 @@
+"""Small pictures in palette indices: nodes, letters, whole static layers.
+
+Shapes are drawn once, several times too large, by Pillow, scaled down, and matched to the palette;
+after that a frame is made by copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from viz.scene import Activity, Fill, Look
+from viz.theme import RGB, Theme, blend, font, palette
+
+OVERSAMPLE = 4
+TRANSPARENT = 255  # never a palette index: palettes have at most 64 colours
+Indices = Any  # uint8 array of palette indices, (height, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Inks:
+    """A theme's palette, and the way from colours to its indices."""
+
+    theme: Theme
+    colours: Any  # uint8, (colours, 3)
+
+    def index(self, colour: RGB) -> int:
+        """Return the index of a colour of the palette."""
+        return int(np.flatnonzero((self.colours == colour).all(axis=1))[0])
+
+    def match(self, pixels: Any) -> Indices:
+        """Return the nearest palette index of every pixel of a ``(height, width, 3)`` array."""
+        unique, inverse = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
+        nearest = np.empty(len(unique), np.uint8)
+        for start in range(0, len(unique), 4096):
+            part = unique[start : start + 4096, None].astype(np.int32)
+            distances = ((part - self.colours.astype(np.int32)) ** 2).sum(axis=2)
+            nearest[start : start + 4096] = distances.argmin(axis=1)
+        return nearest[inverse].reshape(pixels.shape[:2])
+
+    @property
+    def table(self) -> bytes:
+        """The palette as GIF files hold it."""
+        flat: bytes = self.colours.tobytes()
+        return flat
+
+
+def inks_of(theme: Theme) -> Inks:
+    """Return the inks of a theme."""
+    return Inks(theme, np.array(palette(theme), np.uint8))
+
+
+def layer(
+    width: int, height: int, background: RGB, scale: int, paint: Callable[[Any, int], None]
+) -> Any:
+    """Return an RGB array painted ``OVERSAMPLE`` times too large and scaled down.
+
+    Args:
+        width, height: in pixels at scale 1.
+        background: colour below everything.
+        scale: of the result.
+        paint: called as ``paint(ImageDraw, factor)``, with the factor from pixels at scale 1.
+    """
+    factor = scale * OVERSAMPLE
+    image = Image.new("RGB", (width * factor, height * factor), background)
+    paint(ImageDraw.Draw(image), factor)
+    return np.asarray(image.reduce(OVERSAMPLE))
+
+
+def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
+    """Return fill, outline and label of a node."""
+    if look.activity is Activity.RECOMPUTING:
+        return theme.recomputing, theme.ink, theme.recomputing_label
+    if look.fill is Fill.NOT_YET:
+        return theme.not_yet, theme.not_yet_outline, theme.muted
+    if look.fill is Fill.DROPPED:
+        outline = theme.dropped_backward if look.backward else theme.dropped_forward
+        return theme.background, outline, theme.muted
+    fills = {
+        Fill.KEPT: (theme.kept, theme.ink, theme.kept_label),
+        Fill.RECOMPUTED: (theme.recomputed, theme.ink, theme.recomputed_label),
+        Fill.GRADIENT: (theme.gradient, theme.ink, theme.gradient_label),
+    }
+    return fills[look.fill]
+
+
+def node_sprite(look: Look, diameter: float, inks: Inks, scale: int) -> Indices:
+    """Return a square picture of a node without its label; TRANSPARENT where the ground shows."""
+    theme = inks.theme
+    size = sprite_size(diameter)
+    fill, outline, _ = node_colours(look, theme)
+    stroke = 1.5 if diameter >= 14 else 1.0
+
+    def paint(draw: Any, factor: int) -> None:
+        centre = size * factor / 2
+
+        def disc(radius: float, colour: RGB) -> None:
+            r = radius * factor
+            draw.ellipse((centre - r, centre - r, centre + r, centre + r), fill=colour)
+
+        radius = diameter / 2
+        if look.activity is not Activity.NONE:
+            disc(radius + 5, theme.ink)
+            disc(radius + 4, theme.halo)
+        elif look.checkpoint:
+            disc(radius + 4.5, theme.checkpoint)
+            disc(radius + 2.5, theme.background)
+        disc(radius, outline)
+        disc(radius - stroke, fill)
+
+    sprite = inks.match(layer(size, size, theme.background, scale, paint))
+    # Outside the shape the ground shows; inside it every pixel is the sprite's own.
+    rows, columns = np.ogrid[: sprite.shape[0], : sprite.shape[1]]
+    middle = (sprite.shape[0] - 1) / 2
+    extent = diameter / 2 + (0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5)
+    outside = (rows - middle) ** 2 + (columns - middle) ** 2 > (extent * scale) ** 2
+    sprite[outside] = TRANSPARENT
+    return sprite
+
+
+def sprite_size(diameter: float) -> int:
+    """Return the side of a node's picture at scale 1: ring and halo included."""
+    return int(np.ceil(diameter + 13))
+
+
+LEVELS = 4  # steps from no ink to all of it; as many as the palette has between two colours
+
+
+def label_coverage(label: str, diameter: float, scale: int) -> Indices:
+    """Return how much of each pixel of a node's picture its label covers, 0 to LEVELS."""
+    size = sprite_size(diameter) * scale
+    image = Image.new("L", (size, size), 0)
+    draw = ImageDraw.Draw(image)
+    for points in (11, 10, 9, 8, 7):
+        face = font("SemiBold", points * scale)
+        if draw.textlength(label, font=face) <= 0.84 * diameter * scale:
+            draw.text((size / 2, size / 2), label, fill=255, font=face, anchor="mm")
+            break
+    return np.round(np.asarray(image) * (LEVELS / 255)).astype(np.uint8)
+
+
+def label_inks(look: Look, inks: Inks) -> Indices:
+    """Return the palette indices of a look's label, by coverage."""
+    fill, _, ink = node_colours(look, inks.theme)
+    blends = [blend(ink, fill, level / LEVELS) for level in range(LEVELS + 1)]
+    return inks.match(np.array([blends], np.uint8))[0]
+
+
+def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: int) -> Any:
+    """Return the RGB picture of a line of text on a ground, as high as the font's line."""
+    face = font(weight, size * scale)
+    ascent, descent = face.getmetrics()
+    width = max(1, int(np.ceil(face.getlength(text))))
+    image = Image.new("RGB", (width, ascent + descent), ground)
+    ImageDraw.Draw(image).text((0, 0), text, fill=ink, font=face)
+    return np.asarray(image)
+
+
+class Digits:
+    """Letters and digits of one size, for texts that change from frame to frame.
+
+    All digits are equally wide, so that counters do not tremble.
+    """
+
+    def __init__(self, size: int, inks: Inks, scale: int) -> None:
+        self.inks, self.size, self.scale = inks, size, scale
+        self.sprites: dict[str, Indices] = {}
+        face = font("SemiBold", size * scale)
+        self.digit_width = max(int(np.ceil(face.getlength(digit))) for digit in "0123456789")
+        self.height = sum(face.getmetrics())
+
+    def sprite(self, character: str) -> Indices:
+        """Return the picture of one character."""
+        if character not in self.sprites:
+            theme = self.inks.theme
+            pixels = text_layer(
+                character, "SemiBold", self.size, theme.ink, theme.background, self.scale
+            )
+            indices = self.inks.match(pixels)
+            if character.isdigit():
+                wide = np.full(
+                    (self.height, self.digit_width), self.inks.index(theme.background), np.uint8
+                )
+                start = (self.digit_width - indices.shape[1]) // 2
+                wide[:, start : start + indices.shape[1]] = indices[:, : self.digit_width]
+                indices = wide
+            self.sprites[character] = indices
+        return self.sprites[character]
+
+    def width(self, text: str) -> int:
+        """Return the width of a text in pixels."""
+        return sum(self.sprite(character).shape[1] for character in text)
+
+    def write(self, canvas: Indices, x: int, y: int, text: str) -> None:
+        """Write a text with its top left corner at (x, y)."""
+        for character in text:
+            sprite = self.sprite(character)
+            height, width = sprite.shape
+            canvas[y : y + height, x : x + width] = sprite
+            x += width

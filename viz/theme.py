@@ -1,0 +1,156 @@
+"""Colours, sizes and fonts: the one place where the look is decided.
+
+The fills are based on the Okabe-Ito palette, so that they differ under colour blindness too; row,
+ring and halo say the same without colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import as_file, files
+from typing import Any
+
+RGB = tuple[int, int, int]
+
+
+def rgb(text: str) -> RGB:
+    """Return the colour that ``#RRGGBB`` names."""
+    return (int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16))
+
+
+def blend(over: RGB, under: RGB, share: float) -> RGB:
+    """Return ``share`` of one colour over another."""
+    red, green, blue = (
+        round(share * a + (1 - share) * b) for a, b in zip(over, under, strict=True)
+    )
+    return (red, green, blue)
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """The colours of one mode; ``*_label`` is the text on a fill."""
+
+    name: str
+    background: RGB
+    panel: RGB
+    ink: RGB
+    muted: RGB
+    edge: RGB
+    kept: RGB
+    kept_label: RGB
+    recomputed: RGB
+    recomputed_label: RGB
+    gradient: RGB
+    gradient_label: RGB
+    recomputing: RGB
+    recomputing_label: RGB
+    halo: RGB
+    checkpoint: RGB
+    dropped_forward: RGB
+    dropped_backward: RGB
+    not_yet: RGB
+    not_yet_outline: RGB
+    workspace: RGB
+
+    @property
+    def kept_pale(self) -> RGB:
+        """Activations that are still to come, in the memory strip."""
+        return blend(self.kept, self.panel, 0.42)
+
+    @property
+    def gradient_pale(self) -> RGB:
+        """Gradients that are still to come, in the memory strip."""
+        return blend(self.gradient, self.panel, 0.42)
+
+    @property
+    def workspace_pale(self) -> RGB:
+        """Workspace that is still to come, in the memory strip."""
+        return blend(self.workspace, self.panel, 0.42)
+
+
+LIGHT = Theme(
+    name="light",
+    background=rgb("#FFFFFF"),
+    panel=rgb("#F4F6F9"),
+    ink=rgb("#16233A"),
+    muted=rgb("#5B6B80"),
+    edge=rgb("#8794A6"),
+    kept=rgb("#0072B2"),
+    kept_label=rgb("#FFFFFF"),
+    recomputed=rgb("#56B4E9"),
+    recomputed_label=rgb("#16233A"),
+    gradient=rgb("#CC79A7"),
+    gradient_label=rgb("#16233A"),
+    recomputing=rgb("#D55E00"),
+    recomputing_label=rgb("#16233A"),
+    halo=rgb("#F0E442"),
+    checkpoint=rgb("#E69F00"),
+    dropped_forward=rgb("#8FC1DD"),
+    dropped_backward=rgb("#E3BBD1"),
+    not_yet=rgb("#F4F6F9"),
+    not_yet_outline=rgb("#AEB9C7"),
+    workspace=rgb("#9AA5B4"),
+)
+DARK = Theme(
+    name="dark",
+    background=rgb("#0E1624"),
+    panel=rgb("#172235"),
+    ink=rgb("#E8EDF5"),
+    muted=rgb("#9AA9BD"),
+    edge=rgb("#66778C"),
+    kept=rgb("#1F86D1"),
+    kept_label=rgb("#0E1624"),
+    recomputed=rgb("#A6DDFF"),
+    recomputed_label=rgb("#0E1624"),
+    gradient=rgb("#E08FBF"),
+    gradient_label=rgb("#0E1624"),
+    recomputing=rgb("#FF7A1A"),
+    recomputing_label=rgb("#0E1624"),
+    halo=rgb("#F0E442"),
+    checkpoint=rgb("#E69F00"),
+    dropped_forward=rgb("#2B5F86"),
+    dropped_backward=rgb("#7A4C68"),
+    not_yet=rgb("#172235"),
+    not_yet_outline=rgb("#4A5B73"),
+    workspace=rgb("#5F6E82"),
+)
+THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
+
+
+def palette(theme: Theme) -> list[RGB]:
+    """Return the at most 64 colours that a picture is made of.
+
+    The theme's own, and between those that meet along an edge or in a letter, three steps.
+    Encoding a GIF is much faster below 64 colours than above.
+    """
+    own = [getattr(theme, field.name) for field in fields(theme) if field.name != "name"]
+    own += [theme.kept_pale, theme.gradient_pale, theme.workspace_pale]
+    meeting = [
+        (theme.ink, theme.background),
+        (theme.muted, theme.background),
+        (theme.muted, theme.panel),
+        (theme.edge, theme.background),
+        (theme.kept_label, theme.kept),
+        (theme.recomputed_label, theme.recomputed),
+        (theme.gradient_label, theme.gradient),
+        (theme.recomputing_label, theme.recomputing),
+        (theme.dropped_forward, theme.background),
+        (theme.dropped_backward, theme.background),
+        (theme.checkpoint, theme.background),
+        (theme.halo, theme.background),
+        (theme.ink, theme.halo),
+    ]
+    between = [blend(a, b, share) for a, b in meeting for share in (0.25, 0.5, 0.75)]
+    colours = list(dict.fromkeys([*own, *between]))
+    assert len(colours) <= 64, len(colours)
+    return colours
+
+
+@cache
+def font(weight: str, size: int) -> Any:
+    """Return the bundled Inter, ``Regular`` or ``SemiBold``, at a size in pixels."""
+    from PIL import ImageFont
+
+    with as_file(files("viz") / "fonts" / f"Inter-{weight}.otf") as path:
+        return ImageFont.truetype(str(path), size)
