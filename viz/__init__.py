@@ -1,6 +1,7 @@
 """Pictures of traces: animated GIFs, stills, charts."""
 
+from viz.chart import timeline
 from viz.dot import dot
 from viz.gif import gif, save_still
 
-__all__ = ["dot", "gif", "save_still"]
+__all__ = ["dot", "gif", "save_still", "timeline"]

@@ -23,6 +23,8 @@ from viz.scene import (
     counts_nodes,
     frame_steps,
     frames,
+    live_of,
+    live_text,
     one_line,
     subtitle_of,
     title_of,
@@ -36,6 +38,7 @@ from viz.sprites import (
     label_inks,
     layer,
     node_sprite,
+    sprite_size,
     text_layer,
 )
 from viz.theme import RGB, THEMES, font
@@ -58,6 +61,11 @@ LEGEND_ITEMS = (
     ("dropped", Look(Fill.DROPPED)),
     ("not yet", Look(Fill.NOT_YET)),
 )
+
+
+def as_list(traces: Any) -> list[Trace]:
+    """Return one trace or several as a list."""
+    return list(traces) if isinstance(traces, list | tuple) else [traces]
 
 
 class Picture:
@@ -85,7 +93,8 @@ class Picture:
         self.inks, self.scale = inks_of(THEMES[theme]), scale
         self.steps = sorted({step for trace in traces for step in frame_steps(trace)})
         longest = max(len(trace.steps) for trace in traces)
-        highest = max(max(strip_heights(trace)) for trace in traces)
+        self.in_nodes = counts_nodes(traces)
+        highest = max(max(live_of(trace, self.in_nodes)) for trace in traces)
         layouts = [layout(trace.graph) for trace in traces]
         heights = [HEADER + round(plan.height) + STRIP + GAP for plan in layouts]
         height = sum(heights) + LEGEND
@@ -131,7 +140,7 @@ class Picture:
         """Find columns for the counters, wide enough for the longest texts of all traces."""
         widest = [font("Regular", 12).getlength(name) for name in COUNTERS]
         for trace in traces:
-            memory = max(memory_texts(trace), key=self.digits.width)
+            memory = max(memory_texts(trace, self.in_nodes), key=self.digits.width)
             steps = count_text(len(trace.steps))
             evaluations = count_text(trace.total_evaluations)
             texts = [f"{steps} / {steps}", f"{evaluations} / {evaluations}", memory, memory]
@@ -173,8 +182,10 @@ class Panel:
         self.inks, self.scale = picture.inks, picture.scale
         self.shapes: dict[Look, tuple[Indices, Indices]] = {}
         self.labels: dict[str, Indices] = {}
+        self.looks: dict[int, Look] = {}
         self.last: Frame | None = None
         self.draw_graph()
+        self.place_nodes()
         self.draw_counter_names()
         self.draw_heading(title)
         self.strip_top = top + HEADER + round(plan.height)
@@ -187,7 +198,7 @@ class Panel:
         """Yield a frame for every step, the last one again and again once the trace has ended."""
         own = [step for step in steps if step < len(self.trace.steps)]
         frame = None
-        for frame in frames(self.trace, self.plan.cells, own):
+        for frame in frames(self.trace, self.plan.cells, own, self.picture.in_nodes):
             yield frame
         while frame is not None:
             yield frame
@@ -217,6 +228,9 @@ class Panel:
         def paint(draw: Any, factor: int) -> None:
             for arrow in plan.arrows:
                 draw_arrow(draw, arrow, factor, head, line, edge)
+            for x, y in plan.dots:
+                box = [(x - 2) * factor, (y - 2) * factor, (x + 2) * factor, (y + 2) * factor]
+                draw.ellipse(box, fill=edge)
 
         height = round(plan.height)
         pixels = layer(WIDTH, height, self.inks.theme.background, self.scale, paint)
@@ -231,7 +245,7 @@ class Panel:
         per_step = width / longest
         head = 14 * self.scale  # room for the strip's own text
         unit = (height - head) / max(highest, 1)
-        kinds = stacked(self.trace)
+        kinds = stacked(self.trace, self.picture.in_nodes)
         # Each pixel column shows the largest moment of the steps that fall into it.
         edges = np.minimum((np.arange(width + 1) / per_step).astype(int), longest)
         result = []
@@ -258,13 +272,15 @@ class Panel:
     def label_strip(self, strip: Indices, unit: float) -> None:
         """Draw the dashed line at the peak, and the strip's texts."""
         theme, scale = self.inks.theme, self.scale
-        peak = max(strip_heights(self.trace))
+        in_nodes = self.picture.in_nodes
+        peak = max(live_of(self.trace, in_nodes))
         y = max(0, strip.shape[0] - round(peak * unit) - scale)
         dashes = (np.arange(strip.shape[1]) // (4 * scale)) % 2 == 0
         strip[y : y + scale, dashes] = self.inks.index(theme.muted)
         size = size_text(self.trace.peak_bytes)
-        nodes = f"{count_text(self.trace.peak_nodes)} values = " if counts_nodes(self.trace) else ""
-        texts = ((4, "live memory"), (None, f"peak {nodes}{size}"))
+        nodes = f"{count_text(self.trace.peak_nodes)} values = " if in_nodes else ""
+        label = "live memory (grey: workspace)" if any(self.trace.workspace) else "live memory"
+        texts = ((4, label), (None, f"peak {nodes}{size}"))
         for left, text in texts:
             pixels = text_layer(text, "Regular", 10, theme.muted, theme.panel, scale)
             x = strip.shape[1] - pixels.shape[1] - 4 * scale if left is None else left * scale
@@ -281,8 +297,7 @@ class Panel:
         if frame is self.last:
             return
         self.last = frame
-        for index, look in frame.changed.items():
-            self.draw_node(index, look)
+        self.draw_nodes(frame.changed)
         step = count_text(frame.step + 1)
         total = count_text(len(self.trace.steps))
         evaluations = count_text(self.trace.total_evaluations)
@@ -297,21 +312,43 @@ class Panel:
             digits.write(self.picture.canvas, left, y, text)
         self.draw_cursor(frame.step)
 
-    def draw_node(self, index: int, look: Look) -> None:
-        """Draw one node over the ground it stands on."""
-        cell = self.plan.cells[index]
-        sprite = self.sprite(look, cell.label if self.plan.labelled else "")
-        x, y = self.plan.centres[index]
-        left = round(x * self.scale - sprite.shape[1] / 2)
-        top = round(y * self.scale - sprite.shape[0] / 2)
-        height, width = sprite.shape
-        ground = self.ground[max(top, 0) : top + height, left : left + width]
-        visible = sprite[height - ground.shape[0] if top < 0 else 0 :][: ground.shape[0]]
-        self.picture.put(
-            np.where(visible == TRANSPARENT, ground, visible),
-            left,
-            self.graph_top + max(top, 0),
-        )
+    def draw_nodes(self, changed: dict[int, Look]) -> None:
+        """Draw nodes anew, and those around them whose rings and halos reach into them."""
+        canvas = self.picture.canvas
+        self.looks.update(changed)
+        affected: set[int] = set()
+        for index in changed:
+            top, bottom, left, right = self.boxes[index]
+            canvas[top:bottom, left:right] = self.ground[
+                top - self.graph_top : bottom - self.graph_top, left:right
+            ]
+            affected.update(self.around[index])
+        # Those with a halo or a ring last: they lie above the others.
+        for index in sorted(affected, key=lambda index: (self.prominence(index), index)):
+            if index in self.looks:
+                top, bottom, left, right = self.boxes[index]
+                label = self.plan.cells[index].label if self.plan.labelled else ""
+                sprite = self.sprite(self.looks[index], label)
+                region = canvas[top:bottom, left:right]
+                visible = sprite != TRANSPARENT
+                region[visible] = sprite[visible]
+
+    def prominence(self, index: int) -> int:
+        """Return 0 for a plain node, 1 with a ring, 2 with a halo."""
+        look = self.looks.get(index)
+        if look is None:
+            return 0
+        return 2 if look.activity is not Activity.NONE else int(look.checkpoint)
+
+    def place_nodes(self) -> None:
+        """Find each node's box on the canvas, and the nodes whose boxes overlap with it."""
+        size = sprite_size(self.plan.diameter) * self.scale
+        self.boxes = []
+        for x, y in self.plan.centres:
+            top = self.graph_top + round(y * self.scale - size / 2)
+            left = round(x * self.scale - size / 2)
+            self.boxes.append((top, top + size, left, left + size))
+        self.around = neighbours(self.boxes, size)
 
     def sprite(self, look: Look, label: str) -> Indices:
         """Return the picture of a node with its label."""
@@ -340,30 +377,38 @@ class Panel:
         self.cursor = now
 
 
-def stacked(trace: Trace) -> list[list[int]]:
-    """Return what the strip stacks: activations, gradients, workspace; in nodes or bytes."""
-    if counts_nodes(trace):
-        unit = max(node.nbytes for node in trace.graph.data if not node.is_source) or 1
-        gradients = zip(trace.cotangent, trace.output, strict=True)
-        return [
-            [value // unit for value in trace.activation],
-            [sum(pair) // unit for pair in gradients],
-            [0] * len(trace.steps),
+def neighbours(boxes: Sequence[tuple[int, int, int, int]], size: int) -> list[list[int]]:
+    """Return for every box the boxes that overlap with it, itself included."""
+    tiles: dict[tuple[int, int], list[int]] = {}
+    for index, (top, _, left, _) in enumerate(boxes):
+        tiles.setdefault((top // size, left // size), []).append(index)
+    around = []
+    for top, _, left, _ in boxes:
+        near = [
+            index
+            for row in range(top // size - 1, top // size + 2)
+            for column in range(left // size - 1, left // size + 2)
+            for index in tiles.get((row, column), ())
         ]
-    gradients = zip(trace.cotangent, trace.output, strict=True)
-    return [list(trace.activation), [sum(pair) for pair in gradients], list(trace.workspace)]
+        around.append(
+            [i for i in near if abs(boxes[i][0] - top) < size and abs(boxes[i][2] - left) < size]
+        )
+    return around
 
 
-def memory_texts(trace: Trace) -> list[str]:
+def stacked(trace: Trace, in_nodes: bool) -> list[list[int]]:
+    """Return what the strip stacks: activations, gradients, workspace; in values or bytes."""
+    gradients = [sum(pair) for pair in zip(trace.cotangent, trace.output, strict=True)]
+    kinds = [list(trace.activation), gradients, list(trace.workspace)]
+    if in_nodes:
+        size = max((node.nbytes for node in trace.graph.data if not node.is_source), default=1)
+        kinds = [[value // max(size, 1) for value in kind] for kind in kinds]
+    return kinds
+
+
+def memory_texts(trace: Trace, in_nodes: bool) -> list[str]:
     """Return every text that the memory counters may show."""
-    if counts_nodes(trace):
-        return [count_text(value) for value in set(trace.nodes)]
-    return [size_text(value) for value in set(trace.live_bytes)]
-
-
-def strip_heights(trace: Trace) -> Sequence[int]:
-    """Return the height of the strip at every step, in nodes or bytes."""
-    return trace.nodes if counts_nodes(trace) else trace.live_bytes
+    return [live_text(amount, in_nodes) for amount in {0, *live_of(trace, in_nodes)}]
 
 
 def largest_between(values: Any, edges: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import TinyckptError
 from tinyckpt.files import write_atomically
-from viz.draw import Picture, still
+from viz.draw import Picture, as_list, still
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -82,11 +82,6 @@ def save_still(
     pixels = still(picture, picture.steps[-1] if step is None else step)
     write_atomically(path, iio.imwrite("<bytes>", pixels, plugin="pillow", extension=".png"))
     return Path(path)
-
-
-def as_list(traces: Any) -> list[Trace]:
-    """Return one trace or several as a list."""
-    return list(traces) if isinstance(traces, list | tuple) else [traces]
 
 
 def with_bar(frames: Iterable[Any], count: int, progress: bool) -> Iterable[Any]:

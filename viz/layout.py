@@ -32,6 +32,8 @@ class Layout:
         centres: the centre of every cell.
         diameter: of every cell.
         arrows: polylines, each ending in an arrowhead.
+        dots: where a cotangent passes through a forward cell's mirror unchanged, as below an
+            ``add``: no backward operator stands there.
         height: of the graph area.
         labelled: whether cells are large enough for text.
     """
@@ -40,6 +42,7 @@ class Layout:
     centres: tuple[Point, ...]
     diameter: float
     arrows: tuple[tuple[Point, ...], ...]
+    dots: tuple[Point, ...]
     height: float
     labelled: bool
 
@@ -51,20 +54,32 @@ def layout(graph: Graph) -> Layout:
         BackendError: if the graph is no chain and pygraphviz is not installed.
     """
     cells = cells_of(graph)
-    links = links_of(graph, cells)
+    links = [(a, b) for a, b in links_of(graph, cells) if not cells[b].backward]
     if is_chain(cells, links):
-        return chain_layout(cells)
+        return chain_layout(cells, links)
     return dot_layout(graph, cells, links)
 
 
 def is_chain(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> bool:
     """Whether every forward cell feeds the next one and no other."""
     forward = sum(not cell.backward for cell in cells)
-    between = {(a, b) for a, b in links if not cells[b].backward}
-    return between == {(i, i + 1) for i in range(forward - 1)}
+    return set(links) == {(i, i + 1) for i in range(forward - 1)}
 
 
-def chain_layout(cells: Sequence[Cell]) -> Layout:
+def passed_through(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> set[int]:
+    """Return the forward cells without a mirror that lie between cells with one."""
+    mirrored = {cell.mirror for cell in cells if cell.mirror is not None}
+    before, after = set(mirrored), set(mirrored)
+    for source, target in sorted(links, key=lambda link: link[1]):
+        if source in before:
+            before.add(target)
+    for source, target in sorted(links, reverse=True):
+        if target in after:
+            after.add(source)
+    return (before & after) - mirrored
+
+
+def chain_layout(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Layout:
     """Return a row of forward cells above their mirrors, folded into bands if it is long."""
     forward = [cell for cell in cells if not cell.backward]
     alone = [cell for cell in cells if cell.backward and cell.mirror is None]
@@ -92,33 +107,48 @@ def chain_layout(cells: Sequence[Cell]) -> Layout:
     for offset, cell in enumerate(alone):
         y = margin + (bands - 1) * band_height + apart
         centres[cell.id] = (column(last + offset), y)
-    ordered = tuple(centres[cell.id] for cell in cells)
+    passing = passed_through(cells, links)
+    dots = {index: (centres[index][0], centres[index][1] + apart) for index in passing}
     return Layout(
         tuple(cells),
-        ordered,
+        tuple(centres[cell.id] for cell in cells),
         diameter,
-        tuple(chain_arrows(cells, centres, diameter, pitch)),
+        tuple(chain_arrows(cells, centres, dots, diameter, pitch)),
+        tuple(dots.values()),
         margin + (bands - 1) * band_height + apart + margin,
         labelled,
     )
 
 
 def chain_arrows(
-    cells: Sequence[Cell], centres: dict[int, Point], diameter: float, pitch: float
+    cells: Sequence[Cell],
+    centres: dict[int, Point],
+    dots: dict[int, Point],
+    diameter: float,
+    pitch: float,
 ) -> list[tuple[Point, ...]]:
     """Return short arrows in the gaps: along each row, down to the mirrors, stubs at folds."""
-    mirrors = {cell.mirror: cell.id for cell in cells if cell.mirror is not None}
+    mirrors = {cell.mirror: centres[cell.id] for cell in cells if cell.mirror is not None}
+    below = {**mirrors, **dots}
     forward = [cell.id for cell in cells if not cell.backward]
-    alone = [cell.id for cell in cells if cell.backward and cell.mirror is None]
+    alone = [centres[cell.id] for cell in cells if cell.backward and cell.mirror is None]
     arrows: list[tuple[Point, ...]] = []
+    small = set(dots.values())
+
+    def gap(point: Point) -> float:
+        return 4.0 if point in small else diameter / 2 + max(2.0, 0.09 * diameter)
 
     def between(start: Point, end: Point) -> None:
         (x0, y0), (x1, y1) = start, end
         if y0 == y1 or x0 == x1:
-            gap = diameter / 2 + max(2.0, 0.09 * diameter)
-            dx = gap if x1 > x0 else -gap if x1 < x0 else 0.0
-            dy = gap if y1 > y0 else -gap if y1 < y0 else 0.0
-            arrows.append(((x0 + dx, y0 + dy), (x1 - dx, y1 - dy)))
+            along = ((x1 > x0) - (x1 < x0), (y1 > y0) - (y1 < y0))
+            begin, stop = gap(start), gap(end)
+            arrows.append(
+                (
+                    (x0 + along[0] * begin, y0 + along[1] * begin),
+                    (x1 - along[0] * stop, y1 - along[1] * stop),
+                )
+            )
         else:
             # The row folds here: a stub leaves at one end and another enters at the other.
             sign = 1.0 if x0 > x1 else -1.0
@@ -128,14 +158,13 @@ def chain_arrows(
 
     for source, target in pairwise(forward):
         between(centres[source], centres[target])
-        if source in mirrors and target in mirrors:
-            between(centres[mirrors[target]], centres[mirrors[source]])
-    for source, mirror in mirrors.items():
-        if source is not None:
-            between(centres[source], centres[mirror])
-    row = [*([mirrors[forward[-1]]] if forward and forward[-1] in mirrors else []), *alone]
-    for target, source in pairwise(row):
-        between(centres[source], centres[target])
+        if source in below and target in below:
+            between(below[target], below[source])
+    for above, point in mirrors.items():
+        between(centres[above], point)
+    row = [*([below[forward[-1]]] if forward and forward[-1] in below else []), *alone]
+    for left, right in pairwise(row):
+        between(right, left)
     return arrows
 
 
@@ -174,8 +203,9 @@ def dot_layout(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, i
         tuple(centres[cell.id] for cell in cells),
         diameter,
         tuple(dot_arrows(placed, cells, links, place, mirrored)),
+        tuple(mirrored(centres[index]) for index in passed_through(cells, links)),
         2 * axis - margin + diameter / 2 + 7,
-        diameter >= 20,
+        diameter >= 16,
     )
 
 
@@ -183,14 +213,12 @@ def dot_arrows(
     placed: Any, cells: Sequence[Cell], links: Sequence[tuple[int, int]], place: Any, mirrored: Any
 ) -> list[tuple[Point, ...]]:
     """Return dot's own curves between forward cells, and each mirrored, the other way round."""
-    mirrors = {cell.mirror: cell.id for cell in cells if cell.mirror is not None}
+    below = passed_through(cells, links) | {cell.mirror for cell in cells}
     arrows = []
     for source, target in links:
-        if cells[target].backward:
-            continue
         curve = [place(point) for point in curve_of(placed.get_edge(source, target).attr["pos"])]
         arrows.append(tuple(curve))
-        if source in mirrors and target in mirrors:
+        if source in below and target in below:
             arrows.append(tuple(mirrored(point) for point in reversed(curve)))
     return arrows
 
@@ -206,6 +234,11 @@ def run_dot(source: str) -> Any:
             "Graphviz and build it, or draw a chain"
         ) from error
     placed = pygraphviz.AGraph(string=source)
+    # Nodes are of fixed size and their text is drawn elsewhere: without labels Graphviz does not
+    # ask the system for fonts, which may be missing or complain.
+    placed.node_attr["label"] = ""
+    for node in placed.nodes():
+        node.attr["label"] = ""
     placed.layout(prog="dot")
     return placed
 

@@ -110,17 +110,20 @@ def count_text(count: int) -> str:
     return f"{count:,}".replace(",", "\u2009")
 
 
-def counts_nodes(trace: Trace) -> bool:
-    """Whether memory reads best in nodes: all values have one size and none is a view."""
-    sizes = {node.nbytes for node in trace.graph.data if not node.is_source}
-    return len(sizes) <= 1 and not any(trace.workspace)
+def counts_nodes(traces: Sequence[Trace]) -> bool:
+    """Whether memory reads best in values: all have one size, and none is a view."""
+    sizes = {node.nbytes for trace in traces for node in trace.graph.data if not node.is_source}
+    return len(sizes) <= 1 and not any(any(trace.workspace) for trace in traces)
 
 
-def memory_text(trace: Trace, step: int, largest: bool) -> str:
-    """Return live memory at a step, or the largest up to it."""
-    column = trace.nodes if counts_nodes(trace) else trace.live_bytes
-    value = max(column[: step + 1]) if largest else column[step]
-    return count_text(value) if counts_nodes(trace) else size_text(value)
+def live_of(trace: Trace, in_nodes: bool) -> tuple[int, ...]:
+    """Return live memory at every step, in values or in bytes."""
+    return trace.nodes if in_nodes else trace.live_bytes
+
+
+def live_text(amount: int, in_nodes: bool) -> str:
+    """Return an amount of memory as a counter shows it."""
+    return count_text(amount) if in_nodes else size_text(amount)
 
 
 def frame_steps(trace: Trace) -> list[int]:
@@ -135,20 +138,23 @@ def frame_steps(trace: Trace) -> list[int]:
     ]
 
 
-def frames(trace: Trace, cells: Sequence[Cell], steps: Sequence[int]) -> Iterator[Frame]:
+def frames(
+    trace: Trace, cells: Sequence[Cell], steps: Sequence[int], in_nodes: bool
+) -> Iterator[Frame]:
     """Yield the frame before the first step, then one for each of ``steps``, ascending."""
     state = State(trace, cells)
-    column = trace.nodes if counts_nodes(trace) else trace.live_bytes
-    text = count_text if counts_nodes(trace) else size_text
-    yield Frame(-1, state.changes(), "0", text(0), text(0))
+    live = live_of(trace, in_nodes)
+    nothing = live_text(0, in_nodes)
+    yield Frame(-1, state.changes(), "0", nothing, nothing)
     peak = done = 0
     for step in steps:
         while done <= step:
             state.take(done)
-            peak = max(peak, column[done])
+            peak = max(peak, live[done])
             done += 1
         evaluations = count_text(trace.evaluations[step])
-        yield Frame(step, state.changes(), evaluations, text(column[step]), text(peak))
+        now, most = live_text(live[step], in_nodes), live_text(peak, in_nodes)
+        yield Frame(step, state.changes(), evaluations, now, most)
 
 
 class State:

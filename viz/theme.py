@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any
 
 RGB = tuple[int, int, int]
@@ -147,10 +147,14 @@ def palette(theme: Theme) -> list[RGB]:
     return colours
 
 
+def font_file(weight: str) -> str:
+    """Return the path of the bundled Inter, ``Regular`` or ``SemiBold``."""
+    return str(Path(__file__).parent / "fonts" / f"Inter-{weight}.otf")
+
+
 @cache
 def font(weight: str, size: int) -> Any:
     """Return the bundled Inter, ``Regular`` or ``SemiBold``, at a size in pixels."""
     from PIL import ImageFont
 
-    with as_file(files("viz") / "fonts" / f"Inter-{weight}.otf") as path:
-        return ImageFont.truetype(str(path), size)
+    return ImageFont.truetype(font_file(weight), size)
