@@ -3,5 +3,6 @@
 from viz.chart import timeline
 from viz.dot import dot
 from viz.gif import gif, save_still
+from viz.progress import with_bar
 
-__all__ = ["dot", "gif", "save_still", "timeline"]
+__all__ = ["dot", "gif", "save_still", "timeline", "with_bar"]

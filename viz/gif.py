@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tinyckpt.errors import TinyckptError
 from tinyckpt.files import write_atomically
 from viz.draw import Picture, as_list, still
+from viz.progress import with_bar
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -49,7 +50,10 @@ def gif(
     picture = Picture(as_list(traces), theme, scale, title)
     count = len(picture.steps) + 1
     duration = [max(20, round(1000 / fps))] * (count - 1) + [HOLD]
-    stack = [canvas.copy() for canvas in with_bar(picture.play(), count, progress)]
+    frames = picture.play()
+    if progress:
+        frames = with_bar(frames, count, "drawing", "frame")
+    stack = [canvas.copy() for canvas in frames]
     # With optimize, what did not change since the frame before is transparent: a fifth of the size.
     content = iio.imwrite(
         "<bytes>",
@@ -82,13 +86,3 @@ def save_still(
     pixels = still(picture, picture.steps[-1] if step is None else step)
     write_atomically(path, iio.imwrite("<bytes>", pixels, plugin="pillow", extension=".png"))
     return Path(path)
-
-
-def with_bar(frames: Iterable[Any], count: int, progress: bool) -> Iterable[Any]:
-    """Return the frames behind a progress bar, which shows on a terminal only."""
-    if not progress:
-        return frames
-    from tqdm import tqdm
-
-    bar: Iterable[Any] = tqdm(frames, total=count, desc="drawing", unit="frame", disable=None)
-    return bar

@@ -17,8 +17,10 @@ from tinyckpt.api import PolicyLike, value_and_grad
 from tinyckpt.networks.network import Network, mlp, random_arrays
 from tinyckpt.tree import leaves
 
-TEST_IMAGES = 397
-BATCH = 100
+IMAGES, TEST_IMAGES = 1797, 397
+BATCH = 200
+EPOCHS = 40
+STEPS = EPOCHS * (IMAGES - TEST_IMAGES) // BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,18 @@ def load_digits() -> Digits:
     return Digits(images[train], labels[train], images[test], labels[test])
 
 
-def digits_network(layers: int = 6, width: int = 64, batch: int = BATCH) -> Network:
+def digits_network(layers: int = 6, width: int = 32, batch: int = BATCH) -> Network:
     """Return the classifier that ``train`` trains."""
     network = mlp(layers, width, batch, inputs=64, activation="tanh")
     return Network(f"digits:{layers}x{width}", network.loss, network.specs)
 
 
 def train(
-    policy: PolicyLike, epochs: int = 20, rate: float = 0.2, momentum: float = 0.9, seed: int = 0
+    policy: PolicyLike,
+    epochs: int = EPOCHS,
+    rate: float = 0.1,
+    momentum: float = 0.9,
+    seed: int = 0,
 ) -> Iterator[tuple[float, Any]]:
     """Train the digits network by stochastic gradient descent with momentum.
 

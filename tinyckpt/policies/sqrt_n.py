@@ -24,8 +24,8 @@ from tinyckpt.separators import separators
 def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> Schedule:
     """Keep one value between segments, where the graph has single values to cut at.
 
-    Cuts are made at separators, best at those that the backward half reads anyway. A graph with
-    fewer than four of them (a U-Net, dense connections) is cut by operator count instead, and all
+    Cuts are made at separators that the backward half reads anyway. A graph with too few of them
+    for sqrt(n) segments (a U-Net, dense connections) is cut by operator count instead, and all
     values that cross a cut are kept.
 
     On ``chain(k*k)``: 2n + 1 + (k-1)^2 evaluations, peak 2k+1 nodes, and no schedule with that peak
@@ -44,11 +44,10 @@ def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> S
     last_target = last_target_of(graph)
     found = separators(graph)
     stages = [data for data in found if last_target[data] >= 0]
-    if len(stages) < 4 and segments is None:
-        cuts, note = cuts_by_count(graph, nearest_root(graph.forward_count))
-        note = f"only {len(stages)} usable separators; {note}"
-    elif not stages:
-        cuts, note = cuts_by_count(graph, segments or 1)
+    wanted = min(segments or nearest_root(graph.forward_count), graph.forward_count)
+    if len(stages) < wanted:
+        cuts, note = cuts_by_count(graph, wanted)
+        note = f"only {len(stages)} usable separators: {note}"
     else:
         cuts, note = cuts_at_stages(graph, stages, segments or nearest_root(len(stages)))
     last_cut = cuts[-1][0] if cuts else -1
@@ -80,14 +79,13 @@ Cuts = list[tuple[int, tuple[int, ...]]]  # (last operator before the cut, value
 
 def cuts_at_stages(graph: Graph, stages: list[int], segments: int) -> tuple[Cuts, str]:
     """Return cuts at separators, such that segments have equally many stages."""
-    count = min(segments, len(stages))
-    ends = [stages[round(part * len(stages) / count) - 1] for part in range(1, count)]
+    ends = [stages[round(part * len(stages) / segments) - 1] for part in range(1, segments)]
     cuts: Cuts = []
     for data in ends:
         producer = graph.data[data].producer
         assert producer is not None  # separators are computed
         cuts.append((producer, (data,)))
-    return cuts, f"{len(stages)} stages in {count} segments"
+    return cuts, f"{counted(len(stages), 'stage')} in {counted(segments, 'segment')}"
 
 
 def cuts_by_count(graph: Graph, segments: int) -> tuple[Cuts, str]:
@@ -103,7 +101,13 @@ def cuts_by_count(graph: Graph, segments: int) -> tuple[Cuts, str]:
             and any(last < reader < graph.forward_count for reader in graph.consumers[node.id])
         )
         cuts.append((last, crossing))
-    return cuts, f"{graph.forward_count} forward operators cut by count into {segments} segments"
+    forward = counted(graph.forward_count, "forward operator")
+    return cuts, f"{forward} cut by count into {counted(segments, 'segment')}"
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 SQRT_N = Policy(
