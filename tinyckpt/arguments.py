@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
-from tinyckpt.tree import leaves, leaves_like
+from tinyckpt.tree import leaves, leaves_like, same_nesting
 
 
 def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
@@ -21,8 +21,9 @@ def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
     try:
         arrays = leaves(args)
         specs = [graph.data[data].spec for data in ids]
-        if len(arrays) == len(ids) and all(
-            a.shape == s.shape and a.dtype == s.dtype for a, s in zip(arrays, specs, strict=True)
+        if same_nesting(graph.arguments, args) and all(
+            a.shape == s.shape and a.dtype == s.dtype and type(a) is not Spec
+            for a, s in zip(arrays, specs, strict=True)
         ):
             return dict(zip(ids, arrays, strict=True))
     except AttributeError:

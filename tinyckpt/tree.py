@@ -102,6 +102,21 @@ def leaves_like(template: Template, tree: Tree, path: str) -> Iterator[tuple[int
         yield template, path, tree
 
 
+def same_nesting(template: Template, tree: Tree) -> bool:
+    """Whether a tree has a template's nesting, dict keys in the same order."""
+    if template is None:
+        return tree is None
+    if isinstance(template, dict):
+        if not isinstance(tree, dict) or list(template) != list(tree):
+            return False
+        return all(map(same_nesting, template.values(), tree.values()))
+    if isinstance(template, list | tuple):
+        if not isinstance(tree, list | tuple) or len(template) != len(tree):
+            return False
+        return all(map(same_nesting, template, tree))
+    return tree is not None and not isinstance(tree, dict | list | tuple)
+
+
 def kind(tree: Tree) -> str:
     """Describe one node of a tree for an error message."""
     if isinstance(tree, dict):

@@ -49,7 +49,9 @@ def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> S
         cuts, note = cuts_by_count(graph, wanted)
         note = f"only {len(stages)} usable separators: {note}"
     else:
-        cuts, note = cuts_at_stages(graph, stages, segments or nearest_root(len(stages)))
+        cuts, note = cuts_at_stages(
+            graph, stages, min(segments or nearest_root(len(stages)), len(stages))
+        )
     last_cut = cuts[-1][0] if cuts else -1
     checkpoints = sorted({data for _, crossing in cuts for data in crossing})
     kept = set(checkpoints)
