@@ -122,7 +122,7 @@ class Writer:
         lines.extend(constant_line(name, value) for name, value in self.arrays.items())
         lines.extend(["", f"def step({', '.join(self.parameters)}):"] if self.arrays else
                      [f"def step({', '.join(self.parameters)}):"])  # fmt: skip
-        return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
+        return "\n".join([*lines, *(f"    {line}" for line in body)])
 
     def identifier(self, text: str) -> str:
         """Return a valid and unused Python name that resembles the text."""

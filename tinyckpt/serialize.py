@@ -153,7 +153,7 @@ class Reader:
         version = content.get("version")
         if not isinstance(version, int) or version > VERSION or version < 1:
             raise FormatError(
-                f"{self.path}: version {str(version)[:80]!r} of {content['schema']}; this tinyckpt "
+                f"{self.path}: version {str(version)[:80]} of {content['schema']}; this tinyckpt "
                 f"reads version {VERSION}; upgrade it to read newer files"
             )
         return content

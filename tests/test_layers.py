@@ -1,0 +1,66 @@
+"""Imports go one way: what DESIGN calls the layout, checked on the source."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# From the bottom up: a module may import those before it.
+LAYERS = [
+    "errors", "files", "tree", "graph", "ops", "build", "differentiate", "cost", "schedule",
+    "trace", "replay", "separators", "policies", "backend", "execute", "arguments", "compile",
+    "api", "networks", "serialize", "table", "demo", "cli",
+]  # fmt: skip
+VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace"}
+VIZ_LAYERS = ["theme", "dot", "layout", "scene", "sprites", "draw", "progress", "gif", "chart"]
+# The operators are built by the builder, which they know by name only.
+SAME_LAYER = {"ops", "policies", "networks"}
+
+
+def imported(path: Path) -> list[str]:
+    """Return the modules that a file imports when it is imported, type checking aside."""
+    modules = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+    return modules
+
+
+def layer_of(module: str, package: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == package and len(parts) > 1 else None
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tinyckpt").rglob("*.py")), ids=str)
+def test_tinyckpt_imports_only_what_is_below(path: Path) -> None:
+    own = path.relative_to(ROOT / "tinyckpt").with_suffix("").parts[0]
+    if own in ("__init__", "__main__"):
+        return
+    for module in imported(path):
+        assert module.split(".")[0] != "viz", f"{path} imports {module}"
+        layer = layer_of(module, "tinyckpt")
+        if layer is not None and not (layer == own and own in SAME_LAYER):
+            assert LAYERS.index(layer) < LAYERS.index(own), f"{path} imports {module}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "viz").rglob("*.py")), ids=str)
+def test_viz_imports_data_types_only(path: Path) -> None:
+    own = path.relative_to(ROOT / "viz").with_suffix("").parts[0]
+    for module in imported(path):
+        layer = layer_of(module, "tinyckpt")
+        assert layer is None or layer in VIZ_MAY_IMPORT, f"{path} imports {module}"
+        layer = layer_of(module, "viz")
+        if layer is not None and own != "__init__":
+            assert VIZ_LAYERS.index(layer) < VIZ_LAYERS.index(own), f"{path} imports {module}"
+
+
+def test_tinyckpt_needs_numpy_alone() -> None:
+    import sys
+
+    allowed = {"numpy", "tinyckpt", *sys.stdlib_module_names}
+    for path in (ROOT / "tinyckpt").rglob("*.py"):
+        for module in imported(path):
+            assert module.split(".")[0] in allowed, f"{path} imports {module}"

@@ -1,0 +1,139 @@
+"""The command line: what it prints, what it writes, how it fails."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tinyckpt as tc
+from tinyckpt.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as error:
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_plan_prints_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    code, out, _ = run(capsys, "plan", "chain:4", "--policy", "sqrt_n", "-o", str(path))
+    assert code == 0
+    assert " 6  compute  b4   live 5 nodes, 2.5 KiB" in out
+    assert "10 evaluations, 1 of them recomputations; peak 5 nodes" in out
+    assert tc.load_trace(path).peak_nodes == 5
+
+
+def test_long_plans_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:100", "--segments", "5")
+    assert code == 0
+    assert "too many to print" in out
+    assert "100 stages in 5 segments" in out
+
+
+def test_retain(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:4", "--policy", "retain", "--keep", "f2")
+    assert code == 0
+    assert "kept 1 values: f2" in out
+
+
+def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "compare", "chain:16")
+    assert code == 0
+    rows = {line.split()[0]: line.split()[1:4] for line in out.splitlines()[2:]}
+    assert rows == {
+        "store_all": ["33", "1.00", "18"],
+        "sqrt_n": ["42", "1.27", "9"],
+        "recompute_all": ["153", "4.64", "3"],
+    }
+
+
+@pytest.mark.parametrize("network", ["chain:3", "mlp:2x4", "residual:2x4", "branching:2x4"])
+def test_run_measures_what_was_replayed(capsys: pytest.CaptureFixture[str], network: str) -> None:
+    code, out, _ = run(capsys, "run", network)
+    assert code == 0
+    assert "agrees with the replay" in out
+
+
+def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import tinyckpt as tc\n"
+        "def make():\n"
+        "    return tc.networks.Network('mine', lambda p, x: tc.sum(tc.tanh(x * p)),\n"
+        "                               (tc.Spec(3), tc.Spec(3)))\n"
+        "def wrong():\n    return 3\n"
+    )
+    code, out, _ = run(capsys, "compare", f"{path}:make", "--policy", "store_all")
+    assert code == 0
+    assert "mine: 6 operators, 3 of them forward" in out
+    for function, message in (("nothing", "has no function"), ("wrong", "returned a int")):
+        code, _, err = run(capsys, "plan", f"{path}:{function}")
+        assert code == 2
+        assert message in err
+    path.write_text("def broken(:\n")
+    assert "not valid Python" in run(capsys, "plan", f"{path}:make")[2]
+    assert "cannot read" in run(capsys, "plan", f"{tmp_path}/none.py:make")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "the following arguments are required: COMMAND"),
+        (("fly",), "invalid choice: 'fly'"),
+        (("plan", "sphere:3"), "unknown network 'sphere:3'; known are chain:N"),
+        (("plan", "chain:0"), "a chain has at least 1 layer"),
+        (("plan", "mlp:3"), "does not have the form mlp:LAYERSxWIDTH"),
+        (("plan", "chain:4", "--policy", "best"), "invalid choice: 'best'"),
+        (("gif", "chain:4"), "the following arguments are required: -o"),
+    ],
+)
+def test_wrong_usage_is_2(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plan", "chain:4", "-o", "/no/such/folder/t.json"), "cannot write /no/such/folder"),
+        (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
+        (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
+        (("run", "chain:4", "--backend", "cupy"), "backend 'cupy'"),
+    ],
+)
+def test_a_failed_job_is_1(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    if "cupy" in arguments:
+        try:
+            tc.run(tc.plan(tc.networks.chain(1)), [[0.0] * 8] * 8, backend="cupy")
+        except tc.TinyckptError:
+            pass
+        else:
+            pytest.skip("there is a GPU here")
+    code, _, err = run(capsys, *arguments)
+    assert code == 1
+    assert message in err
+    assert err.startswith("tinyckpt: ")
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for word in ("start here", "chain:N", "sqrt_n", "recompute_all", "path/to/file.py:function"):
+        assert word in out
+
+
+def test_it_runs_as_a_command() -> None:
+    command = [sys.executable, "-m", "tinyckpt", "plan", "chain:2"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "peak 4 nodes" in result.stdout
+    assert result.stderr == ""

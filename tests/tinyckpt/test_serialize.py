@@ -1,0 +1,202 @@
+"""Documents: what is written is read back; what is damaged gives one clear error."""
+
+import dataclasses
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.random_dags import training_graphs
+from tinyckpt.files import write_atomically
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    'a"b\\',
+    "x -> y; }",
+    "line\nbreak",
+    "<b>&amp;</b>",
+]
+
+
+def hostile_graph() -> tc.TrainingGraph:
+    """Return a small graph whose names are made to break out of any text they are put into."""
+
+    def function(p: Any) -> Any:
+        return tc.sum(sum(tc.tanh(p[key]) for key in HOSTILE))
+
+    return tc.differentiate(
+        tc.build(function, {key: tc.Spec(2) for key in HOSTILE}, graph_name=HOSTILE[0])
+    )
+
+
+@settings(max_examples=30)
+@given(case=training_graphs(largest=6))
+def test_what_is_saved_is_loaded(case: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    graph, args = case
+    folder = tmp_path_factory.mktemp("documents")
+    schedule = tc.plan(graph, "sqrt_n")
+    trace = tc.run(schedule, *args, timed=True).trace
+    tc.save_graph(graph, folder / "graph.json")
+    tc.save_schedule(schedule, folder / "schedule.json")
+    tc.save_trace(trace, folder / "trace.json")
+    loaded = tc.load_trace(folder / "trace.json")
+    assert loaded == tc.load_trace(folder / "trace.json")
+    assert str(loaded) == str(trace)
+    assert loaded.seconds == trace.seconds
+    assert loaded.graph.operators == graph.operators
+    assert tc.load_graph(folder / "graph.json").data == graph.data
+    assert tc.load_schedule(folder / "schedule.json").steps == schedule.steps
+    bound = tc.load_schedule(folder / "schedule.json", graph)
+    assert tc.run(bound, *args).trace == trace
+
+
+def test_hostile_names_survive(tmp_path: Path) -> None:
+    graph = hostile_graph()
+    trace = tc.replay(tc.plan(graph, "sqrt_n"))
+    tc.save_trace(trace, tmp_path / "trace.json")
+    assert tc.load_trace(tmp_path / "trace.json").graph.data == graph.data
+    arrays = {key: np.full(2, 0.1) for key in HOSTILE}
+    compiled = tc.compile(tc.plan(graph))
+    assert set(compiled(arrays)[1]) == set(HOSTILE)
+
+
+def saved(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    path = tmp_path / "trace.json"
+    tc.save_trace(tc.replay(tc.plan(tc.networks.chain(3), "sqrt_n")), path)
+    return path, json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.999])
+def test_a_file_cut_short(tmp_path: Path, share: float) -> None:
+    path, _ = saved(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(tc.FormatError, match=r"not a complete JSON document.*cut short"):
+        tc.load_trace(path)
+
+
+def mutate(document: Any, keys: tuple[Any, ...], value: Any) -> None:
+    for key in keys[:-1]:
+        document = document[key]
+    document[keys[-1]] = value
+
+
+GRAPH = ("schedule", "graph")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "match"),
+    [
+        (("schema",), "other", r"the schema is 'other'; expected 'tinyckpt\.trace'"),
+        (("version",), 2, r"version 2 of tinyckpt\.trace; this tinyckpt reads version 1"),
+        (("version",), "1", "version 1"),
+        (("nodes",), None, "NoneType, which is not legal"),
+        (("nodes", 0), -1, "at least 0"),
+        (("nodes", 0), 7, "not those of its schedule"),
+        (("nodes", 0), True, "bool, which is not legal"),
+        (("nodes",), [], "not those of its schedule"),
+        (("seconds",), ["x"], "str, which is not legal"),
+        (("schedule", "steps", 0), ["compute", 99], "must be at least 0 and less than 7"),
+        (("schedule", "steps", 0), ["explode", 0], "'explode' must be one of compute, free"),
+        (("schedule", "steps", 0), ["compute"], "expected 2 entries, got 1"),
+        (("schedule", "steps"), [], "the schedule is not legal"),
+        (("schedule", "checkpoints"), [99], "less than 9"),
+        ((*GRAPH, "data", 0, 2), "complex64", "unsupported dtype complex64"),
+        ((*GRAPH, "data", 0, 1), [-1], "at least 0"),
+        ((*GRAPH, "data", 0, 3), "villain", "'villain' must be one of input"),
+        ((*GRAPH, "data", 2, 5), 5, "its producer does not list it"),
+        ((*GRAPH, "data", 1, 4), 5, "its bytes do not fit its shape"),
+        ((*GRAPH, "data", 1, 6), 0, "its bytes do not fit"),
+        ((*GRAPH, "operators", 0, 2), [5], "reads 5, which is produced later"),
+        ((*GRAPH, "operators", 0, 3), [], "producer does not list it"),
+        ((*GRAPH, "operators", 0, 4), "sideways", "'sideways' must be one of forward"),
+        ((*GRAPH, "operators"), {}, "dict, which is not legal"),
+        ((*GRAPH, "gradients"), 99, "less than 9"),
+    ],
+)
+def test_damaged_documents(tmp_path: Path, keys: Any, value: Any, match: str) -> None:
+    path, document = saved(tmp_path)
+    mutate(document, keys, value)
+    path.write_text(json.dumps(document))
+    with pytest.raises(tc.FormatError, match=match):
+        tc.load_trace(path)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_no_damage_gives_anything_but_a_format_error(
+    data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path, document = saved(tmp_path_factory.mktemp("damaged"))
+    # Walk to a random place and put something else there.
+    at: Any = document
+    while True:
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(at[key], dict | list) or not at[key] or data.draw(st.booleans()):
+            break
+        at = at[key]
+    junk = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.floats()
+    at[key] = data.draw(junk | st.lists(junk, max_size=2) | st.dictionaries(st.text(), junk))
+    path.write_text(json.dumps(document))
+    try:
+        trace = tc.load_trace(path)
+    except tc.FormatError:
+        return
+    assert trace == tc.replay(trace.schedule)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"[1, 2]", b"null", b"[" * 100_000, b'{"schema": 1}']
+)
+def test_files_that_are_something_else(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(tc.FormatError, match=r"trace\.json"):
+        tc.load_trace(path)
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(tc.FormatError, match=r"cannot read .*No such file"):
+        tc.load_trace(tmp_path / "nothing.json")
+    with pytest.raises(tc.FormatError, match=r"cannot write .*No such file or directory"):
+        tc.save_graph(tc.networks.chain(2), tmp_path / "no" / "folder.json")
+
+
+def test_a_schedule_is_for_one_graph(tmp_path: Path) -> None:
+    tc.save_schedule(tc.plan(tc.networks.chain(3)), tmp_path / "s.json")
+    with pytest.raises(tc.FormatError, match="the schedule is for another graph than chain:4"):
+        tc.load_schedule(tmp_path / "s.json", tc.networks.chain(4))
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept.txt"
+    write_atomically(path, b"old")
+    assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
+
+    def full(source: Any, target: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(tc.FormatError, match="No space left on device"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_a_loaded_graph_is_abstract(tmp_path: Path) -> None:
+    tc.save_graph(tc.networks.chain(3), tmp_path / "g.json")
+    graph = tc.load_graph(tmp_path / "g.json")
+    assert tc.replay(tc.plan(graph, "recompute_all")).peak_nodes == 3
+    assert all(operator.primitive is None for operator in graph.operators)
+    unequal = dataclasses.replace(graph, name="other")
+    assert unequal != graph

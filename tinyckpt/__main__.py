@@ -1,0 +1,8 @@
+"""Lets ``python -m tinyckpt`` be the ``tinyckpt`` command."""
+
+import sys
+
+from tinyckpt.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
