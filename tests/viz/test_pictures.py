@@ -1,0 +1,229 @@
+"""Layout, pixels and files: nothing overlaps, nothing is left behind, errors are clear."""
+
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+from PIL import Image
+
+import tinyckpt as tc
+import viz
+from tests.tinyckpt.test_serialize import HOSTILE, hostile_graph
+from viz.draw import Picture, still
+from viz.layout import WIDTH, layout
+from viz.scene import frames
+from viz.theme import THEMES, palette
+
+NETWORKS = (
+    "chain:1", "chain:2", "chain:16", "chain:20", "chain:33", "chain:100", "mlp:6x8",
+    "residual:4x8", "residual:12x8", "branching:3x8",
+)  # fmt: skip
+
+
+def graph_named(name: str) -> tc.Graph:
+    return tc.networks.network_from_text(name)[0]
+
+
+def trace_of(name: str, policy: str = "sqrt_n") -> tc.Trace:
+    return tc.replay(tc.plan(graph_named(name), policy))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_nodes_stand_apart_and_inside(name: str) -> None:
+    plan = layout(graph_named(name))
+    radius = plan.diameter / 2
+    for x, y in plan.centres:
+        assert radius < x < WIDTH - radius
+        assert radius < y < plan.height - radius
+    for (x0, y0), (x1, y1) in combinations(plan.centres, 2):
+        assert (x0 - x1) ** 2 + (y0 - y1) ** 2 >= plan.diameter**2
+    for cell in plan.cells:
+        if cell.mirror is not None:
+            assert plan.centres[cell.id][0] == plan.centres[cell.mirror][0]
+            assert plan.centres[cell.id][1] > plan.centres[cell.mirror][1]
+
+
+def test_a_chain_folds_into_bands() -> None:
+    plan = layout(tc.networks.chain(100))
+    rows = {y for cell, (_, y) in zip(plan.cells, plan.centres, strict=True) if not cell.backward}
+    assert len(rows) == 4
+    assert not plan.labelled
+    assert layout(tc.networks.chain(20)).labelled
+
+
+def test_dot_text() -> None:
+    assert viz.dot(tc.networks.chain(2)).source == (
+        'digraph "chain:2" {\n'
+        "\tgraph [nodesep=0.22 rankdir=LR ranksep=0.28]\n"
+        "\tnode [fixedsize=true fontsize=10 shape=circle width=0.42]\n"
+        "\t0 [label=f1 style=solid tooltip=f1]\n"
+        "\t1 [label=f2 style=solid tooltip=f2]\n"
+        "\t2 [label=l style=dashed tooltip=l]\n"
+        "\t3 [label=b2 style=dashed tooltip=b2]\n"
+        "\t4 [label=b1 style=dashed tooltip=b1]\n"
+        "\t0 -> 1\n"
+        "\t2 -> 3\n"
+        "\t3 -> 4\n"
+        "\t1 -> 3 [constraint=false style=dotted]\n"
+        "\t0 -> 4 [constraint=false style=dotted]\n"
+        "}\n"
+    )
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    import pygraphviz
+
+    graph = hostile_graph()
+    parsed = pygraphviz.AGraph(string=viz.dot(graph).source)
+    assert len(parsed.nodes()) == len(layout(graph).cells)
+    renamed = tc.Graph(
+        HOSTILE[2],
+        graph.data,
+        tuple(
+            tc.Operator(o.id, HOSTILE[o.id % 5], "kind", o.inputs, o.outputs, o.phase)
+            for o in graph.operators
+        ),
+        graph.arguments,
+        graph.results,
+        graph.gradients,
+    )
+    parsed = pygraphviz.AGraph(string=viz.dot(renamed).source)
+    tooltips = {node.attr["tooltip"] for node in parsed.nodes()}
+    assert HOSTILE[4] in tooltips
+    assert "line break" in tooltips
+    trace = tc.replay(tc.plan(renamed))
+    viz.gif(trace, tmp_path / "hostile.gif", title="".join(HOSTILE))
+    viz.timeline(trace, tmp_path / "hostile.svg")
+    assert b"<script>" not in (tmp_path / "hostile.svg").read_bytes()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", ["chain:6", "chain:40", "residual:2x4"])
+def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(name: str, theme: str) -> None:
+    trace = trace_of(name)
+    picture = Picture([trace], theme)
+    for step, canvas in zip([-1, *picture.steps], picture.play(), strict=True):
+        if step % 7 == 0:
+            fresh = Picture([trace], theme)
+            panel = fresh.panels[0]
+            *_, last = frames(trace, panel.plan.cells, [step], fresh.in_nodes)
+            first = next(frames(trace, panel.plan.cells, [], fresh.in_nodes))
+            last.changed.update({i: x for i, x in first.changed.items() if i not in last.changed})
+            panel.draw(last)
+            assert np.array_equal(canvas, fresh.canvas)
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_gif_plays_back_what_was_drawn(tmp_path: Path, scale: int) -> None:
+    traces = [trace_of("chain:6", policy) for policy in ("store_all", "sqrt_n")]
+    path = viz.gif(traces, tmp_path / "out.gif", scale=scale, theme="dark", fps=20)
+    read = iio.imread(path)
+    picture = Picture(traces, "dark", scale)
+    drawn = [picture.rgb().copy() for _ in picture.play()]
+    assert read.shape == (len(drawn), *drawn[0].shape)
+    assert all(np.array_equal(a, b) for a, b in zip(read, drawn, strict=True))
+    with Image.open(path) as image:
+        assert image.info["loop"] == 0
+        assert image.info["duration"] == 50
+        image.seek(image.n_frames - 1)
+        assert image.info["duration"] == 1500
+
+
+def test_the_gif_of_chain_16_is_small(tmp_path: Path) -> None:
+    path = viz.gif(trace_of("chain:16"), tmp_path / "out.gif")
+    assert path.stat().st_size <= 200 * 1024
+
+
+def test_a_still_is_the_frame_at_its_step(tmp_path: Path) -> None:
+    trace = trace_of("chain:4")
+    path = viz.save_still(trace, tmp_path / "s.png", 7)  # a free between the frames of 6 and 8
+    expected = still(Picture([trace]), 6)
+    assert np.array_equal(iio.imread(path), expected)
+    assert not np.array_equal(still(Picture([trace]), 8), expected)
+    with pytest.raises(tc.TinyckptError, match="step 19 is out of range: legal are 0 to 18"):
+        viz.save_still(trace, path, 19)
+
+
+def test_timelines(tmp_path: Path) -> None:
+    traces = [trace_of("mlp:3x8", policy) for policy in ("store_all", "sqrt_n")]
+    png = viz.timeline(traces, tmp_path / "t.png", theme="dark")
+    assert iio.imread(png).shape[1] == 1200
+    one = viz.timeline(traces, tmp_path / "t.svg").read_bytes()
+    assert one == viz.timeline(traces, tmp_path / "u.svg").read_bytes()
+    with pytest.raises(tc.TinyckptError, match="unknown format 'bmp'; known are png, svg"):
+        viz.timeline(traces, tmp_path / "t.bmp")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"theme": "neon"}, "unknown theme 'neon'; known are light, dark"),
+        ({"scale": 5}, "scale 5: legal are 1, 2 and 3"),
+        ({"fps": 0}, "fps 0: legal are more than 0"),
+        ({"fps": 100}, "at most 50"),
+    ],
+)
+def test_options_out_of_range(tmp_path: Path, options: Any, match: str) -> None:
+    with pytest.raises(tc.TinyckptError, match=match):
+        viz.gif(trace_of("chain:2"), tmp_path / "out.gif", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    empty = tc.Trace(tc.Schedule(tc.networks.chain(1), (), "none"), *[()] * 7)
+    for traces in ([], [empty]):
+        with pytest.raises(tc.TinyckptError, match="nothing to draw"):
+            viz.gif(traces, tmp_path / "out.gif")
+
+
+def test_unwritable_places(tmp_path: Path) -> None:
+    trace = trace_of("chain:2")
+    for write, name in ((viz.gif, "a.gif"), (viz.save_still, "a.png"), (viz.timeline, "a.svg")):
+        with pytest.raises(tc.FormatError, match=r"cannot write .*No such file or directory"):
+            write(trace, tmp_path / "missing" / name)
+
+
+def test_without_pygraphviz_chains_are_drawn_and_others_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    assert layout(tc.networks.chain(40)).cells
+    with pytest.raises(tc.BackendError, match=r"needs pygraphviz.*pip install 'tinyckpt\[viz\]'"):
+        layout(graph_named("residual:2x4"))
+
+
+def luminance(colour: Any) -> float:
+    channels = [c / 255 for c in colour]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Any, other: Any) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+def test_text_can_be_read_on_what_it_stands_on(theme: Any) -> None:
+    pairs = {
+        "title": (theme.ink, theme.background),
+        "subtitle": (theme.muted, theme.background),
+        "strip": (theme.muted, theme.panel),
+        "kept": (theme.kept_label, theme.kept),
+        "recomputed": (theme.recomputed_label, theme.recomputed),
+        "gradient": (theme.gradient_label, theme.gradient),
+        "recomputing": (theme.recomputing_label, theme.recomputing),
+        "not yet": (theme.muted, theme.not_yet),
+    }
+    contrasts = {name: contrast(*pair) for name, pair in pairs.items()}
+    assert {name: found for name, found in contrasts.items() if found < 4.5} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+def test_a_palette_has_at_most_64_colours(theme: Any) -> None:
+    colours = palette(theme)
+    assert len(colours) == len(set(colours)) <= 64

@@ -1,0 +1,87 @@
+"""Frames as data: golden text, so that what a picture says can be read here."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import tinyckpt as tc
+from tests.random_dags import training_graphs
+from viz.dot import cells_of
+from viz.scene import Fill, Look, count_text, frame_steps, frames, subtitle_of, title_of
+
+
+def script(trace: tc.Trace) -> list[str]:
+    """Return every frame as a line: the nodes that changed, then the counters."""
+    cells = cells_of(trace.graph)
+    lines = []
+    for frame in frames(trace, cells, frame_steps(trace), in_nodes=True):
+        looks = ", ".join(f"{cells[i].label} {look}" for i, look in frame.changed.items())
+        lines.append(f"{frame.step}: {looks} | {frame.evaluations} {frame.live} {frame.peak}")
+    return lines
+
+
+def test_sqrt_of_a_chain_of_four() -> None:
+    assert script(tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))) == [
+        "-1: f1 not yet, f2 not yet*, f3 not yet, f4 not yet, l not yet, b4 not yet, b3 not yet, "
+        "b2 not yet, b1 not yet | 0 0 0",
+        "0: f1 kept computing | 1 1 1",
+        "1: f1 kept, f2 kept* computing | 2 2 2",
+        "2: f1 dropped, f2 kept* | 2 1 2",
+        "3: f3 kept computing | 3 2 2",
+        "4: f3 kept, f4 kept computing | 4 3 3",
+        "5: f4 kept, l gradient computing | 5 4 4",
+        "6: l gradient, b4 gradient computing | 6 5 5",
+        "8: f4 dropped, l dropped, b4 gradient | 6 3 5",
+        "9: b3 gradient computing | 7 4 5",
+        "11: f3 dropped, b4 dropped, b3 gradient | 7 2 5",
+        "12: b2 gradient computing | 8 3 5",
+        "14: f2 dropped*, b3 dropped, b2 gradient | 8 1 5",
+        "15: f1 recomputed recomputing | 9 2 5",
+        "16: f1 recomputed, b1 gradient computing | 10 3 5",
+        "18: f1 dropped, b2 dropped, b1 gradient | 10 1 5",
+    ]
+
+
+def test_headings() -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    assert title_of(trace) == "√n checkpointing"
+    expected = "chain of 16 layers · 3 checkpoints · 42 evaluations = 1.27× store-all"  # noqa: RUF001
+    assert subtitle_of(trace) == expected
+    assert count_text(1234567) == "1\u2009234\u2009567"
+
+
+@settings(max_examples=50)
+@given(training_graphs())
+def test_looks_follow_from_what_is_resident(case: Any) -> None:
+    graph, _ = case
+    for policy in ("sqrt_n", "recompute_all"):
+        trace = tc.replay(tc.plan(graph, policy))
+        cells = cells_of(graph)
+        looks: dict[int, Look] = {}
+        for frame in frames(trace, cells, frame_steps(trace), in_nodes=False):
+            looks.update(frame.changed)
+            if frame.step < 0:
+                continue
+            resident = trace.resident_at(frame.step)
+            for cell in cells:
+                held = bool(resident & set(cell.data))
+                shown = looks[cell.id].fill in (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)
+                assert held == shown
+
+
+@given(training_graphs())
+def test_every_operator_is_in_one_cell(case: Any) -> None:
+    graph, _ = case
+    cells = cells_of(graph)
+    assert sorted(i for cell in cells for i in cell.operators) == list(range(len(graph.operators)))
+    mirrors = [cell.mirror for cell in cells if cell.mirror is not None]
+    assert len(set(mirrors)) == len(mirrors)
+
+
+@pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "recompute_all"])
+def test_frames_end_where_the_trace_ends(policy: str) -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(9), policy))
+    steps = frame_steps(trace)
+    assert steps[-1] == len(trace.steps) - 1
+    assert steps == sorted(set(steps))
