@@ -1,0 +1,107 @@
+# %% [markdown]
+# # 2. The backward half is just more graph
+#
+# To train, we need the gradient of the loss with respect to every parameter. There is no second
+# machine for that. `tc.differentiate` goes through the graph from the loss back to the sources
+# and adds operators, of the same kind as those that are there.
+
+# %%
+from pathlib import Path
+
+import numpy as np
+
+import tinyckpt as tc
+import viz
+
+OUT = Path(__file__).parent / "out"
+OUT.mkdir(exist_ok=True)
+
+
+# %%
+def loss(w, x):
+    return tc.sum(tc.tanh(x @ w))
+
+
+w, x = tc.Spec((3, 2)), tc.Spec((4, 3))
+graph = tc.differentiate(tc.build(loss, w, x))
+print(graph)
+
+# %% [markdown]
+# Read the backward half slowly. Each forward operator `y = f(x)` gets an adjoint. It is given the
+# *cotangent* of y, dL/dy, and returns that of x, **dL/dx**: not dL/dy, as one often reads. That
+# is why they chain: what one returns is what the next one is given.
+#
+# Look at what they read besides: `tanh_1_vjp` reads `tanh_1`, the *output* of the forward
+# operator, since tanh' = 1 - tanh^2. And `matmul_1_vjp` reads `x`. These edges from the forward
+# half to the backward half are the whole reason why training needs so much memory.
+
+# %%
+for operator in graph.operators[graph.forward_count :]:
+    kept = [
+        graph.data[i].name
+        for i in operator.inputs
+        if (made := graph.data[i].producer) is not None and made < graph.forward_count
+    ]
+    if kept:
+        print(f"{operator.name} needs {', '.join(kept)} of the forward half")
+
+# %% [markdown]
+# **Predict.** In a layer `z = x @ w`, the gradient of w is `x.T @ g`, where g is the cotangent of
+# z. Which product carries the cotangent on to x, to the layer before: `g @ w` or `g @ w.T`? The
+# shapes decide: x is (4, 3), w is (3, 2), g is (4, 2).
+
+# %%
+my_guess = "g @ w"
+
+
+# %%
+def both(params, x):
+    return tc.sum(tc.tanh(tc.tanh(x @ params["a"]) @ params["b"]))
+
+
+two = tc.differentiate(tc.build(both, {"a": tc.Spec((3, 3)), "b": w}, x))
+program = tc.compile(tc.plan(two)).source
+products = [line.strip() for line in program.splitlines() if "@" in line]
+print("\n".join(products))
+print(f"you said {my_guess}; it is g @ w.T: the recursion uses the transposed weight")
+
+# %% [markdown]
+# Because the backward half is graph, it can be differentiated again: `tc.gradients` is an
+# operator like any other inside a function. Here is a loss that punishes steep gradients.
+
+
+# %%
+def penalised(w, x):
+    plain = loss(w, x)
+    gradient = tc.gradients(plain, w)
+    return plain + 0.1 * tc.sum(gradient * gradient)
+
+
+again = tc.differentiate(tc.build(penalised, w, x))
+print(f"{len(graph.operators)} operators without the penalty, {len(again.operators)} with it")
+
+# %% [markdown]
+# A gradient is right if the loss changes by what it says. Move w a little, in a random direction:
+
+# %%
+rng = np.random.default_rng(0)
+w_value, x_value = rng.normal(size=(3, 2)), rng.normal(size=(4, 3))
+direction = rng.normal(size=(3, 2))
+value_and_grad = tc.value_and_grad(penalised)
+slope = (value_and_grad(w_value, x_value)[1] * direction).sum()
+h = 1e-5
+above, below = (value_and_grad(w_value + s * direction, x_value)[0] for s in (h, -h))
+measured = (above - below) / (2 * h)
+print(f"the gradient says {slope:.8f}, the difference quotient {measured:.8f}")
+
+# %%
+trace = tc.replay(tc.plan(two))
+path = viz.save_still(trace, OUT / "02_backward.png", step=12)
+print(f"forward above, backward below: {path}")
+
+# %%
+assert np.isclose(slope, measured, rtol=1e-6)
+assert any(line.endswith(".mT") for line in products)  # g @ w.T
+assert any(".mT @" in line for line in products)  # x.T @ g
+tanh_vjp = next(o for o in graph.operators if o.name == "tanh_1_vjp")
+assert graph.data[tanh_vjp.inputs[0]].name == "tanh_1"

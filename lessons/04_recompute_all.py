@@ -1,0 +1,105 @@
+# %% [markdown]
+# # 4. Recompute all, and what O(n²) means
+#
+# The other extreme: keep nothing. When an adjoint needs an activation, compute it again from the
+# input. Memory no longer grows with depth at all. Time does, and how.
+
+# %%
+from pathlib import Path
+
+import numpy as np
+
+import tinyckpt as tc
+import viz
+
+OUT = Path(__file__).parent / "out"
+OUT.mkdir(exist_ok=True)
+
+# %%
+schedule = tc.plan(tc.networks.chain(4), "recompute_all")
+print(schedule)
+
+# %% [markdown]
+# Follow it once by hand: b3 needs f3, so f1, f2, f3 are computed again, each freed as soon as the
+# next one is there. Then b2 needs f2: f1 and f2 again. Three values are live at the worst moment,
+# however long the chain is: the activation, the cotangent that comes in, the one that goes out.
+#
+# A recomputation depends on forward values only. It does not need the incoming cotangent, so it
+# could be done ahead, while something else is waited for. The *adjoint* it is done for needs
+# both.
+
+# %% [markdown]
+# **Predict.** Store-all needs 2n+1 evaluations, so 33 for n = 16. How many does recompute-all
+# need?
+
+# %%
+my_guess = 0
+
+# %%
+trace = tc.replay(tc.plan(tc.networks.chain(16), "recompute_all"))
+print(f"you said {my_guess}; it is {trace.total_evaluations}: 16 + 15 + ... + 1 forward, and 17")
+
+# %% [markdown]
+# The sum 1 + 2 + ... + n is n(n+1)/2. Twice the depth is four times the work. On doubly
+# logarithmic paper that is a line of slope 2, while the peak is a line of slope 0:
+
+# %%
+sizes = np.array([8, 16, 32, 64, 128, 256])
+traces = {
+    policy: [tc.replay(tc.plan(tc.networks.chain(int(n)), policy)) for n in sizes]
+    for policy in ("store_all", "recompute_all")
+}
+for policy, found in traces.items():
+    work = np.polyfit(np.log(sizes), np.log([t.total_evaluations for t in found]), 1)[0]
+    peak = np.polyfit(np.log(sizes), np.log([t.peak_nodes for t in found]), 1)[0]
+    print(f"{policy:14} evaluations grow like n^{work:.2f}, the peak like n^{peak:.2f}")
+
+# %% [markdown]
+# "Recompute" does not mean "inexact". The same kernel on the same numbers gives the same bits,
+# and randomness is no exception if it is drawn from a seed: the dropout mask below is not stored,
+# it is drawn again.
+
+
+# %%
+def loss(params, x):
+    h = x
+    for layer, w in enumerate(params):
+        h = tc.dropout(tc.tanh(h @ w), 0.2, seed=layer)
+    return tc.sum(h * h)
+
+
+rng = np.random.default_rng(1)
+params, x = [rng.normal(size=(8, 8)) for _ in range(6)], rng.normal(size=(4, 8))
+gradients = {
+    policy: tc.grad(loss, policy)(params, x) for policy in ("store_all", "recompute_all", "sqrt_n")
+}
+same = all(
+    np.array_equal(a, b)
+    for policy in gradients
+    for a, b in zip(gradients["store_all"], gradients[policy], strict=True)
+)
+print("all gradients equal to the last bit:", same)
+
+# %% [markdown]
+# A trap on the way: to wrap the *whole* model in one checkpoint. Nothing is kept from the forward
+# sweep, then everything is recomputed once and kept, for a backward sweep that needs it all. The
+# price is a whole forward pass; the gain, here, is a single value out of 18.
+
+# %%
+chain = tc.networks.chain(16)
+wrapped = tc.replay(tc.plan(chain, "retain", keep=[]))
+stored = tc.replay(tc.plan(chain, "store_all"))
+print(stored.summary())
+print(wrapped.summary())
+
+# %%
+print(viz.gif(trace, OUT / "04_recompute_all.gif", fps=25))
+print(viz.timeline([stored, trace], OUT / "04_timeline.png"))
+
+# %%
+for n in (1, 4, 16, 64):
+    trace = tc.replay(tc.plan(tc.networks.chain(n), "recompute_all"))
+    assert trace.total_evaluations == n * (n + 1) // 2 + n + 1
+    assert trace.peak_nodes == 3
+assert same
+assert (stored.peak_nodes, wrapped.peak_nodes, wrapped.recomputations) == (18, 17, 15)

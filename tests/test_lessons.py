@@ -1,0 +1,28 @@
+"""Every lesson runs to its closing assertions, without a warning, and is short enough to finish."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 150
+    assert text.startswith("# %% [markdown]\n# # ")
+    assert "**Predict.**" in text
+    assert "\nassert " in text.rpartition("# %%")[2]
+    command = [sys.executable, "-W", "error", str(path)]
+    environment = {**os.environ, "PYTHONUTF8": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "you said" in result.stdout
+
+
+def test_there_are_lessons() -> None:
+    assert [path.stem[:2] for path in LESSONS] == ["01", "02", "03", "04", "05"]
