@@ -30,9 +30,29 @@ ACTIONS: dict[str, Callable[[Pick, int], list[Any]]] = {
     "halves": lambda pick, n: halves(pick()),
     "swapped": lambda pick, n: [tc.concatenate(tc.split(pick(), 2, axis=1)[::-1], axis=1)],
     "mixed": lambda pick, n: [pick() @ tc.transpose(pick()) @ pick()],
+    "batched": lambda pick, n: [batched(pick(), pick())],
+    "cube": lambda pick, n: [cube(pick(), pick(), pick())],
+    "captured": lambda pick, n: [pick() * tc.reshape(CAPTURED, (ROWS, COLUMNS))],
     "labelled": lambda pick, n: [tc.name(tc.cos(pick()), f"label{n}")],
     "dead": lambda pick, n: [tc.exp(pick())][:0],
 }
+
+
+# Not C-contiguous, so that reshaping it would copy if it were taken as it is.
+CAPTURED = np.asfortranarray(np.linspace(0.5, 1.5, ROWS * COLUMNS).reshape(COLUMNS, ROWS))
+
+
+def batched(x: Any, y: Any) -> Any:
+    # A product whose batch axes are transposed, then flattened.
+    x, y = x.reshape(3, 2, 2), y.reshape(2, 2, 3)
+    return (x.transpose(1, 0, 2) @ y).reshape(-1)[:12].reshape(ROWS, COLUMNS)
+
+
+def cube(x: Any, y: Any, z: Any) -> Any:
+    # One operand is broadcast along a new first axis, and the sum is read the other way round.
+    return tc.tanh((tc.stack([x, y]) + z).transpose(2, 1, 0).reshape(-1))[:12].reshape(
+        ROWS, COLUMNS
+    )
 
 
 def centred(x: Any) -> Any:

@@ -9,7 +9,7 @@ machine runs the schedule, and the trace of that run is what everyone looks at::
     result   = tc.run(schedule, params, x, y)
 """
 
-from tinyckpt import networks
+from tinyckpt import cost, networks
 from tinyckpt.api import RunResult, grad, plan, run, value_and_grad
 from tinyckpt.build import Var, build, name, scope
 from tinyckpt.compile import Compiled, compile
@@ -122,6 +122,7 @@ __all__ = [
     "compile",
     "concatenate",
     "cos",
+    "cost",
     "cross_entropy",
     "differentiate",
     "divide",

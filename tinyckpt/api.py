@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import Backend, get_backend
-from tinyckpt.build import build, spec_of
+from tinyckpt.build import build
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs, evaluations
 from tinyckpt.differentiate import differentiate
-from tinyckpt.errors import BackendError, ScheduleError
+from tinyckpt.errors import BackendError, GraphError, ScheduleError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph
-from tinyckpt.policies import POLICIES
+from tinyckpt.policies import POLICIES, Policy
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
 from tinyckpt.trace import Trace
-from tinyckpt.tree import fill, leaves_with_paths
+from tinyckpt.tree import leaves, map_leaves
 
-PolicyLike = str | Callable[..., Schedule]
+PolicyLike = str | Policy | Callable[..., Schedule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,21 @@ def plan(
 
     Args:
         graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.
-        policy: a name of ``POLICIES``, or your own ``policy(graph, costs, **options)`` -> Schedule.
+        policy: a name or entry of ``POLICIES``, or a function of your own,
+            ``policy(graph, costs, **options)`` -> Schedule.
         costs: what evaluations cost and values weigh; one an evaluation, and bytes, if not given.
         options: the policy's own, such as ``keep=...`` for ``retain``.
 
     Raises:
         ScheduleError: if the policy is unknown, refuses its options, or returns something illegal.
     """
+    if not isinstance(graph, Graph):
+        raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
+    if costs is not None and (len(costs.operators), len(costs.data)) != (
+        len(graph.operators),
+        len(graph.data),
+    ):
+        raise ScheduleError(f"the costs are not those of {graph.name}: other numbers of nodes")
     if callable(policy):
         schedule = policy(graph, costs or evaluations(graph), **options)
         if not isinstance(schedule, Schedule):
@@ -63,16 +72,19 @@ def plan(
                 f"the policy returned a {type(schedule).__name__}; return a Schedule, such as "
                 "tc.from_order(graph, [operator ids])"
             )
+        if schedule.graph is not graph:
+            raise ScheduleError("the policy returned a schedule of another graph")
         replay(schedule)
         return schedule
-    if policy not in POLICIES:
+    name = policy.name if isinstance(policy, Policy) else policy
+    if not isinstance(name, str) or name not in POLICIES:
         raise ScheduleError(f"unknown policy {policy!r}; known are {', '.join(POLICIES)}")
-    planner = POLICIES[policy].plan
+    planner = POLICIES[name].plan
     legal = planner.__kwdefaults__ or {}
     for option in options:
         if option not in legal:
             raise ScheduleError(
-                f"{policy} has no option {option!r}; it has {', '.join(legal) or 'none'}"
+                f"{name} has no option {option!r}; it has {', '.join(legal) or 'none'}"
             )
     return planner(graph, costs or evaluations(graph), **options)
 
@@ -104,8 +116,9 @@ def run(
     values, trace = execute(schedule, sources, library, timed)
     if check_nan and any(has_nan(array) for array in values.values()):
         raise nan_error(schedule, sources, library)
-    value = None if graph.results is None else fill(graph.results, ByLeaf(values))
-    gradients = None if graph.gradients is None else fill(graph.gradients, ByLeaf(values))
+    own = partial(writable, {id(array) for array in sources.values()})
+    value = map_leaves(lambda data: own(values[data]), graph.results)
+    gradients = map_leaves(lambda data: own(values[data]), graph.gradients)
     return RunResult(value, gradients, trace)
 
 
@@ -115,17 +128,15 @@ def dense(library: Backend, array: Any) -> Any:
     return moved if moved.flags.c_contiguous else library.xp.array(moved, order="C")
 
 
-class ByLeaf(Sequence[Any]):
-    """Arrays by data id, for ``fill``."""
+def writable(met: set[int], array: Any) -> Any:
+    """Return a result that the caller may write to, no matter what else was returned.
 
-    def __init__(self, values: Mapping[int, Any]) -> None:
-        self.values = values
-
-    def __getitem__(self, data: Any) -> Any:
-        return self.values[data]
-
-    def __len__(self) -> int:
-        return len(self.values)
+    A view is copied, and so is an array that was met before, among the arguments or the results.
+    """
+    if array.base is not None or id(array) in met:
+        return array.copy()
+    met.add(id(array))
+    return array
 
 
 def has_nan(array: Any) -> bool:
@@ -141,26 +152,37 @@ def has_nan(array: Any) -> bool:
 def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) -> BackendError:
     """Run again to find where a NaN came from; return the error that says so."""
     graph = schedule.graph
-    for data, array in sources.items():
-        if has_nan(array):
-            return BackendError(
-                f"{graph.data[data].name} holds NaN in {int((array != array).sum())} of "
-                f"{array.size} elements; pass finite numbers, or run with check_nan=False"
-            )
+    arrays = {**sources, **graph.constants}
     found: list[str] = []
 
     def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
-        if not found and any(has_nan(library.xp.asarray(array)) for array in results):
-            operator = graph.operators[index]
-            reads = ", ".join(graph.data[data].name for data in operator.inputs)
-            found.append(f"step {position}: {operator.name}, a {operator.kind} of {reads}")
+        if found or not any(has_nan(library.xp.asarray(array)) for array in results):
+            return
+        operator = graph.operators[index]
+        names = ", ".join(graph.data[data].name for data in operator.inputs)
+        found.append(
+            f"NaN, first from step {position}: {operator.name}, a {operator.kind} of {names}"
+        )
+        given = [data for data in operator.inputs if data in arrays and has_nan(arrays[data])]
+        found.extend(nan_text(graph, data, arrays[data]) for data in given)
 
     with np.errstate(all="ignore"):  # NumPy warned the first time
         execute(schedule, sources, library, watch=watch)
-    return BackendError(
-        f"NaN, first from {found[0]}; look at what it reads (a log or root of a negative number, "
-        "0/0, inf - inf), or run with check_nan=False"
-    )
+    if not found:  # no operator made it: a result is an argument or a constant
+        found.extend(
+            nan_text(graph, data, arrays[data])
+            for data in graph.outputs
+            if data in arrays and has_nan(arrays[data])
+        )
+    if len(found) == 1 and found[0].startswith("NaN"):
+        found.append("look for the log or root of a negative number, 0/0, or inf - inf")
+    return BackendError(f"{'; '.join(found)} (check_nan=False lets it pass)")
+
+
+def nan_text(graph: Graph, data: int, array: Any) -> str:
+    """Return how many elements of a source are NaN."""
+    name, count = graph.data[data].name, int((array != array).sum())
+    return f"{name} holds NaN in {count} of {array.size} elements"
 
 
 def value_and_grad(
@@ -174,7 +196,8 @@ def value_and_grad(
     """Return a function that computes the loss and its gradients under a policy.
 
     It builds, differentiates, plans and compiles on the first call with new shapes, and runs
-    straight-line code from then on.
+    straight-line code from then on. What the function takes from outside of its arguments is
+    looked at in that first call only.
 
     Args:
         function: returns a scalar loss, or a tuple that begins with it.
@@ -186,15 +209,27 @@ def value_and_grad(
     programs: dict[Any, Compiled] = {}
 
     def step(*args: Any) -> tuple[Any, Any]:
-        key = signature(args)
+        arrays = map_leaves(as_array, args)
+        key = signature(arrays)
         if key not in programs:
-            graph = differentiate(build(function, *args), wrt)
+            graph = differentiate(build(function, *arrays), wrt)
             programs[key] = compile(plan(graph, policy, **options), backend)
-        result: tuple[Any, Any] = programs[key].function(*args)
-        return result
+        met = {id(array) for array in leaves(arrays)}
+        value, gradients = programs[key].function(*arrays)
+        own = partial(writable, met)
+        return map_leaves(own, value), map_leaves(own, gradients)
 
     step.__name__ = f"value_and_grad_of_{getattr(function, '__name__', 'function')}"
     return step
+
+
+def as_array(leaf: Any) -> Any:
+    """Return a number, or an array of a subclass with rules of its own, as a plain array."""
+    if hasattr(leaf, "shape") and not (
+        isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray
+    ):
+        return leaf
+    return np.asarray(leaf) if isinstance(leaf, bool | int | float | np.ndarray) else leaf
 
 
 def grad(
@@ -205,9 +240,14 @@ def grad(
     return lambda *args: both(*args)[1]
 
 
-def signature(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def signature(args: Any) -> Any:
     """Return what a program depends on: nesting, shapes and dtypes."""
-    try:
-        return tuple([(p, a.shape, a.dtype) for p, a in leaves_with_paths(args, "")])
-    except AttributeError:  # plain numbers among the arguments
-        return tuple((path, str(spec_of(path, leaf))) for path, leaf in leaves_with_paths(args, ""))
+    if isinstance(args, dict):
+        return dict, tuple([(key, signature(value)) for key, value in args.items()])
+    if isinstance(args, list | tuple):
+        return type(args), tuple([signature(value) for value in args])
+    if args is None:
+        return None
+    if not hasattr(args, "shape"):
+        raise GraphError(f"an argument is a {type(args).__name__}; pass arrays and numbers")
+    return tuple(args.shape), args.dtype

@@ -138,13 +138,13 @@ class Var:
         return elementwise.power(self, exponent)
 
     def __rpow__(self, base: Any) -> Var:
-        return elementwise.power(self.builder.as_var(base, self), self)
+        return elementwise.power(self.builder.as_var(base, self.dtype), self)
 
     def __matmul__(self, other: Any) -> Var:
         return linalg.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Var:
-        return linalg.matmul(self.builder.as_var(other, self), self)
+        return linalg.matmul(self.builder.as_var(other, self.dtype), self)
 
     def __neg__(self) -> Var:
         return elementwise.negative(self)
@@ -209,7 +209,7 @@ class Var:
         if name is None or method != "__call__" or kwargs:
             self._refuse(f"np.{ufunc.__name__}", f"use tc.{ufunc.__name__}, if there is one")
         left, right = inputs
-        return getattr(self.builder.as_var(left, self), name)(right)
+        return getattr(self.builder.as_var(left, self.dtype), name)(right)
 
 
 class Builder:
@@ -221,12 +221,16 @@ class Builder:
         self.operators: list[Operator] = []
         self.constants: dict[int, Any] = {}
         self.phase: Phase = "forward"
+        # Whether the derivatives being added are the graph's backward half. Those that a function
+        # takes of its own accord, with ``gradients``, are part of its forward half.
+        self.outermost = False
         self.adjoint_of: int | None = None
         self.stem: str | None = None
         self.adjoint_name: Callable[[str], str] = "{}_vjp".format
         self.scope = ""
         self._contiguous: list[bool] = []
-        self._numbers: dict[tuple[float | int | bool, str, str], Var] = {}
+        self._numbers: dict[tuple[str, str], Var] = {}
+        self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
 
     # Data nodes ----------------------------------------------------------------------------------
@@ -236,17 +240,23 @@ class Builder:
         return self._add_data(self.unique(name), spec, role, None, None, True)
 
     def add_constant(self, value: Any) -> Var:
-        """Add a constant source; a number that was met before is not added again."""
-        array = np.asarray(value)
+        """Add a constant source; a number or an array that was met before is not added again."""
+        # A copy: the graph must not change when the caller's array does.
+        array = np.array(value, order="C")
         spec = Spec(array.shape, array.dtype)
-        key = (array.item(), repr(array.item()), spec.dtype.name) if array.ndim == 0 else None
-        if key in self._numbers:
-            return self._numbers[key]
-        name = repr(array.item()) if array.ndim == 0 else f"constant_{len(self.constants) + 1}"
+        if array.ndim == 0:
+            known = self._numbers.get(number_key(array))
+        else:
+            known = next((constant for met, constant in self._captured if met is value), None)
+        if known is not None:
+            return known
+        name = repr(array.item()) if array.ndim == 0 else f"constant_{len(self._captured) + 1}"
         variable = self.add_source(name, spec, "constant")
         self.constants[variable.node.id] = array
-        if key is not None:
-            self._numbers[key] = variable
+        if array.ndim == 0:
+            self._numbers[number_key(array)] = variable
+        else:
+            self._captured.append((value, variable))
         return variable
 
     def _add_data(
@@ -264,10 +274,10 @@ class Builder:
         self._contiguous.append(contiguous)
         return Var(node, self)
 
-    def as_var(self, operand: Any, like: Var | None = None) -> Var:
+    def as_var(self, operand: Any, weak: Any = None) -> Var:
         """Return the operand as a Var of this build; arrays and numbers become constants.
 
-        A Python number takes the dtype of ``like`` where that can hold it, as in NumPy.
+        A Python number takes the dtype ``weak`` of the arrays it meets, as in NumPy.
         """
         if isinstance(operand, Var):
             if operand.builder is not self:
@@ -278,10 +288,12 @@ class Builder:
             return operand
         if operand is None or isinstance(operand, str | dict | list | tuple):
             raise GraphError(f"an operand is a {type(operand).__name__}, not an array or a number")
-        if like is not None and isinstance(operand, bool | int | float):
-            weak = np.result_type(like.dtype, operand)
-            return self.add_constant(np.asarray(operand, dtype=weak))
-        return self.add_constant(operand)
+        try:
+            if weak is not None and isinstance(operand, bool | int | float):
+                return self.add_constant(np.asarray(operand, np.result_type(weak, operand)))
+            return self.add_constant(operand)
+        except OverflowError as error:
+            raise GraphError(f"the number {operand} does not fit {weak or 'int64'}") from error
 
     def is_contiguous(self, variable: Var) -> bool:
         """Whether the value is known to be C-contiguous when it is computed."""
@@ -293,12 +305,14 @@ class Builder:
         self, primitive: Primitive, operands: Sequence[Any], attrs: Mapping[str, Any]
     ) -> tuple[Var, ...]:
         """Add one application of the primitive and return its outputs."""
-        like = next((operand for operand in operands if isinstance(operand, Var)), None)
-        inputs = [self.as_var(operand, like) for operand in operands]
-        specs = tuple([variable.node.spec for variable in inputs])
         try:
+            weak = weak_dtype(operands)
+            inputs = [self.as_var(operand, weak) for operand in operands]
+            specs = tuple([variable.node.spec for variable in inputs])
             output_specs = primitive.infer(*specs, **attrs)
-        except GraphError as error:
+            flops = primitive.flops(specs, output_specs, **attrs)
+            workspace = primitive.workspace(specs, output_specs, **attrs)
+        except (GraphError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             where = f" in scope {self.scope}" if self.scope else ""
             raise GraphError(f"{primitive.name}{where}: {error}") from error.__cause__
         name = self.unique(self.stem or primitive.name, numbered=self.stem is None)
@@ -325,8 +339,8 @@ class Builder:
                 self.phase,
                 self.adjoint_of,
                 self.scope,
-                primitive.flops(specs, output_specs, **attrs),
-                primitive.workspace(specs, output_specs, **attrs),
+                flops,
+                workspace,
                 primitive,
                 attrs,
             )
@@ -352,7 +366,8 @@ class Builder:
     def backward_of(self, operator: Operator | None) -> Iterator[None]:
         """Let operators be added as part of the backward half, as the adjoint of one operator."""
         saved = self.phase, self.adjoint_of, self.stem, self.scope
-        self.phase = "backward"
+        if self.outermost:
+            self.phase = "backward"
         if operator is not None:
             self.adjoint_of, self.scope = operator.id, operator.scope
             self.stem = self.adjoint_name(operator.name)
@@ -368,11 +383,11 @@ class Builder:
         """Return a builder that goes on where ``seal`` left off."""
         builder = cls(graph.name)
         builder.data = list(graph.data)
-        builder.operators = [
-            operator if operator.phase == "forward" else replace(operator, phase="forward")
-            for operator in graph.operators
-        ]
+        builder.operators = list(graph.operators)
         builder.constants = dict(graph.constants)
+        for data, value in graph.constants.items():
+            if value.ndim == 0:
+                builder._numbers[number_key(value)] = Var(graph.data[data], builder)
         builder._contiguous = [True] * len(graph.data)
         for operator in graph.operators:
             if operator.primitive is None:
@@ -429,6 +444,23 @@ class Builder:
             map_leaves(data_ids.__getitem__, gradients),
             {data_ids[i]: value for i, value in self.constants.items() if wanted[i]},
         )
+
+
+def weak_dtype(operands: Sequence[Any]) -> Any:
+    """Return the dtype that Python numbers among the operands take: that of the Vars, or None.
+
+    Floats decide where there are any: the condition of a ``where`` has no say.
+    """
+    dtypes = [operand.dtype for operand in operands if isinstance(operand, Var)]
+    if len(dtypes) == len(operands) or not dtypes:
+        return None
+    floats = [dtype for dtype in dtypes if dtype.kind == "f"]
+    return np.result_type(*(floats or dtypes))
+
+
+def number_key(array: Any) -> tuple[str, str]:
+    """Return what makes two numbers the same constant: dtype and every digit, the sign of 0 too."""
+    return array.dtype.name, repr(array.item())
 
 
 def numbering(kept: bytearray) -> dict[Any, Any]:

@@ -8,23 +8,26 @@ runs with nothing between one operator and the next.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import keyword
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from tinyckpt.arguments import sources_of
 from tinyckpt.backend import get_backend
 from tinyckpt.errors import BackendError
-from tinyckpt.graph import Graph, Operator
+from tinyckpt.graph import Operator
 from tinyckpt.ops import kernels
+from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Schedule
 from tinyckpt.tree import leaves_with_paths
 
-RESERVED = {"np", "slice", "float", "tuple", *keyword.kwlist}
+RESERVED = {"np", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Compiled:
         Raises:
             GraphError: if an argument has another shape or dtype than the graph was built for.
         """
-        check_arguments(self.schedule.graph, args)
+        sources_of(self.schedule.graph, args)
         result: tuple[Any, Any] = self.function(*args)
         return result
 
@@ -60,6 +63,7 @@ def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
 
     Raises:
         BackendError: if an operator is abstract, or the backend is not there.
+        ScheduleError: if the schedule is not legal.
 
     >>> import tinyckpt as tc
     >>> print(tc.compile(tc.plan(tc.networks.chain(2), "store_all")).source)
@@ -78,21 +82,25 @@ def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
         del f1, b2
         return None, b1
     """
-    writer = Writer(schedule)
+    replay(schedule)
+    writer = Writer(schedule, backend)
     xp = get_backend(backend)
-    source = writer.source(backend)
+    source = writer.source()
     namespace = dict(writer.namespace)
     for name, constant in writer.arrays.items():
         namespace[name] = xp.to_device(constant)
-    exec(builtin_compile(source, f"<{schedule.policy} of {schedule.graph.name}>"), namespace)
+    filename = f"<{schedule.policy} of {schedule.graph.name}>"
+    exec(builtins.compile(source, filename, "exec"), namespace)
     return Compiled(source, namespace["step"], schedule)
 
 
 class Writer:
     """Writes one schedule out as source; knows which Python name every value has."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule, self.graph = schedule, schedule.graph
+    def __init__(self, schedule: Schedule, backend: str) -> None:
+        self.schedule, self.graph, self.backend = schedule, schedule.graph, backend
+        self.copy_to_host = "np.asnumpy" if backend == "cupy" else "np.array"
+        self.on_host: dict[int, str] = {}
         self.taken = set(RESERVED)
         self.imported: set[str] = set()
         self.namespace: dict[str, Any] = {}  # kernels that are not tinyckpt's own
@@ -103,9 +111,10 @@ class Writer:
         for operator in self.graph.operators:
             if operator.primitive is None:
                 raise BackendError(f"{operator.name} is abstract: it has no kernel to compile")
-            self.taken.add(operator.primitive.forward.__name__)
+            if is_own(operator.primitive.forward):
+                self.taken.add(operator.primitive.forward.__name__)
 
-    def source(self, backend: str) -> str:
+    def source(self) -> str:
         """Return the whole program."""
         prologue = self.unpacking()
         for data, value in self.graph.constants.items():
@@ -115,7 +124,7 @@ class Writer:
             if node.producer is not None:
                 self.names[node.id] = self.identifier(node.name)
         body = [*prologue, *self.steps(), f"return {self.results()}"]
-        lines = [f"import {backend} as np"]
+        lines = [f"import {self.backend} as np"]
         if self.imported:
             lines.append(f"from tinyckpt.ops.kernels import {', '.join(sorted(self.imported))}")
         lines.append("")
@@ -168,26 +177,23 @@ class Writer:
                 seen.add(step.operator)
                 yield self.evaluation(self.graph.operators[step.operator]) + again
             elif isinstance(step, Fetch):
-                name = self.names[step.data]
-                yield f"{name} = np.array(host_{name}); del host_{name}"
+                name, host = self.names[step.data], self.on_host[step.data]
+                yield f"{name} = np.array({host}); del {host}"
             else:
                 name = self.names[step.data]
-                yield f"host_{name} = {self.to_host(name)}; del {name}"
+                host = self.on_host.setdefault(step.data, self.identifier(f"host_{name}"))
+                yield f"{host} = {self.copy_to_host}({name}); del {name}"
         if freed:
             yield f"del {', '.join(freed)}"
-
-    def to_host(self, name: str) -> str:
-        """Return the expression that copies a value to the host's memory."""
-        return f"np.asnumpy({name}) if hasattr(np, 'asnumpy') else np.array({name})"
 
     def evaluation(self, operator: Operator) -> str:
         """Return the assignment that evaluates an operator."""
         assert operator.primitive is not None  # checked at the start
         operands = [self.names[data] for data in operator.inputs]
-        expression = inlined(operator.primitive.forward, operands, operator.attrs)
+        kernel = operator.primitive.forward
+        expression = inlined(kernel, operands, operator.attrs) if is_own(kernel) else None
         if expression is None:
-            name = self.kernel_name(operator.primitive.forward)
-            attrs = [f"{key}={literal(value)}" for key, value in operator.attrs.items()]
+            name, attrs = self.kernel_name(operator)
             expression = f"{name}({', '.join(['np', *operands, *attrs])})"
         results = ", ".join(self.names[data] for data in operator.outputs)
         if self.graph.data[operator.outputs[0]].spec.shape == ():
@@ -197,17 +203,20 @@ class Writer:
                 expression = f"map(np.asarray, {expression})"
         return f"{results} = {expression}"
 
-    def kernel_name(self, kernel: Callable[..., Any]) -> str:
-        """Return the name to call a kernel by, importing it if it is tinyckpt's own."""
-        if getattr(kernels, kernel.__name__, None) is kernel:
+    def kernel_name(self, operator: Operator) -> tuple[str, list[str]]:
+        """Return what to call a kernel by, and its attributes as keyword arguments.
+
+        A kernel of tinyckpt's own is imported. Anybody else's may be any callable with any
+        attributes: it is bound to them here, and called by a name of its own.
+        """
+        assert operator.primitive is not None  # checked at the start
+        kernel = operator.primitive.forward
+        if is_own(kernel):
             self.imported.add(kernel.__name__)
-            return str(kernel.__name__)
-        for name, known in self.namespace.items():
-            if known is kernel:
-                return name
-        name = self.identifier(f"kernel_{kernel.__name__}")
-        self.namespace[name] = kernel
-        return name
+            return kernel.__name__, [f"{k}={literal(v)}" for k, v in operator.attrs.items()]
+        name = self.identifier(f"kernel_{operator.name}")
+        self.namespace[name] = partial(kernel, **operator.attrs)
+        return name, []
 
     def results(self) -> str:
         """Return the expression of (value, gradients)."""
@@ -230,6 +239,12 @@ class Writer:
         if template is None:
             return "None"
         return self.names[template]
+
+
+def is_own(kernel: Callable[..., Any]) -> bool:
+    """Whether a kernel is one of tinyckpt's own."""
+    name = getattr(kernel, "__name__", "")
+    return bool(name) and getattr(kernels, name, None) is kernel
 
 
 def constant_line(name: str, value: Any) -> str:
@@ -325,17 +340,3 @@ def subscript_part(part: Any) -> ast.expr:
         ]
         return ast.Slice(*bounds)
     return ast.Constant(part)
-
-
-def check_arguments(graph: Graph, args: tuple[Any, ...]) -> None:
-    """Raise a GraphError unless all arguments have the shapes and dtypes of the graph's."""
-    from tinyckpt.arguments import sources_of
-
-    sources_of(graph, args)
-
-
-def builtin_compile(source: str, filename: str) -> Any:
-    """Return Python's own compilation; this module's ``compile`` hides the builtin."""
-    import builtins
-
-    return builtins.compile(source, filename, "exec")

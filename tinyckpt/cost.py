@@ -1,7 +1,8 @@
 """What an evaluation costs and what a value weighs: one number per operator, one per data node.
 
-Policies minimise these numbers and nothing else, so that the same policy can be asked to save
-evaluations, FLOPs or measured seconds, in nodes or in bytes.
+What policies that minimise are given, so that the same policy can be asked to save evaluations,
+FLOPs or measured seconds. Store-all, recompute-all, sqrt(n) and retain minimise nothing and do not
+look at them.
 """
 
 from __future__ import annotations

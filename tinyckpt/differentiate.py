@@ -16,7 +16,7 @@ from typing import Any
 from tinyckpt.build import Builder, Var
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, TrainingGraph
-from tinyckpt.ops.elementwise import add
+from tinyckpt.ops.elementwise import add, astype
 from tinyckpt.ops.primitive import ACTIVE_BUILDER, active_builder
 from tinyckpt.ops.shape import full
 from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
@@ -130,6 +130,8 @@ def pull_back(
         contribution = rule(outputs, inputs, results, **operator.attrs)
         if contribution is None:
             continue
+        if contribution.shape == variable.shape and contribution.dtype.kind == "f":
+            contribution = astype(contribution, variable.dtype)  # where dtypes were mixed
         if contribution.spec != variable.spec:
             raise GraphError(
                 f"{operator.name}: the vjp rule for argument {position} returned "
@@ -155,16 +157,19 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
         GraphError: if the loss is not a floating-point scalar, if an argument holds integers, or
             if an operator has no vjp rule.
     """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"expected a Graph, got a {type(graph).__name__}; call tc.build first")
     if graph.gradients is not None:
         raise GraphError(f"{graph.name} has a backward half already; use tc.gradients inside of it")
     positions = (wrt,) if isinstance(wrt, int) else tuple(wrt)
     for position in positions:
-        if not 0 <= position < len(graph.arguments):
+        if not isinstance(position, int) or not 0 <= position < len(graph.arguments):
             raise GraphError(
                 f"wrt={wrt!r}: {graph.name} has {len(graph.arguments)} positional arguments, "
                 f"counted from 0"
             )
     builder = Builder.reopen(graph)
+    builder.outermost = True
     selected = tuple(graph.arguments[position] for position in positions)
     for data in leaves(selected):
         builder.data[data] = replace(builder.data[data], role="parameter")

@@ -18,7 +18,7 @@ class BudgetError(TinyckptError):
 
 
 class BackendError(TinyckptError):
-    """A schedule cannot be executed: the backend is missing, or the arrays do not fit the graph."""
+    """A schedule cannot be executed: the backend is missing, a kernel fails, or makes a NaN."""
 
 
 class FormatError(TinyckptError):

@@ -54,6 +54,7 @@ def execute(
     programs = bind_kernels(graph, backend.xp)
     memory = Memory(graph, sources, backend)
     values, block, column, row = memory.values, memory.block, memory.column, memory.row
+    on_host = memory.on_host
     sizes, holders, charged = memory.sizes, memory.holders, memory.charged
     rows: list[int] = []
     seconds: list[float] = []
@@ -65,16 +66,30 @@ def execute(
             kernel, inputs, only, workspace = programs[step.operator]
             try:
                 if len(inputs) == 2:
-                    results = kernel(values[inputs[0]], values[inputs[1]])
+                    first, second = inputs
+                    results = kernel(values[first], values[second])
+                    fresh = results is not values[first] and results is not values[second]
                 elif len(inputs) == 1:
-                    results = kernel(values[inputs[0]])
+                    (first,) = inputs
+                    results = kernel(values[first])
+                    fresh = results is not values[first]
                 else:
-                    results = kernel(*[values[data] for data in inputs])
+                    arguments = [values[data] for data in inputs]
+                    results = kernel(*arguments)
+                    fresh = all(results is not argument for argument in arguments)
+                    del arguments
             except Exception as error:
                 raise failure(graph, position, step.operator, memory, error) from error
             row[EVALUATIONS] += 1
             row[WORKSPACE] = workspace
-            if type(results) is array_type and results.base is None and values[only] is None:
+            # The common case of ``memory.hold``: one array, of memory that is nobody else's.
+            if (
+                fresh
+                and type(results) is array_type
+                and results.base is None
+                and values[only] is None
+                and not on_host
+            ):
                 values[only] = results
                 row[NODES] += 1
                 nbytes = results.nbytes
@@ -87,6 +102,12 @@ def execute(
                 outputs = graph.operators[step.operator].outputs
                 if type(results) is not tuple:
                     results = (results,)
+                if len(results) != len(outputs):
+                    name = graph.operators[step.operator].name
+                    raise BackendError(
+                        f"step {position}: {name} has {len(outputs)} outputs, but its kernel "
+                        f"returned {len(results)}"
+                    )
                 for data, array in zip(outputs, results, strict=True):
                     memory.hold(position, data, array, inputs)
             if watch is not None:
@@ -147,7 +168,7 @@ class Memory:
 
     def hold(self, position: int, data: int, result: Array, inputs: Sequence[int]) -> None:
         """Begin a value's residence, in memory of its own or in that of an input."""
-        if self.values[data] is not None:
+        if self.values[data] is not None or data in self.on_host:
             raise ScheduleError(f"step {position}: {self.graph.data[data].name} is still there")
         xp = self.backend.xp
         array = xp.asarray(result)  # NumPy returns scalars where an array is 0-d

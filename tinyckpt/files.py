@@ -26,8 +26,9 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         except BaseException:
             os.unlink(beside)
             raise
-    except OSError as error:
-        raise FormatError(f"cannot write {target}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"cannot write {target}: {reason}") from error
 
 
 def current_umask() -> int:

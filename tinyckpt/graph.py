@@ -40,7 +40,7 @@ class Spec:
     dtype: np.dtype[Any]
 
     def __init__(self, shape: int | tuple[int, ...], dtype: Any = "float64") -> None:
-        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
         if any(not isinstance(n, int | np.integer) or n < 0 for n in extents):
             raise GraphError(f"shape {shape!r}: every extent must be an integer of 0 or more")
         object.__setattr__(self, "shape", tuple(int(n) for n in extents))
@@ -64,10 +64,10 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the NumPy dtype, or raise a GraphError that lists the dtypes there are."""
     try:
         resolved: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise GraphError(f"unknown dtype {dtype!r}; legal are {', '.join(DTYPES)}") from error
-    if resolved.name not in DTYPES:
-        raise GraphError(f"unsupported dtype {resolved.name}; legal are {', '.join(DTYPES)}")
+    if resolved.name not in DTYPES or not resolved.isnative:
+        raise GraphError(f"unsupported dtype {resolved}; legal are {', '.join(DTYPES)}")
     return resolved
 
 
@@ -138,7 +138,7 @@ class Operator:
     attrs: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Graph:
     """Data nodes and operators in build order, with what goes in and what comes out.
 
@@ -180,6 +180,9 @@ class Graph:
     def source_bytes(self) -> int:
         """Bytes of the sources: reported, never charged to a schedule."""
         return sum(node.nbytes for node in self.data if node.is_source)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}, {len(self.operators)} operators>"
 
     def __str__(self) -> str:
         """Return one line an operator: ``tanh_1 = tanh(add_1)   float64[8,8]``."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 
 
@@ -30,7 +31,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """This step is read as: move the value from the device's memory to the host's."""
+    """This step is read as: move the value to the host's memory; the device's copy is given up."""
 
     data: int
 
@@ -49,9 +50,11 @@ compute = cache(Compute)
 free = cache(Free)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
-    """Steps that evaluate a graph.
+    """Steps that evaluate a graph; each names an operator or a value that the graph has.
+
+    Whether they are legal in this order is what ``replay`` finds out.
 
     Attributes:
         graph: the graph that the steps are about.
@@ -70,15 +73,40 @@ class Schedule:
     note: str = ""
     checkpoints: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        operators, data = len(self.graph.operators), len(self.graph.data)
+        for position, step in enumerate(self.steps):
+            if type(step) is Compute:
+                if not 0 <= step.operator < operators:
+                    raise ScheduleError(
+                        f"step {position}: operator {step.operator} does not exist; "
+                        f"{self.graph.name} has 0 to {operators - 1}"
+                    )
+            elif not isinstance(step, Free | Offload | Fetch):
+                raise ScheduleError(f"step {position}: {step!r} is not a step")
+            elif not 0 <= step.data < data:
+                raise ScheduleError(
+                    f"step {position}: data node {step.data} does not exist; "
+                    f"{self.graph.name} has 0 to {data - 1}"
+                )
+
     def __len__(self) -> int:
         return len(self.steps)
 
+    def __repr__(self) -> str:
+        return f"<Schedule {self.policy} of {self.graph.name}, {len(self.steps)} steps>"
+
     def __str__(self) -> str:
-        """Return one line a step, with what is live at it, as ``replay`` counts it."""
+        """Return one line a step, with what is live at it; and where it is illegal, if it is."""
         # Imported here: the machine stands above its programs, and only this text needs it.
         from tinyckpt.replay import replay
 
-        return str(replay(self))
+        try:
+            return str(replay(self))
+        except ScheduleError as error:
+            lines = [" ".join(step_text(self.graph, step)) for step in self.steps]
+            numbered = [f"{position}  {line}" for position, line in enumerate(lines)]
+            return "\n".join([*numbered, f"illegal: {error}"])
 
 
 def step_text(graph: Graph, step: Step) -> tuple[str, str]:

@@ -9,6 +9,7 @@ paths begin at operators, and a parameter that enters late spoils nothing.
 from __future__ import annotations
 
 from tinyckpt.graph import Graph
+from tinyckpt.tree import leaves
 
 
 def separators(graph: Graph) -> list[int]:
@@ -76,14 +77,18 @@ def post_dominators(graph: Graph) -> tuple[Parents, list[int], list[list[int]]]:
 
 
 def forward_results(graph: Graph) -> set[int]:
-    """Return where the forward half ends: its results, or what it hands to the backward half."""
-    ends = {
-        data
-        for data in graph.outputs
-        if graph.data[data].producer is not None and graph.data[data].producer < graph.forward_count  # type: ignore[operator]
-    }
+    """Return where the forward half ends: at the loss, or at what the last operator makes.
+
+    Other results end nothing. They are kept to the end in any case, so that a path which leaves
+    through them is no reason to keep anything else.
+    """
+    first = next(iter(leaves(graph.results)), None)
+    if first is not None:
+        producer = graph.data[first].producer
+        if producer is not None and producer < graph.forward_count:
+            return {first}
     last = graph.forward_count - 1
-    return ends or ({graph.operators[last].outputs[0]} if last >= 0 else set())
+    return {graph.operators[last].outputs[0]} if last >= 0 else set()
 
 
 def intersect(left: int, right: int, parent: Parents, depth: list[int]) -> int:

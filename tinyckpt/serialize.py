@@ -1,7 +1,8 @@
 """Graphs, schedules and traces as JSON documents, with a schema name and a version.
 
 A document holds structure, sizes and counts, no arrays and no kernels: a graph that is loaded has
-abstract operators. It plans, replays and draws; it does not execute. A document that is damaged,
+abstract operators. It plans, replays and draws; it does not execute. Nestings keep lists and
+objects; a tuple becomes a list, and an integer key a string. A document that is damaged,
 cut short, hostile or of a newer version gives one FormatError that says where.
 
 The documents, version 1 (all ids are positions in their lists):
@@ -23,15 +24,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from tinyckpt.errors import FormatError, TinyckptError
+from tinyckpt.errors import FormatError, GraphError, TinyckptError
 from tinyckpt.files import write_atomically
-from tinyckpt.graph import SOURCES, DataNode, Graph, Operator, Phase, Role, Spec
+from tinyckpt.graph import DTYPES, SOURCES, DataNode, Graph, Operator, Phase, Role, Spec
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, compute, free
 from tinyckpt.trace import COLUMNS, Trace
 from tinyckpt.tree import leaves
 
 VERSION = 1
+LARGEST = 2**63  # bytes and extents from here on belong to no machine
 STEPS: dict[str, Callable[[int], Step]] = {
     "compute": compute,
     "free": free,
@@ -103,8 +105,14 @@ def trace_document(trace: Trace) -> dict[str, Any]:
 
 def write(kind: str, document: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a document beside its destination and rename it there."""
-    text = json.dumps({"schema": f"tinyckpt.{kind}", "version": VERSION, **document})
+    named = {"schema": f"tinyckpt.{kind}", "version": VERSION, **document}
+    text = json.dumps(named, default=plain)
     write_atomically(path, text.encode())
+
+
+def plain(value: Any) -> Any:
+    """Return a NumPy number as Python's, and anything else that JSON lacks as its text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
@@ -233,11 +241,11 @@ def read_data(
     at = f"{where}.data[{index}]"
     name, shape, dtype, role, nbytes, producer, view_of, label = reader.row(value, 8, at)
     try:
-        spec = Spec(reader.counts(shape, at), reader.check(dtype, str, at))
-    except TinyckptError as error:
-        if isinstance(error, FormatError):
-            raise
+        spec = Spec(reader.counts(shape, at, LARGEST), reader.one_of(dtype, DTYPES, at))
+    except GraphError as error:
         reader.fail(at, str(error))
+    if spec.nbytes >= LARGEST:
+        reader.fail(at, "its shape is too large")
     return DataNode(
         index,
         reader.check(name, str, at),
@@ -272,7 +280,11 @@ def read_operator(
 
 def check_links(reader: Reader, graph: Graph, where: str) -> None:
     """Fail unless data nodes and operators name each other, in topological order."""
-    made = {data: operator.id for operator in graph.operators for data in operator.outputs}
+    made: dict[int, int] = {}
+    for operator in graph.operators:
+        for data in operator.outputs:
+            if made.setdefault(data, operator.id) != operator.id:
+                reader.fail(where, f"data node {data} is an output of two operators")
     for node in graph.data:
         if made.get(node.id) != node.producer or (node.role in SOURCES) != node.is_source:
             reader.fail(f"{where}.data[{node.id}]", "its producer does not list it as an output")
@@ -336,13 +348,22 @@ def load_schedule(path: str | os.PathLike[str], graph: Graph | None = None) -> S
     schedule = read_schedule(reader, reader.document("schedule"), "schedule")
     if graph is None:
         return schedule
-    if (graph.data, graph.operators) != (schedule.graph.data, schedule.graph.operators):
+    if shape_of(graph) != shape_of(schedule.graph):
         raise FormatError(
             f"{path}: the schedule is for another graph than {graph.name}: "
             f"{len(schedule.graph.operators)} operators against {len(graph.operators)}, or other "
             "shapes or names"
         )
     return replace(schedule, graph=graph)
+
+
+def shape_of(graph: Graph) -> tuple[Any, ...]:
+    """Return what two graphs must share for one's schedule to be the other's.
+
+    Attributes such as axes are not in the documents; shapes and names have to tell.
+    """
+    nestings = (graph.arguments, graph.results, graph.gradients)
+    return graph.data, graph.operators, [leaves(nesting) for nesting in nestings]
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:

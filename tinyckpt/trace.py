@@ -45,7 +45,7 @@ def memory_kinds(graph: Graph) -> list[int]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trace:
     """Columns with one entry a step, and their totals.
 
@@ -69,6 +69,9 @@ class Trace:
     host: tuple[int, ...]
     evaluations: tuple[int, ...]
     seconds: tuple[float, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.summary()}>"
 
     @property
     def graph(self) -> Graph:

@@ -43,6 +43,176 @@ def test_several_arguments_to_differentiate() -> None:
         tc.value_and_grad(lambda x, y: x * y, wrt=2)(3.0, 4.0)
 
 
+def test_dicts_are_matched_by_key() -> None:
+    a, b = np.full(3, 1.0), np.full(3, 10.0)
+    schedule = tc.plan(
+        tc.differentiate(tc.build(lambda p: tc.sum(p["a"] * 2 + p["b"] * 5), {"a": a, "b": b}))
+    )
+    assert float(tc.run(schedule, {"b": b, "a": a}).value) == 156.0
+    for runner in (tc.run, lambda s, *args: tc.compile(s)(*args)):
+        for wrong in ([{"q": a, "r": b}], [[a, b]], [a, b]):
+            with pytest.raises(tc.GraphError):
+                runner(schedule, *wrong)
+
+
+def test_programs_are_told_apart_by_nesting() -> None:
+    step = tc.value_and_grad(lambda p, m=None: tc.sum(p[0] * p[1]))
+    x = np.ones(2)
+    assert isinstance(step([x, x])[1], list)
+    assert isinstance(step((x, x))[1], tuple)
+    assert isinstance(step((x, x), None)[1], tuple)
+    assert float(tc.value_and_grad(lambda x: tc.sum(x[None] * 2))(3.0)[0]) == 6.0
+
+
+def test_results_may_be_written_to() -> None:
+    def both(p: Any) -> Any:
+        return tc.sum((p["a"] + p["b"]) ** 2), p["a"]
+
+    p = {"a": np.ones(3), "b": np.ones(3)}
+    ran = tc.run(tc.plan(tc.differentiate(tc.build(both, p))), p)
+    for value, gradients in (tc.value_and_grad(both)(p), (ran.value, ran.gradients)):
+        gradients["a"] *= 0.1
+        value[1][:] = 7.0
+        assert gradients["b"].tolist() == [4.0, 4.0, 4.0]
+        assert p["a"].tolist() == [1.0, 1.0, 1.0]
+    summed = tc.grad(tc.sum)(np.ones(3))
+    summed *= 0.1
+
+
+def test_captured_arrays_are_copied_and_counted_once() -> None:
+    captured = np.ones(3)
+    graph = tc.build(lambda x: x * captured + captured, tc.Spec(3))
+    captured *= 5
+    assert tc.run(tc.plan(graph), np.ones(3)).value.tolist() == [2.0, 2.0, 2.0]
+    assert graph.source_bytes == 48
+
+
+def test_mixed_float_dtypes_have_gradients() -> None:
+    x = np.ones((3, 4), "float32")
+    for function in (
+        lambda x: tc.sum(x / np.sqrt(64)),
+        lambda x: tc.sum(x * np.ones(4)),
+        lambda x: tc.sum(tc.where(x > 0, x, 0.0)),
+        lambda x: tc.mean(x.astype("float16") * x),
+    ):
+        assert tc.grad(function)(x).dtype == np.float32
+    assert tc.value_and_grad(lambda x: tc.sum(tc.where(x > 0, x, 0.0)))(x)[0].dtype == np.float32
+
+
+def test_powers_at_zero() -> None:
+    def third(x: Any) -> Any:
+        second = tc.gradients(tc.sum(tc.gradients(tc.sum(x**2), x)), x)
+        return tc.sum(second)
+
+    zeros = np.zeros(3)
+    assert tc.grad(lambda x: tc.sum(x**0))(zeros).tolist() == [0.0, 0.0, 0.0]
+    assert tc.grad(third)(zeros).tolist() == [0.0, 0.0, 0.0]
+    assert tc.grad(lambda x: tc.sum(x ** np.array(2.0)))(-np.ones(2)).tolist() == [-2.0, -2.0]
+
+
+def test_labels_are_checked() -> None:
+    logits = np.zeros((2, 3))
+    for labels in ([0, -1], [0, 3]):
+        schedule = tc.plan(tc.build(tc.cross_entropy, logits, np.array(labels)))
+        with pytest.raises(tc.BackendError, match=r"cross_entropy_1.*labels must be 0 to 2, got"):
+            tc.run(schedule, logits, np.array(labels))
+
+
+def test_functions_that_a_function_takes_of_its_own_accord_are_forward() -> None:
+    def penalised(w: Any, x: Any) -> Any:
+        plain = tc.sum(tc.tanh(x @ w))
+        return plain + tc.sum(tc.gradients(plain, w) ** 2)
+
+    built = tc.build(penalised, tc.Spec((3, 3)), tc.Spec((2, 3)))
+    assert built.forward_count == len(built.operators)
+    graph = tc.differentiate(built)
+    assert graph.forward_count == len(built.operators)
+    roles = {node.role for node in graph.data[: len(built.data)] if node.producer is not None}
+    assert roles == {"activation"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tc.sum(x, axis=0),
+        lambda x: x.reshape(np.int64(6)),
+        lambda x: tc.split(x, np.int64(2), 1),
+        lambda x: tc.split(x, np.array([1]), 1),
+        lambda x: tc.full(3, 0.0) + tc.broadcast_to(x[0, 0], 3),
+        lambda x: tc.transpose(x[0], 0),
+        lambda x: x @ np.ones((2, np.int64(1))),
+    ],
+)
+def test_what_numpy_users_write_works(function: Any) -> None:
+    assert tc.run(tc.plan(tc.build(function, np.ones((3, 2)))), np.ones((3, 2))).value is not None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tc.concatenate(x),
+        lambda x: tc.stack(x),
+        lambda x: x[0:1.5],
+        lambda x: x.reshape("a"),
+        lambda x: tc.softmax(x[:, :0]),
+        lambda x: tc.dropout(x, 0.5, None),
+        lambda x: tc.dropout(x, "a", 1),
+        lambda x: x * 10**400,
+        lambda x: x.astype("int8") + 10**30,
+        lambda x: x.astype(","),
+        lambda x: x.astype(">f8"),
+        lambda x: tc.full((2, "a"), 0.0),
+    ],
+)
+def test_what_cannot_be_is_a_graph_error(function: Any) -> None:
+    with pytest.raises(tc.GraphError):
+        tc.build(function, np.ones((3, 2)))
+
+
+def kernel_with_default(xp: Any, x: Any, scale: float = 2.0) -> Any:
+    return x * scale
+
+
+class Callable:
+    def __call__(self, xp: Any, x: Any, weights: Any) -> Any:
+        return x * weights
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attrs"),
+    [
+        (kernel_with_default, {}),
+        (kernel_with_default, {"scale": np.float32("inf")}),
+        (Callable(), {"weights": np.arange(3.0)}),
+        (lambda xp, x: x + 1.0, {}),
+    ],
+)
+def test_anybodys_kernels_compile(kernel: Any, attrs: Any) -> None:
+    mine = tc.Primitive("mine", kernel, lambda x, **attrs: (x,))
+    x = np.ones(3)
+    schedule = tc.plan(tc.build(lambda x: tc.apply(mine, x, **attrs), x))
+    assert np.array_equal(tc.compile(schedule)(x)[0], tc.run(schedule, x).value)
+
+
+def test_names_that_python_or_the_program_uses() -> None:
+    def function(map: Any, np: Any, hasattr: Any, host_tanh_1: Any) -> Any:
+        losses, _ = tc.apply_all(tc.PRIMITIVES["cross_entropy"], map, np)
+        return tc.sum(tc.tanh(losses)) + tc.sum(hasattr) + tc.sum(host_tanh_1)
+
+    arguments = (np.ones((2, 3)), np.array([0, 1]), np.ones(2), np.ones(2))
+    graph = tc.differentiate(tc.build(function, *arguments))
+    steps = list(tc.plan(graph).steps)
+    tanh = next(node.id for node in graph.data if node.name == "tanh_1")
+    made = steps.index(tc.Compute(graph.data[tanh].producer))
+    moved = [*steps[: made + 1], tc.Offload(tanh), tc.Fetch(tanh), *steps[made + 1 :]]
+    schedule = tc.Schedule(graph, tuple(moved), "moving")
+    value, gradients = tc.compile(schedule)(*arguments)
+    result = tc.run(schedule, *arguments)
+    assert result.trace == tc.replay(schedule)
+    assert float(value) == float(result.value)
+    assert np.array_equal(gradients, result.gradients)
+
+
 def test_digits_are_as_published() -> None:
     digits = load_digits()
     labels = np.concatenate([digits.labels, digits.test_labels])

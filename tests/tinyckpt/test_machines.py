@@ -10,7 +10,8 @@ from hypothesis import given, settings
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tinyckpt.execute import execute
+from tinyckpt.build import Builder, Var
+from tinyckpt.execute import execute, memory_owner
 from tinyckpt.tree import leaves
 
 POLICIES = ("store_all", "recompute_all", "sqrt_n", "retain")
@@ -36,20 +37,6 @@ def planned(graph: tc.TrainingGraph, policy: str) -> tc.Schedule:
     if policy == "retain":
         return tc.plan(graph, "retain", keep=lambda node: node.id % 2 == 0)
     return tc.plan(graph, policy)
-
-
-class Counter:
-    """Kernel calls in compiled code, counted from outside."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, kernel: Any) -> Any:
-        def counted(*args: Any, **attrs: Any) -> Any:
-            self.calls += 1
-            return kernel(*args, **attrs)
-
-        return counted
 
 
 @pytest.mark.parametrize("policy", CLOSED_FORMS)
@@ -129,6 +116,7 @@ def test_shapes_and_layouts_are_what_the_graph_says(case: Any) -> None:
     graph, args = case
     schedule = tc.plan(graph, "store_all")
     seen = []
+    claims = Builder.reopen(graph)
 
     def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
         operator = graph.operators[index]
@@ -136,8 +124,12 @@ def test_shapes_and_layouts_are_what_the_graph_says(case: Any) -> None:
             seen.append(data)
             assert np.shape(array) == graph.data[data].spec.shape
             assert array.dtype == graph.data[data].spec.dtype
-            if operator.primitive.contiguous:
+            if claims.is_contiguous(Var(graph.data[data], claims)):
                 assert np.asarray(array).flags.c_contiguous
+            # What an array holds is what its own shape takes: no view of something larger.
+            owner = memory_owner(np.asarray(array), np.ndarray)
+            if graph.data[data].view_of is None:
+                assert owner.nbytes == graph.data[data].nbytes
 
     execute(schedule, dict(zip(leaves(graph.arguments), leaves(args), strict=True)), watch=watch)
     assert sorted(seen) == [node.id for node in graph.data if node.producer is not None]
@@ -166,3 +158,22 @@ def test_a_long_chain_needs_no_recursion() -> None:
     # n = 50,000 is no square: 224 segments of 223 or 224 stages.
     assert trace.peak_nodes == 448
     assert trace.recomputations == 49_554
+
+
+def test_a_kernel_that_returns_its_input_shows_in_the_measured_trace() -> None:
+    x = np.ones((3, 4))
+    for alias in (None, 0):
+        identity = tc.Primitive("identity", lambda xp, x: x, lambda x: (x,), alias=alias)
+
+        def function(x: Any, identity: tc.Primitive = identity) -> Any:
+            return tc.sum(tc.apply(identity, tc.tanh(x)))
+
+        schedule = tc.plan(tc.build(function, x))
+        assert (tc.run(schedule, x).trace == tc.replay(schedule)) == (alias == 0)
+
+
+def test_a_kernel_with_the_wrong_number_of_results_is_named() -> None:
+    broken = tc.Primitive("broken", lambda xp, x: (x, x, x), lambda x: (x, x))
+    schedule = tc.plan(tc.build(lambda x: tc.apply_all(broken, x), tc.Spec(2)))
+    with pytest.raises(tc.BackendError, match="broken_1 has 2 outputs, but its kernel returned 3"):
+        tc.run(schedule, np.ones(2))

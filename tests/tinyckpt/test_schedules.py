@@ -71,6 +71,9 @@ def test_a_schedule_prints_what_is_live() -> None:
         ([tc.Compute(-1)], "step 0: operator -1 does not exist"),
         ([tc.Free(99)], "step 0: data node 99 does not exist"),
         ([tc.Fetch(1)], "step 0: fetch f1, which is not on the host"),
+        ([tc.Fetch(99)], "step 0: data node 99 does not exist"),
+        ([tc.Free(-1)], "step 0: data node -1 does not exist"),
+        ([3], "step 0: 3 is not a step"),
         (
             [tc.Compute(0), tc.Offload(1), tc.Compute(1)],
             "step 2: compute f2 needs f1, which was moved to the host at step 1",
@@ -95,9 +98,13 @@ def test_execution_refuses_what_the_verifier_refuses() -> None:
         [tc.Fetch(1)],
         [tc.Compute(0)],
         [tc.Compute(0), tc.Offload(1), tc.Offload(1)],
+        [tc.Compute(0), tc.Offload(1), tc.Compute(0)],
     ):
-        with pytest.raises(tc.ScheduleError):
-            execute(tc.Schedule(CHAIN, tuple(steps), "by hand"), source)
+        schedule = tc.Schedule(CHAIN, tuple(steps), "by hand")
+        for refuse in (lambda s: execute(s, source), tc.compile, tc.replay):
+            with pytest.raises(tc.ScheduleError):
+                refuse(schedule)
+        assert "illegal: " in str(schedule)
 
 
 def test_offloading_moves_bytes_to_the_host_and_back() -> None:
@@ -181,18 +188,15 @@ def dense(x: Any) -> Any:
 def test_sqrt_n_cuts_a_residual_net_between_blocks() -> None:
     graph = tc.differentiate(tc.build(residual, tc.Spec(4)))
     schedule = tc.plan(graph, "sqrt_n")
-    # A block's sum is read by the next block's sin; the first block, whose skip is a source, has a
-    # separator inside as well.
-    assert schedule.note == "10 stages in 3 segments; kept add_2, add_6"
+    # Two stages a block: its tanh, and the sum that the next block's sin reads.
+    assert schedule.note == "18 stages in 4 segments; kept add_2, add_4, add_7"
     assert tc.replay(schedule).peak_nodes < tc.replay(tc.plan(graph)).peak_nodes
 
 
 def test_sqrt_n_says_so_where_there_is_nothing_to_cut_at() -> None:
     graph = tc.differentiate(tc.build(dense, tc.Spec(4)))
     schedule = tc.plan(graph, "sqrt_n")
-    assert schedule.note.startswith(
-        "only 2 usable separators: 100 forward operators cut by count into 10 segments; kept tanh_1"
-    )
+    assert schedule.note.startswith("9 stages in 3 segments; no separator near 2 of 2 cuts; kept")
     assert tc.run(schedule, np.ones(4)).trace == tc.replay(schedule)
 
 
@@ -201,8 +205,50 @@ def test_sqrt_n_with_a_given_number_of_segments() -> None:
     assert tc.plan(graph, "sqrt_n", segments=1).steps == tc.plan(graph, "store_all").steps
     assert "kept f3, f6, f9" in tc.plan(graph, "sqrt_n", segments=4).note
     assert len(tc.plan(graph, "sqrt_n", segments=99).checkpoints) == 11
-    with pytest.raises(tc.ScheduleError, match="segments=0; there must be at least 1"):
-        tc.plan(graph, "sqrt_n", segments=0)
+    for wrong in (0, 2.5, "3"):
+        with pytest.raises(tc.ScheduleError, match="there must be at least 1, an integer"):
+            tc.plan(graph, "sqrt_n", segments=wrong)
+
+
+def aux_at_four(x: Any) -> Any:
+    early = None
+    for layer in range(64):
+        x = tc.tanh(x)
+        early = x if layer == 3 else early
+    return tc.half_squared_norm(x), early
+
+
+def late_skip(x: Any) -> Any:
+    values = [x]
+    for _ in range(68):
+        values.append(tc.tanh(values[-1]))
+    return tc.half_squared_norm(values[-1] + values[8])
+
+
+def deep_supervision(x: Any) -> Any:
+    loss = 0.0
+    for layer in range(64):
+        x = tc.tanh(x)
+        if layer % 16 == 15:
+            loss = tc.half_squared_norm(x) + loss
+    return loss
+
+
+def shared_everywhere(x: Any) -> Any:
+    shared = tc.sin(x)
+    for _ in range(64):
+        x = tc.tanh(x * shared)
+    return tc.half_squared_norm(x)
+
+
+@pytest.mark.parametrize("function", [aux_at_four, late_skip, deep_supervision, shared_everywhere])
+@pytest.mark.parametrize("segments", [None, 8])
+def test_sqrt_n_saves_where_separators_cover_a_part_only(function: Any, segments: Any) -> None:
+    graph = tc.differentiate(tc.build(function, tc.Spec(4)))
+    stored = tc.replay(tc.plan(graph, "store_all"))
+    trace = tc.replay(tc.plan(graph, "sqrt_n", segments=segments))
+    assert trace.peak_bytes < 0.45 * stored.peak_bytes
+    assert trace.total_evaluations < 1.55 * stored.total_evaluations
 
 
 def test_retain_takes_names_labels_nodes_ids_and_predicates() -> None:
@@ -216,6 +262,10 @@ def test_retain_takes_names_labels_nodes_ids_and_predicates() -> None:
     assert expected.checkpoints == (1,)
     for keep in ([node.name], node, [node.id], lambda data: data.label == "first"):
         assert tc.plan(graph, "retain", keep=keep).steps == expected.steps
+    assert tc.plan(graph, "retain", keep=["first", 1]).checkpoints == (1,)
+    for wrong in (None, True, np.ones(2)):
+        with pytest.raises(tc.ScheduleError, match="is no forward value"):
+            tc.plan(graph, "retain", keep=[wrong])
     with pytest.raises(tc.ScheduleError, match=r"'nothing' is no forward value.*such as first"):
         tc.plan(graph, "retain", keep="nothing")
 
@@ -240,6 +290,9 @@ def test_a_policy_of_ones_own() -> None:
     assert tc.run(schedule, np.ones((8, 8))).trace == tc.replay(schedule)
     with pytest.raises(tc.ScheduleError, match="the policy returned a int"):
         tc.plan(CHAIN, lambda graph, costs: 3)
+    with pytest.raises(tc.ScheduleError, match="a schedule of another graph"):
+        tc.plan(CHAIN, lambda graph, costs: tc.plan(tc.networks.chain(2)))
+    assert tc.plan(CHAIN, tc.POLICIES["sqrt_n"]).policy == "sqrt_n"
     broken = tc.Schedule(CHAIN, (tc.Compute(3),), "broken")
     with pytest.raises(tc.ScheduleError, match="step 0"):
         tc.plan(CHAIN, lambda graph, costs: broken)
@@ -277,6 +330,8 @@ def test_costs() -> None:
     # 2*4*3*2 for the product, 8 for the sum, nothing for a view, the product again.
     assert flops(graph).operators == (48, 8, 0, 48)
     assert custom(graph, [0.5] * 4, "seconds").unit == "seconds"
+    with pytest.raises(tc.ScheduleError, match="the costs are not those of"):
+        tc.plan(graph, costs=evaluations(CHAIN))
     with pytest.raises(tc.ScheduleError, match="expected 4 numbers of 0 or more"):
         custom(graph, [1.0])
     with pytest.raises(tc.ScheduleError, match="expected 4 numbers of 0 or more"):

@@ -26,6 +26,7 @@ def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64")
     if n < 1:
         raise GraphError(f"chain:{n}: a chain has at least 1 layer")
     builder = Builder(f"chain:{n}")
+    builder.outermost = True
     builder.adjoint_name = lambda forward: f"b{forward[1:]}"
     x = h = builder.add_source("x", Spec(shape, dtype), "parameter")
     token = ACTIVE_BUILDER.set(builder)

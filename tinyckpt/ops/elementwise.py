@@ -86,7 +86,10 @@ def silu_slope(x: Var) -> Var:
 
 
 def power_slope(x: Var, exponent: float) -> Var | None:
-    return None if exponent == 1 else exponent * (exponent - 1) * power(x, exponent - 2)
+    # No term for exponents 0 and 1: there it would be 0 times a power that is infinite at 0.
+    if exponent in (0, 1):
+        return None
+    return exponent * (exponent - 1) * power(x, exponent - 2)
 
 
 def no_slope(r: Var) -> None:
@@ -129,7 +132,7 @@ def by_output(vjp: Primitive) -> Callable[..., Var]:
 def unary(
     name: str,
     forward: Callable[..., Any],
-    vjp: Callable[..., Var],
+    vjp: Callable[..., Var | None],
     *,
     flops: int = 1,
     workspace: Callable[..., int] | None = None,
@@ -164,7 +167,13 @@ GELU = unary(
     workspace=lambda inputs, outputs: 4 * outputs[0].nbytes + outputs[0].size,
 )  # fmt: skip
 GELU_TANH = unary("gelu_tanh", kernels.gelu_tanh, by_input(GELU_TANH_VJP), flops=8)
-POWER = unary("power", kernels.power, by_input(POWER_VJP))
+POWER = unary(
+    "power",
+    kernels.power,
+    lambda ct, ins, outs, exponent: (
+        None if exponent == 0 else apply(POWER_VJP, ins[0], ct[0], exponent=exponent)
+    ),
+)
 
 
 def unbroadcast_to(position: int, rule: Callable[..., Var]) -> Callable[..., Var]:
@@ -210,6 +219,7 @@ LARGER_VJP: Primitive = Primitive(
         unbroadcast_to(2, lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0])),
     ),
     flops=per_element(5),
+    workspace=lambda inputs, outputs: outputs[0].nbytes + outputs[0].size,
 )
 
 ADD = binary("add", kernels.add, lambda ct, ins, outs: ct[0], lambda ct, ins, outs: ct[0])
@@ -309,8 +319,10 @@ def power(x: Any, exponent: Any) -> Var:
     A number is an attribute of the operator. An array is evaluated as ``exp(exponent * log(x))``,
     so that ``x`` must be positive then.
     """
-    if isinstance(exponent, int | float | np.integer | np.floating):
-        return apply(POWER, x, exponent=exponent.item() if hasattr(exponent, "item") else exponent)
+    if isinstance(exponent, np.generic | np.ndarray) and exponent.ndim == 0:
+        exponent = exponent.item()
+    if isinstance(exponent, int | float):
+        return apply(POWER, x, exponent=exponent)
     return exp(multiply(exponent, log(x)))
 
 

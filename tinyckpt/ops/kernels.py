@@ -287,11 +287,9 @@ def minimum(xp, x, y):
 
 def larger_vjp(xp, x, y, g):
     # g where x > y, half of it where they tie, nothing where x < y.
-    out = xp.asarray(x - y)
-    xp.sign(out, out=out)
-    out += 1
+    out = xp.asarray(xp.where(x > y, g, 0))
+    out += xp.where(x >= y, g, 0)
     out *= 0.5
-    out *= g
     return out
 
 
@@ -441,6 +439,10 @@ def log_softmax_vjp(xp, y, g, axis):
 
 def cross_entropy(xp, logits, labels):
     # The second result, log sum exp(logits), is what the backward needs besides the inputs.
+    if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[-1]:
+        raise ValueError(
+            f"labels must be 0 to {logits.shape[-1] - 1}, got {labels.min()} to {labels.max()}"
+        )
     largest = logits.max(axis=-1, keepdims=True)
     shifted = xp.asarray(logits - largest)
     xp.exp(shifted, out=shifted)

@@ -69,7 +69,7 @@ def matmul_flops(inputs: Any, outputs: Any, transpose_x: bool, transpose_y: bool
 
 MATMUL = Primitive(
     "matmul", kernels.matmul, infer_matmul, vjp=(vjp_left, vjp_right),
-    flops=matmul_flops, contiguous=True,
+    flops=matmul_flops,
 )  # fmt: skip
 
 
@@ -77,7 +77,8 @@ def matmul(x: Any, y: Any) -> Var:
     """Return the matrix product ``x @ y``, with NumPy's rules for vectors and batches.
 
     A batch of matrices times one matrix is a single product: ``x`` is reshaped to two axes, which
-    costs no memory, so that the weight's gradient needs no batch of partial gradients.
+    costs no memory if it is C-contiguous, so that the weight's gradient needs no batch of partial
+    gradients.
     """
     x, y = as_var(x), as_var(y)
     for operand in (x, y):

@@ -64,26 +64,26 @@ SOFTMAX_VJP: Primitive = Primitive(
         lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, ins[0], ct[0], axis=axis),
     ),
     flops=per_element(4),
-    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // outputs[0].shape[axis],
+    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // max(outputs[0].shape[axis], 1),
 )  # fmt: skip
 SOFTMAX = Primitive(
     "softmax", kernels.softmax, infer.like(0),
     vjp=(lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
     flops=per_element(5),
-    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // outputs[0].shape[axis],
+    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // max(outputs[0].shape[axis], 1),
 )  # fmt: skip
 LOG_SOFTMAX_VJP: Primitive = Primitive(
     "log_softmax_vjp", kernels.log_softmax_vjp, infer.like(0),
     vjp=(vjp_log_softmax_vjp_y, vjp_log_softmax_vjp_g),
     flops=per_element(4),
-    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // outputs[0].shape[axis],
+    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // max(outputs[0].shape[axis], 1),
 )  # fmt: skip
 LOG_SOFTMAX = Primitive(
     "log_softmax", kernels.log_softmax, infer.like(0),
     vjp=(lambda ct, ins, outs, axis: apply(LOG_SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
     flops=per_element(5),
     workspace=lambda inputs, outputs, axis: (
-        outputs[0].nbytes + outputs[0].nbytes // outputs[0].shape[axis]
+        outputs[0].nbytes + outputs[0].nbytes // max(outputs[0].shape[axis], 1)
     ),
 )  # fmt: skip
 
@@ -166,16 +166,24 @@ HALF_SQUARED_NORM = Primitive(
 )  # fmt: skip
 
 
+def filled_axis(x: Var, axis: int) -> int:
+    """Return the axis counted from the front; it must have elements."""
+    position = infer.checked_axis(axis, x.ndim)
+    if x.shape[position] == 0:
+        raise GraphError(f"{x.spec} has no elements along axis {position}")
+    return position
+
+
 def softmax(x: Var, axis: int = -1) -> Var:
     """Return ``exp(x) / sum(exp(x))`` along an axis."""
     x = as_var(x)
-    return apply(SOFTMAX, x, axis=infer.checked_axis(axis, x.ndim))
+    return apply(SOFTMAX, x, axis=filled_axis(x, axis))
 
 
 def log_softmax(x: Var, axis: int = -1) -> Var:
     """Return ``x - log(sum(exp(x)))`` along an axis."""
     x = as_var(x)
-    return apply(LOG_SOFTMAX, x, axis=infer.checked_axis(axis, x.ndim))
+    return apply(LOG_SOFTMAX, x, axis=filled_axis(x, axis))
 
 
 def one_hot(labels: Var, classes: int, dtype: Any = "float64") -> Var:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tinyckpt.errors import GraphError
 from tinyckpt.ops import infer, kernels
 from tinyckpt.ops.primitive import Primitive, apply, per_element
@@ -49,6 +51,8 @@ def dropout(x: Any, rate: float, seed: int) -> Var:
         rate: probability of dropping, 0 <= rate < 1.
         seed: the same seed draws the same mask; give every layer and every training step its own.
     """
-    if not 0 <= rate < 1:
+    if not isinstance(rate, int | float) or not 0 <= rate < 1:
         raise GraphError(f"dropout: rate {rate!r} must be at least 0 and less than 1")
+    if not isinstance(seed, int | np.integer):
+        raise GraphError(f"dropout: seed {seed!r} must be an integer")
     return apply(DROPOUT, x, rate=float(rate), key=dropout_key(int(seed)))

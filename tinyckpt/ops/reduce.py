@@ -11,7 +11,7 @@ from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels
 from tinyckpt.ops.elementwise import divide, equal, multiply, where
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
-from tinyckpt.ops.shape import reshape
+from tinyckpt.ops.shape import full, reshape
 
 if TYPE_CHECKING:
     from tinyckpt.build import Var
@@ -60,7 +60,7 @@ def vjp_max_vjp(
 ) -> Var:  # with respect to g, in which it is linear
     x, y, g = ins
     attained = equal(x, reshape(y, kept(x.shape, axes)))
-    ones = where(attained, 1.0 + 0.0 * x, 0.0)
+    ones = where(attained, full(x.shape, 1.0, x.dtype), 0.0)
     shared = sum(multiply(ct[0], ones), axes, keepdims=True) / sum(ones, axes, keepdims=True)
     return reshape(shared, g.shape)
 
@@ -95,22 +95,22 @@ MAX = Primitive(
 )  # fmt: skip
 
 
-def sum(x: Var, axes: Axes = None, keepdims: bool = False) -> Var:
-    """Return the sum over the axes; over all of them without ``axes``."""
+def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return the sum over an axis or several; over all of them by default."""
     x = as_var(x)
-    return apply(SUM, x, axes=infer.checked_axes(axes, x.ndim), keepdims=keepdims)
+    return apply(SUM, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
-def max(x: Var, axes: Axes = None, keepdims: bool = False) -> Var:
-    """Return the maximum over the axes; elements that tie share the cotangent equally."""
+def max(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return the maximum over an axis or several; elements that tie share the cotangent equally."""
     x = as_var(x)
-    return apply(MAX, x, axes=infer.checked_axes(axes, x.ndim), keepdims=keepdims)
+    return apply(MAX, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
-def mean(x: Var, axes: Axes = None, keepdims: bool = False) -> Var:
-    """Return the mean over the axes, as a ``sum`` and a ``divide``."""
+def mean(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return the mean over an axis or several, as a ``sum`` and a ``divide``."""
     x = as_var(x)
-    count = math.prod(x.shape[axis] for axis in infer.checked_axes(axes, x.ndim))
+    count = math.prod(x.shape[axis] for axis in infer.checked_axes(axis, x.ndim))
     if count == 0:
         raise GraphError(f"mean: {x.spec} has no elements to average")
-    return divide(sum(x, axes, keepdims), float(count))
+    return divide(sum(x, axis, keepdims), float(count))

@@ -8,6 +8,7 @@ only of a C-contiguous array; any other is copied first, by ``contiguous``, an o
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ def infer_index(x: Spec, key: tuple[Any, ...]) -> tuple[Spec, ...]:
     # A zero-stride stand-in of the right shape: NumPy's own rules, without memory.
     try:
         return (Spec(np.broadcast_to(np.empty((), x.dtype), x.shape)[key].shape, x.dtype),)
-    except IndexError as error:
+    except (IndexError, TypeError) as error:
         raise GraphError(f"{x}: {error}") from error
 
 
@@ -130,7 +131,7 @@ BROADCAST_TO = Primitive(
     vjp=(lambda ct, ins, outs, shape: unbroadcast(ct[0], ins[0]),),
 )  # fmt: skip
 UNBROADCAST = Primitive(
-    "unbroadcast", kernels.unbroadcast, infer_unbroadcast, contiguous=True,
+    "unbroadcast", kernels.unbroadcast, infer_unbroadcast,
     vjp=(lambda ct, ins, outs, shape, axes: broadcast_to(ct[0], ins[0].shape),),
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
 )  # fmt: skip
@@ -157,9 +158,21 @@ FULL = Primitive("full", kernels.full, infer_full, contiguous=True, flops=free_o
 # The functions -----------------------------------------------------------------------------------
 
 
+def extents_of(shape: Any) -> tuple[int, ...]:
+    """Return a shape as integers; one integer is a shape of one axis."""
+    try:
+        return (operator.index(shape),)
+    except TypeError:
+        pass
+    try:
+        return tuple(operator.index(extent) for extent in shape)
+    except TypeError as error:
+        raise GraphError(f"shape {shape!r}: give integers") from error
+
+
 def resolved_shape(size: int, shape: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape with its -1, if there is one, replaced by what the size leaves for it."""
-    extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
+    extents = extents_of(shape)
     if extents.count(-1) > 1 or any(extent < -1 for extent in extents):
         raise GraphError(f"shape {extents}: at most one extent may be -1, the others 0 or more")
     if -1 not in extents:
@@ -184,14 +197,14 @@ def reshape(x: Var, shape: int | Sequence[int]) -> Var:
 def transpose(x: Var, axes: Sequence[int] | None = None) -> Var:
     """Return ``x`` with its axes permuted; reversed without ``axes``."""
     x = as_var(x)
-    order = tuple(range(x.ndim))[::-1] if axes is None else tuple(axes)
+    order = tuple(range(x.ndim))[::-1] if axes is None else extents_of(axes)
     return apply(TRANSPOSE, x, axes=tuple(infer.checked_axis(axis, x.ndim) for axis in order))
 
 
 def broadcast_to(x: Var, shape: Sequence[int]) -> Var:
     """Return ``x`` repeated along new and length-1 axes to ``shape``, without copying."""
     x = as_var(x)
-    target = tuple(int(extent) for extent in shape)
+    target = extents_of(shape)
     return x if target == x.shape else apply(BROADCAST_TO, x, shape=target)
 
 
@@ -223,16 +236,16 @@ def index(x: Var, key: Any) -> Var:
 
 def concatenate(arrays: Sequence[Any], axis: int = 0) -> Var:
     """Return the arrays joined along an axis that exists."""
-    if not arrays:
-        raise GraphError("concatenate: needs at least one array")
+    if not isinstance(arrays, list | tuple) or not arrays:
+        raise GraphError("concatenate: needs a list or tuple of at least one array")
     variables = [as_var(array) for array in arrays]
     return apply(CONCATENATE, *variables, axis=infer.checked_axis(axis, variables[0].ndim))
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> Var:
     """Return the arrays joined along a new axis."""
-    if not arrays:
-        raise GraphError("stack: needs at least one array")
+    if not isinstance(arrays, list | tuple) or not arrays:
+        raise GraphError("stack: needs a list or tuple of at least one array")
     variables = [as_var(array) for array in arrays]
     position = infer.checked_axis(axis, variables[0].ndim + 1)
     return concatenate([expand_dims(variable, position) for variable in variables], position)
@@ -256,16 +269,18 @@ def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ..
     x = as_var(x)
     position = infer.checked_axis(axis, x.ndim)
     extent = x.shape[position]
-    if isinstance(sections, int):
-        if sections < 1 or extent % sections:
-            raise GraphError(f"split: {extent} elements do not divide into {sections} equal parts")
-        sections = range(extent // sections, extent, extent // sections) if extent else ()
-    if not sections:
+    boundaries = extents_of(sections)
+    if np.ndim(sections) == 0:
+        (count,) = boundaries
+        if count < 1 or extent % count:
+            raise GraphError(f"split: {extent} elements do not divide into {count} equal parts")
+        boundaries = tuple(extent // count * part for part in range(1, count))
+    if not boundaries:
         return (x,)
-    return apply_all(SPLIT, x, boundaries=tuple(int(at) for at in sections), axis=position)
+    return apply_all(SPLIT, x, boundaries=boundaries, axis=position)
 
 
 def full(shape: Sequence[int], value: float, dtype: Any = "float64") -> Var:
     """Return a new array filled with a number."""
-    spec = Spec(tuple(shape), dtype)
+    spec = Spec(extents_of(shape), dtype)
     return apply(FULL, shape=spec.shape, value=value, dtype=spec.dtype.name)

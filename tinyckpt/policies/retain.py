@@ -9,7 +9,6 @@ values that are.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
 
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
@@ -107,22 +106,27 @@ def selected(graph: Graph, keep: Keep) -> list[int]:
     ]
     if callable(keep):
         return [node.id for node in candidates if keep(node)]
-    items: Iterable[Any] = (keep,) if isinstance(keep, str | DataNode | int) else keep
-    result: list[int] = []
+    named: dict[str | int, list[int]] = {}
+    for node in candidates:
+        for key in dict.fromkeys((node.id, node.name, node.label)):
+            if key is not None:
+                named.setdefault(key, []).append(node.id)
+    items = (keep,) if isinstance(keep, str | DataNode | int) else keep
+    chosen: dict[int, None] = {}
     for item in items:
-        matches = [node.id for node in candidates if item in (node.name, node.label, node.id, node)]
-        if not matches:
+        key = item.id if isinstance(item, DataNode) else item
+        if isinstance(key, bool) or not isinstance(key, str | int) or key not in named:
             raise ScheduleError(
                 f"retain: {item!r} is no forward value of {graph.name}; legal are names, labels, "
                 f"ids and data nodes such as {some_names(candidates)}"
             )
-        result.extend(matches)
-    return result
+        chosen.update(dict.fromkeys(named[key]))
+    return list(chosen)
 
 
 def some_names(nodes: Sequence[DataNode]) -> str:
     """Return a few names for an error message."""
-    names = [node.label or node.name for node in nodes]
+    names = list(dict.fromkeys(node.label or node.name for node in nodes))
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
