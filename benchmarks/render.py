@@ -35,7 +35,7 @@ def naive(trace: tc.Trace, path: Path, limit: int) -> int:
     """Draw the first frames with a ``dot`` process each; return how many."""
     cells = cells_of(trace.graph)
     links = [f"{a} -> {b};" for a, b in links_of(trace.graph, cells)]
-    links += [f"{c.mirror} -> {c.id} [constraint=false];" for c in cells if c.mirror is not None]
+    # The arrows from each forward node to its mirror are left out: they make dot far slower.
     looks = {}
     pictures = []
     steps = frame_steps(trace)[: limit - 1]

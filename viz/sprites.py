@@ -34,13 +34,12 @@ class Inks:
 
     def match(self, pixels: Any) -> Indices:
         """Return the nearest palette index of every pixel of a ``(height, width, 3)`` array."""
-        unique, inverse = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
-        nearest = np.empty(len(unique), np.uint8)
-        for start in range(0, len(unique), 4096):
-            part = unique[start : start + 4096, None].astype(np.int32)
-            distances = ((part - self.colours.astype(np.int32)) ** 2).sum(axis=2)
-            nearest[start : start + 4096] = distances.argmin(axis=1)
-        return nearest[inverse].reshape(pixels.shape[:2])
+        # One number a colour: a picture has few different ones, and numbers sort fast.
+        packed = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
+        unique, inverse = np.unique(packed, return_inverse=True)
+        found = np.stack([unique >> 16, (unique >> 8) & 255, unique & 255], axis=1)
+        distances = ((found[:, None] - self.colours.astype(np.int32)) ** 2).sum(axis=2)
+        return distances.argmin(axis=1).astype(np.uint8)[inverse].reshape(pixels.shape[:2])
 
     @property
     def table(self) -> bytes:
