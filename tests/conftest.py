@@ -13,8 +13,20 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("deep", parent=settings.get_profile("default"), max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+DEEPER = 20  # times as many examples in the deep profile, which also draws new ones in each run
+settings.register_profile(
+    "deep",
+    parent=settings.get_profile("default"),
+    max_examples=DEEPER * settings.get_profile("default").max_examples,
+    derandomize=False,
+)
+settings.load_profile(PROFILE)
+
+
+def examples(count: int) -> int:
+    """Return how many examples to draw where the default profile draws ``count``."""
+    return DEEPER * count if PROFILE == "deep" else count
 
 
 def require(module: str) -> None:

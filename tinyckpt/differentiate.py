@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tinyckpt.build import Builder, Var
+from tinyckpt.builder import Builder
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, TrainingGraph
 from tinyckpt.ops.elementwise import add, astype
 from tinyckpt.ops.primitive import ACTIVE_BUILDER, active_builder
 from tinyckpt.ops.shape import full
 from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
+from tinyckpt.var import Var
 
 
 def gradients(loss: Var, wrt: Tree) -> Tree:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.tree import leaves
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.gpu
 POLICIES = ("store_all", "recompute_all", "sqrt_n")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(training_graphs())
 def test_traces_agree_and_gradients_are_bitwise_equal(case: Any) -> None:
     import cupy

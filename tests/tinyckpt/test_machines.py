@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.build import Builder, Var
 from tinyckpt.execute import execute, memory_owner
@@ -88,7 +89,7 @@ def test_growth_has_the_known_exponents(policy: str, evaluations: float, peak: f
         assert slope == pytest.approx(expected, abs=0.1)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(training_graphs())
 def test_accounts_agree_on_random_graphs(case: Any) -> None:
     graph, args = case
@@ -110,7 +111,7 @@ def test_accounts_agree_on_random_graphs(case: Any) -> None:
         }
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(training_graphs(largest=6))
 def test_shapes_and_layouts_are_what_the_graph_says(case: Any) -> None:
     graph, args = case

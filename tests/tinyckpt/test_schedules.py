@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.test_machines import POLICIES, planned
 from tinyckpt.cost import custom, evaluations, flops
@@ -127,7 +128,7 @@ def test_offloading_moves_bytes_to_the_host_and_back() -> None:
     assert f1 in trace.resident_at(used + 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(training_graphs(largest=8), st.sampled_from(POLICIES), st.data())
 def test_every_mutation_is_illegal_or_shows_in_the_trace(case: Any, policy: str, data: Any) -> None:
     graph, _ = case

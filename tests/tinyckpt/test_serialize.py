@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.files import write_atomically
 
@@ -36,7 +37,7 @@ def hostile_graph() -> tc.TrainingGraph:
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(case=training_graphs(largest=6))
 def test_what_is_saved_is_loaded(case: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     graph, args = case
@@ -134,7 +135,7 @@ def test_damaged_documents(tmp_path: Path, keys: Any, value: Any, match: str) ->
         tc.load_trace(path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_no_damage_gives_anything_but_a_format_error(
     data: Any, tmp_path_factory: pytest.TempPathFactory

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import training_graphs
 from viz.dot import cells_of
 from viz.scene import Fill, Look, count_text, frame_steps, frames, subtitle_of, title_of
@@ -51,7 +52,7 @@ def test_headings() -> None:
     assert count_text(1234567) == "1\u2009234\u2009567"
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(training_graphs())
 def test_looks_follow_from_what_is_resident(case: Any) -> None:
     graph, _ = case

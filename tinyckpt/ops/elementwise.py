@@ -21,7 +21,7 @@ from tinyckpt.ops.primitive import Primitive, apply, as_var, free_of_charge, per
 from tinyckpt.ops.shape import unbroadcast
 
 if TYPE_CHECKING:
-    from tinyckpt.build import Var
+    from tinyckpt.var import Var
 
 
 def outputs_bytes(count: int) -> Callable[..., int]:

@@ -15,7 +15,7 @@ from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.shape import reshape, unbroadcast
 
 if TYPE_CHECKING:
-    from tinyckpt.build import Var
+    from tinyckpt.var import Var
 
 
 def flipped(spec: Spec, transposed: bool) -> Spec:

@@ -13,7 +13,7 @@ from tinyckpt.ops.reduce import mean, sum
 from tinyckpt.ops.shape import expand_dims
 
 if TYPE_CHECKING:
-    from tinyckpt.build import Var
+    from tinyckpt.var import Var
 
 
 def infer_one_hot(labels: Spec, classes: int, dtype: str) -> tuple[Spec, ...]:

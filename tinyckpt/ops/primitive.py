@@ -15,7 +15,8 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 
 if TYPE_CHECKING:
-    from tinyckpt.build import Builder, Var
+    from tinyckpt.builder import Builder
+    from tinyckpt.var import Var
 
 # (output cotangents, inputs, outputs, **attrs) -> the input's cotangent, or None for zero.
 # A cotangent is None where nothing reads that output.

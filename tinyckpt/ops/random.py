@@ -15,7 +15,7 @@ from tinyckpt.ops import infer, kernels
 from tinyckpt.ops.primitive import Primitive, apply, per_element
 
 if TYPE_CHECKING:
-    from tinyckpt.build import Var
+    from tinyckpt.var import Var
 
 DROPOUT: Primitive = Primitive(
     "dropout",

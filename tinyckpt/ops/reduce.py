@@ -14,7 +14,7 @@ from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import full, reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.build import Var
+    from tinyckpt.var import Var
 
 Axes = int | Sequence[int] | None
 

@@ -28,7 +28,7 @@ from tinyckpt.ops.primitive import (
 )
 
 if TYPE_CHECKING:
-    from tinyckpt.build import Var
+    from tinyckpt.var import Var
 
 # The shape rules ---------------------------------------------------------------------------------
 

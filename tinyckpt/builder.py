@@ -1,0 +1,312 @@
+"""The graph under construction: the one mutable thing here, gone once the graph is sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec
+from tinyckpt.ops.primitive import Primitive
+from tinyckpt.tree import Template, leaves, map_leaves
+from tinyckpt.var import Var
+
+
+class Builder:
+    """The graph under construction; ``build`` and ``differentiate`` fill it, ``seal`` ends it."""
+
+    def __init__(self, graph_name: str) -> None:
+        self.graph_name = graph_name
+        self.data: list[DataNode] = []
+        self.operators: list[Operator] = []
+        self.constants: dict[int, Any] = {}
+        self.phase: Phase = "forward"
+        # Whether the derivatives being added are the graph's backward half. Those that a function
+        # takes of its own accord, with ``gradients``, are part of its forward half.
+        self.outermost = False
+        self.adjoint_of: int | None = None
+        self.stem: str | None = None
+        self.adjoint_name: Callable[[str], str] = "{}_vjp".format
+        self.scope = ""
+        self._contiguous: list[bool] = []
+        self._numbers: dict[tuple[str, str], Var] = {}
+        self._captured: list[tuple[Any, Var]] = []
+        self._used: dict[str, int] = {}
+
+    # Data nodes ----------------------------------------------------------------------------------
+
+    def add_source(self, name: str, spec: Spec, role: Role) -> Var:
+        """Add a data node that the caller supplies."""
+        return self._add_data(self.unique(name), spec, role, None, None, True)
+
+    def add_constant(self, value: Any) -> Var:
+        """Add a constant source; a number or an array that was met before is not added again."""
+        # A copy: the graph must not change when the caller's array does.
+        array = np.array(value, order="C")
+        spec = Spec(array.shape, array.dtype)
+        if array.ndim == 0:
+            known = self._numbers.get(number_key(array))
+        else:
+            known = next((constant for met, constant in self._captured if met is value), None)
+        if known is not None:
+            return known
+        name = repr(array.item()) if array.ndim == 0 else f"constant_{len(self._captured) + 1}"
+        variable = self.add_source(name, spec, "constant")
+        self.constants[variable.node.id] = array
+        if array.ndim == 0:
+            self._numbers[number_key(array)] = variable
+        else:
+            self._captured.append((value, variable))
+        return variable
+
+    def _add_data(
+        self,
+        name: str,
+        spec: Spec,
+        role: Role,
+        producer: int | None,
+        view_of: int | None,
+        contiguous: bool,
+    ) -> Var:
+        nbytes = spec.nbytes if view_of is None else 0
+        node = DataNode(len(self.data), name, spec, role, nbytes, producer, view_of)
+        self.data.append(node)
+        self._contiguous.append(contiguous)
+        return Var(node, self)
+
+    def as_var(self, operand: Any, weak: Any = None) -> Var:
+        """Return the operand as a Var of this build; arrays and numbers become constants.
+
+        A Python number takes the dtype ``weak`` of the arrays it meets, as in NumPy.
+        """
+        if isinstance(operand, Var):
+            if operand.builder is not self:
+                raise GraphError(
+                    f"{operand!r} belongs to another build; pass values between functions as "
+                    "arguments, not through variables outside of them"
+                )
+            return operand
+        if operand is None or isinstance(operand, str | dict | list | tuple):
+            raise GraphError(f"an operand is a {type(operand).__name__}, not an array or a number")
+        try:
+            if weak is not None and isinstance(operand, bool | int | float):
+                return self.add_constant(np.asarray(operand, np.result_type(weak, operand)))
+            return self.add_constant(operand)
+        except OverflowError as error:
+            raise GraphError(f"the number {operand} does not fit {weak or 'int64'}") from error
+
+    def is_contiguous(self, variable: Var) -> bool:
+        """Whether the value is known to be C-contiguous when it is computed."""
+        return self._contiguous[variable.node.id]
+
+    # Operators -----------------------------------------------------------------------------------
+
+    def add_operator(
+        self, primitive: Primitive, operands: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> tuple[Var, ...]:
+        """Add one application of the primitive and return its outputs."""
+        try:
+            weak = weak_dtype(operands)
+            inputs = [self.as_var(operand, weak) for operand in operands]
+            specs = tuple([variable.node.spec for variable in inputs])
+            output_specs = primitive.infer(*specs, **attrs)
+            flops = primitive.flops(specs, output_specs, **attrs)
+            workspace = primitive.workspace(specs, output_specs, **attrs)
+        except (GraphError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            where = f" in scope {self.scope}" if self.scope else ""
+            raise GraphError(f"{primitive.name}{where}: {error}") from error.__cause__
+        name = self.unique(self.stem or primitive.name, numbered=self.stem is None)
+        ids = tuple([variable.node.id for variable in inputs])
+        operator_id = len(self.operators)
+        role: Role = "activation" if self.phase == "forward" else "cotangent"
+        view_of = None if primitive.alias is None else ids[primitive.alias]
+        contiguous = primitive.contiguous
+        if contiguous is None:
+            contiguous = all(self._contiguous[i] for i in ids)
+        outputs = []
+        for position, spec in enumerate(output_specs):
+            output_name = name if len(output_specs) == 1 else f"{name}.{position}"
+            outputs.append(
+                self._add_data(output_name, spec, role, operator_id, view_of, contiguous)
+            )
+        self.operators.append(
+            Operator(
+                operator_id,
+                name,
+                primitive.name,
+                ids,
+                tuple([variable.node.id for variable in outputs]),
+                self.phase,
+                self.adjoint_of,
+                self.scope,
+                flops,
+                workspace,
+                primitive,
+                attrs,
+            )
+        )
+        return tuple(outputs)
+
+    def unique(self, name: str, numbered: bool = False) -> str:
+        """Return the name, with the next free number behind it if it is taken or ``numbered``."""
+        count = self._used.get(name, 0)
+        self._used[name] = count + 1
+        if not numbered and count == 0:
+            return name
+        numbered_name = f"{name}_{count + 1}"
+        return self.unique(numbered_name) if numbered_name in self._used else numbered_name
+
+    def relabel(self, variable: Var, label: str) -> Var:
+        """Give a value the label that policies may pick it by."""
+        node = replace(self.data[variable.node.id], label=label)
+        self.data[node.id] = node
+        return Var(node, self)
+
+    @contextmanager
+    def backward_of(self, operator: Operator | None) -> Iterator[None]:
+        """Let operators be added as part of the backward half, as the adjoint of one operator."""
+        saved = self.phase, self.adjoint_of, self.stem, self.scope
+        if self.outermost:
+            self.phase = "backward"
+        if operator is not None:
+            self.adjoint_of, self.scope = operator.id, operator.scope
+            self.stem = self.adjoint_name(operator.name)
+        try:
+            yield
+        finally:
+            self.phase, self.adjoint_of, self.stem, self.scope = saved
+
+    # From and to a sealed graph ------------------------------------------------------------------
+
+    @classmethod
+    def reopen(cls, graph: Graph) -> Builder:
+        """Return a builder that goes on where ``seal`` left off."""
+        builder = cls(graph.name)
+        builder.data = list(graph.data)
+        builder.operators = list(graph.operators)
+        builder.constants = dict(graph.constants)
+        for data, value in graph.constants.items():
+            if value.ndim == 0:
+                builder._numbers[number_key(value)] = Var(graph.data[data], builder)
+        builder._contiguous = [True] * len(graph.data)
+        for operator in graph.operators:
+            if operator.primitive is None:
+                raise GraphError(
+                    f"{operator.name} is abstract: it has no kernel and no derivative; build the "
+                    "graph from a function to differentiate it"
+                )
+            contiguous = operator.primitive.contiguous
+            if contiguous is None:
+                contiguous = all(builder._contiguous[i] for i in operator.inputs)
+            for output in operator.outputs:
+                builder._contiguous[output] = contiguous
+            stem = f"{operator.kind}_"
+            builder._used[operator.name] = 1
+            number = operator.name.removeprefix(stem)
+            if number.isdigit():
+                builder._used[operator.kind] = max(builder._used.get(operator.kind, 0), int(number))
+        for node in graph.data:
+            builder._used.setdefault(node.name, 1)
+        return builder
+
+    def seal(self, arguments: Template, results: Template, gradients: Template = None) -> Graph:
+        """Return the graph without the operators that no result depends on."""
+        wanted = bytearray(len(self.data))
+        for data in leaves(results) + leaves(gradients) + leaves(arguments):
+            wanted[data] = 1
+        kept = bytearray(len(self.operators))
+        for operator in reversed(self.operators):
+            if any(wanted[output] for output in operator.outputs):
+                kept[operator.id] = 1
+                for data in (*operator.inputs, *operator.outputs):
+                    wanted[data] = 1
+        if all(wanted) and all(kept):
+            data, operators = tuple(self.data), tuple(self.operators)
+            return Graph(
+                self.graph_name, data, operators, arguments, results, gradients, self.constants
+            )
+        data_ids = numbering(wanted)
+        operator_ids = numbering(kept)
+        data = tuple(
+            renumbered_data(node, data_ids, operator_ids) for node in self.data if wanted[node.id]
+        )
+        operators = tuple(
+            renumbered_operator(operator, data_ids, operator_ids)
+            for operator in self.operators
+            if kept[operator.id]
+        )
+        return Graph(
+            self.graph_name,
+            data,
+            operators,
+            map_leaves(data_ids.__getitem__, arguments),
+            map_leaves(data_ids.__getitem__, results),
+            map_leaves(data_ids.__getitem__, gradients),
+            {data_ids[i]: value for i, value in self.constants.items() if wanted[i]},
+        )
+
+
+def weak_dtype(operands: Sequence[Any]) -> Any:
+    """Return the dtype that Python numbers among the operands take: that of the Vars, or None.
+
+    Floats decide where there are any: the condition of a ``where`` has no say.
+    """
+    dtypes = [operand.dtype for operand in operands if isinstance(operand, Var)]
+    if len(dtypes) == len(operands) or not dtypes:
+        return None
+    floats = [dtype for dtype in dtypes if dtype.kind == "f"]
+    return np.result_type(*(floats or dtypes))
+
+
+def number_key(array: Any) -> tuple[str, str]:
+    """Return what makes two numbers the same constant: dtype and every digit, the sign of 0 too."""
+    return array.dtype.name, repr(array.item())
+
+
+def numbering(kept: bytearray) -> dict[Any, Any]:
+    """Return new consecutive ids for the positions that are kept; None stays None."""
+    ids: dict[Any, Any] = {None: None}
+    ids.update((old, new) for new, old in enumerate(i for i, keep in enumerate(kept) if keep))
+    return ids
+
+
+def renumbered_data(node: DataNode, data_ids: Any, operator_ids: Any) -> DataNode:
+    """Return the node under its new id; the very node if nothing changes."""
+    new_id, producer = data_ids[node.id], operator_ids[node.producer]
+    view_of = data_ids[node.view_of]
+    if new_id == node.id and producer == node.producer and view_of == node.view_of:
+        return node
+    return DataNode(
+        new_id, node.name, node.spec, node.role, node.nbytes, producer, view_of, node.label
+    )
+
+
+def renumbered_operator(operator: Operator, data_ids: Any, operator_ids: Any) -> Operator:
+    """Return the operator under its new id; the very operator if nothing changes."""
+    new_id = operator_ids[operator.id]
+    inputs = tuple([data_ids[i] for i in operator.inputs])
+    outputs = tuple([data_ids[i] for i in operator.outputs])
+    # The adjoint's forward operator may be gone: a loss whose value nobody asked for.
+    adjoint_of = operator_ids.get(operator.adjoint_of)
+    if (new_id, inputs, outputs, adjoint_of) == (
+        operator.id, operator.inputs, operator.outputs, operator.adjoint_of,
+    ):  # fmt: skip
+        return operator
+    return Operator(
+        new_id,
+        operator.name,
+        operator.kind,
+        inputs,
+        outputs,
+        operator.phase,
+        adjoint_of,
+        operator.scope,
+        operator.flops,
+        operator.workspace,
+        operator.primitive,
+        operator.attrs,
+    )
