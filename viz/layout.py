@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 800
 MARGIN = 26
-BAND = 32  # layers a row, where a chain folds
+BAND = 32  # the most layers in a row, where a chain folds
 Point = tuple[float, float]
 
 
@@ -84,7 +84,9 @@ def chain_layout(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Lay
     forward = [cell for cell in cells if not cell.backward]
     alone = [cell for cell in cells if cell.backward and cell.mirror is None]
     # Cells without a counterpart above, such as the seed of the backward half, stand at the end.
-    columns = min(len(forward), BAND) + len(alone)
+    bands = max(1, -(-len(forward) // BAND))
+    band = -(-len(forward) // bands)  # equally long, so that the last is not a lone node
+    columns = band + len(alone)
     pitch = (WIDTH - 2 * MARGIN) / max(columns, 8)
     diameter = min(30.0, round(0.7 * pitch))
     labelled = diameter >= 20
@@ -92,18 +94,17 @@ def chain_layout(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Lay
     band_height = 2 * apart - 4 if labelled else diameter + apart + 18
     margin = diameter / 2 + 7
     centres: dict[int, Point] = {}
-    bands = max(1, -(-len(forward) // BAND))
 
     def column(place: float) -> float:
         return MARGIN + pitch * (place + 0.5)
 
     for position, cell in enumerate(forward):
-        centres[cell.id] = (column(position % BAND), margin + (position // BAND) * band_height)
+        centres[cell.id] = (column(position % band), margin + (position // band) * band_height)
     for cell in cells:
         if cell.mirror is not None:
             x, y = centres[cell.mirror]
             centres[cell.id] = (x, y + apart)
-    last = (len(forward) - 1) % BAND + 1 if forward else 0
+    last = (len(forward) - 1) % band + 1 if forward else 0
     for offset, cell in enumerate(alone):
         y = margin + (bands - 1) * band_height + apart
         centres[cell.id] = (column(last + offset), y)

@@ -51,7 +51,7 @@ def test_a_chain_folds_into_bands() -> None:
     plan = layout(tc.networks.chain(100))
     rows = {y for cell, (_, y) in zip(plan.cells, plan.centres, strict=True) if not cell.backward}
     assert len(rows) == 4
-    assert not plan.labelled
+    assert not layout(tc.networks.chain(256)).labelled
     assert layout(tc.networks.chain(20)).labelled
 
 
