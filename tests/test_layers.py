@@ -13,8 +13,18 @@ LAYERS = [
     "compile", "api", "networks", "serialize", "table", "demo", "cli",
 ]  # fmt: skip
 VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace"}
-VIZ_LAYERS = ["theme", "dot", "layout", "scene", "sprites", "draw", "progress", "gif", "chart"]
-# The operators are built by the builder, which they know by name only.
+VIZ_LAYERS = [
+    "theme",
+    "dot",
+    "layout",
+    "scene",
+    "sprites",
+    "strip",
+    "draw",
+    "progress",
+    "gif",
+    "chart",
+]
 SAME_LAYER = {"ops", "policies", "networks"}
 
 

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import TinyckptError
 from tinyckpt.files import write_atomically
-from viz.draw import as_list, stacked
+from viz.draw import as_list, check
 from viz.scene import counts_nodes, live_of, subtitle_of, title_of
+from viz.strip import KINDS, by_column, stacked
 from viz.theme import THEMES, Theme, font_file
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
 FORMATS = ("png", "svg")
+MOST_COLUMNS = 1000  # about a pixel each in a PNG
 
 
 def timeline(
@@ -37,15 +39,14 @@ def timeline(
     from matplotlib.figure import Figure
 
     shown = as_list(traces)
-    if theme not in THEMES:
-        raise TinyckptError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+    check(shown, theme)
     form = Path(path).suffix.removeprefix(".").lower()
     if form not in FORMATS:
         raise TinyckptError(f"{path}: unknown format {form!r}; known are {', '.join(FORMATS)}")
     colours = THEMES[theme]
     in_nodes = counts_nodes(shown)
     largest = max(max(live_of(trace, in_nodes)) for trace in shown)
-    unit, name = (1, "values") if in_nodes else byte_unit(largest)
+    unit, name = (1, "nodes") if in_nodes else byte_unit(largest)
     # Text as paths, so that an SVG looks the same wherever it is opened; no date, so that the same
     # trace gives the same file.
     for weight in ("Regular", "SemiBold"):
@@ -56,7 +57,7 @@ def timeline(
         figure = Figure(figsize=(8, 0.5 + 1.9 * len(shown)), facecolor=css(colours.background))
         axes = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axis, trace in zip(axes, shown, strict=True):
-            kinds = [[value / unit for value in kind] for kind in stacked(trace, in_nodes)]
+            kinds = stacked(trace, in_nodes) / unit
             peak = max(live_of(trace, in_nodes)) / unit
             draw_timeline(axis, trace, colours, kinds, f"{peak:.4g} {name}")
             axis.axhline(peak, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)))
@@ -64,7 +65,13 @@ def timeline(
         axes[0].set_xlim(0, max(len(trace.steps) for trace in shown))
         axes[0].set_ylim(0, 1.18 * largest / unit)
         axes[-1].set_xlabel("step", color=css(colours.muted))
+        handles = {
+            label: handle
+            for axis in axes
+            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
         axes[0].legend(
+            handles.values(), handles.keys(),
             frameon=False, labelcolor=css(colours.muted), ncols=3, loc="lower right",
             bbox_to_anchor=(1.0, 1.1), borderaxespad=0.1, handlelength=1.2,
         )  # fmt: skip
@@ -81,24 +88,24 @@ def css(colour: tuple[int, int, int]) -> str:
     return "#{:02X}{:02X}{:02X}".format(*colour)
 
 
-def draw_timeline(
-    axis: Any, trace: Trace, colours: Theme, kinds: Sequence[Sequence[float]], peak: str
-) -> None:
+def draw_timeline(axis: Any, trace: Trace, colours: Theme, kinds: Any, peak: str) -> None:
     """Draw one trace: what is live at every step, by kind."""
-    names = ("activations", "gradients", "workspace")
+    from matplotlib.font_manager import FontProperties
+
+    steps = kinds.shape[1]
+    columns = by_column(kinds, steps, min(steps, MOST_COLUMNS))
     fills = (colours.kept, colours.gradient, colours.workspace)
-    shown = [entry for entry in zip(names, fills, kinds, strict=True) if any(entry[2])]
-    # Each step is a bar from its number to the next.
+    shown = [entry for entry in zip(KINDS, fills, columns, strict=True) if entry[2].any()]
+    # Each column is a bar from where it begins to where the next one does.
+    edges = [steps * place / columns.shape[1] for place in range(columns.shape[1] + 1)]
     axis.stackplot(
-        range(len(trace.steps) + 1),
-        [[*kind, kind[-1]] for _, _, kind in shown],
+        edges,
+        [[*column, column[-1]] for _, _, column in shown],
         labels=[name for name, _, _ in shown],
         colors=[css(fill) for _, fill, _ in shown],
         step="post",
         linewidth=0,
     )
-    from matplotlib.font_manager import FontProperties
-
     muted = css(colours.muted)
     heading = {"fontproperties": FontProperties(fname=font_file("SemiBold"), size=12)}
     axis.set_title(title_of(trace), loc="left", color=css(colours.ink), pad=15, **heading)

@@ -25,6 +25,16 @@ SYMBOLS = {
     "contiguous": "copy",
     "cross_entropy": "CE",
     "divide": "÷",
+    "equal": "=",
+    "greater": ">",
+    "greater_equal": "≥",
+    "larger": "max",
+    "less": "<",
+    "less_equal": "≤",
+    "not_equal": "≠",
+    "split": "cut",
+    "unbroadcast": "Σ",
+    "where": "if",
     "dropout": "drop",
     "gelu_tanh": "gelu",
     "half_squared_norm": "½x²",
@@ -102,7 +112,8 @@ def label_of(operator: Operator) -> str:
     """Return a few letters for an operator: its name if that is short, else its kind's symbol."""
     if len(operator.name) <= LONGEST_NAME:
         return operator.name
-    return SYMBOLS.get(operator.kind, operator.kind.removesuffix("_vjp")[:LONGEST_NAME])
+    kind = operator.kind.removesuffix("_vjp")
+    return SYMBOLS.get(kind, kind[:LONGEST_NAME])
 
 
 def links_of(graph: Graph, cells: list[Cell]) -> list[tuple[int, int]]:

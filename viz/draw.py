@@ -6,13 +6,12 @@ few copies: the nodes that changed, the digits of the counters, a stretch of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinyckpt.errors import TinyckptError
-from tinyckpt.trace import size_text
 from viz.layout import MARGIN, WIDTH, Layout, layout
 from viz.scene import (
     Activity,
@@ -41,6 +40,7 @@ from viz.sprites import (
     sprite_size,
     text_layer,
 )
+from viz.strip import peak_step, strip_of
 from viz.theme import RGB, THEMES, font
 
 if TYPE_CHECKING:
@@ -63,9 +63,30 @@ LEGEND_ITEMS = (
 )
 
 
+MOST_FRAMES = 1500
+
+
 def as_list(traces: Any) -> list[Trace]:
     """Return one trace or several as a list."""
-    return list(traces) if isinstance(traces, list | tuple) else [traces]
+    return [traces] if hasattr(traces, "steps") else list(traces)
+
+
+def check(traces: Sequence[Trace], theme: str) -> None:
+    """Raise a TinyckptError unless there is something to draw, in a known theme."""
+    if not traces or not all(trace.steps for trace in traces):
+        raise TinyckptError("nothing to draw: give at least one trace, with at least one step")
+    if theme not in THEMES:
+        raise TinyckptError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+
+
+def thinned(steps: Sequence[int], always: Collection[int]) -> list[int]:
+    """Return every k-th of the steps, such that a picture has at most about MOST_FRAMES frames.
+
+    The last step and the peaks are always among them.
+    """
+    every = -(-len(steps) // MOST_FRAMES)
+    chosen = {*steps[every - 1 :: every], steps[-1], *(step for step in always if step in steps)}
+    return sorted(chosen)
 
 
 class Picture:
@@ -84,16 +105,16 @@ class Picture:
         scale: int = 1,
         title: str | None = None,
     ) -> None:
-        if not traces or not all(trace.steps for trace in traces):
-            raise TinyckptError("nothing to draw: give at least one trace, with at least one step")
-        if theme not in THEMES:
-            raise TinyckptError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
-        if scale not in (1, 2, 3):
+        check(traces, theme)
+        if not isinstance(scale, int) or scale not in (1, 2, 3):
             raise TinyckptError(f"scale {scale!r}: legal are 1, 2 and 3")
         self.inks, self.scale = inks_of(THEMES[theme]), scale
-        self.steps = sorted({step for trace in traces for step in frame_steps(trace)})
         longest = max(len(trace.steps) for trace in traces)
         self.in_nodes = counts_nodes(traces)
+        self.steps = thinned(
+            sorted({step for trace in traces for step in frame_steps(trace)}),
+            peak_step(traces, self.in_nodes),
+        )
         highest = max(max(live_of(trace, self.in_nodes)) for trace in traces)
         layouts = [layout(trace.graph) for trace in traces]
         heights = [HEADER + round(plan.height) + STRIP + GAP for plan in layouts]
@@ -120,6 +141,23 @@ class Picture:
                 panel.draw(next(stream))
             yield self.canvas
 
+    def show(self, step: int) -> None:
+        """Draw the one frame that a still of a step shows: the last one that is not after it.
+
+        Raises:
+            TinyckptError: if the step is out of range.
+        """
+        last = self.steps[-1]
+        if not 0 <= step <= last:
+            raise TinyckptError(f"step {step} is out of range: legal are 0 to {last}")
+        at = max(known for known in self.steps if known <= step)
+        for panel in self.panels:
+            own = [min(at, len(panel.trace.steps) - 1)]
+            for frame in panel.frames(own):
+                panel.draw(frame)
+                if frame.step == own[0]:
+                    break
+
     def rgb(self) -> Any:
         """Return the present frame in colours, (height, width, 3)."""
         return self.inks.colours[self.canvas]
@@ -141,7 +179,7 @@ class Picture:
         widest = [font("Regular", 12).getlength(name) for name in COUNTERS]
         for trace in traces:
             memory = max(memory_texts(trace, self.in_nodes), key=self.digits.width)
-            steps = count_text(len(trace.steps))
+            steps = count_text(len(trace.steps) - 1)
             evaluations = count_text(trace.total_evaluations)
             texts = [f"{steps} / {steps}", f"{evaluations} / {evaluations}", memory, memory]
             for column, text in enumerate(texts):
@@ -156,13 +194,13 @@ class Picture:
         """Draw what the looks mean."""
         x = float(MARGIN)
         for name, look in LEGEND_ITEMS:
-            sprite = node_sprite(look, 11.0, self.inks, self.scale)
+            sprite = node_sprite(look, 10.0, self.inks, self.scale)
             size = sprite.shape[0] / self.scale
             target = round(x * self.scale), round((top + 17 - size / 2) * self.scale)
             ground = self.inks.index(self.inks.theme.background)
             self.put(np.where(sprite == TRANSPARENT, ground, sprite).astype(np.uint8), *target)
-            x += size + 1
-            x += self.text(x, top + 9, name, "Regular", 12, self.inks.theme.muted) + 9
+            x += size + 2
+            x += self.text(x, top + 9, name, "Regular", 12, self.inks.theme.muted) + 8
 
 
 class Panel:
@@ -189,10 +227,12 @@ class Panel:
         self.draw_counter_names()
         self.draw_heading(title)
         self.strip_top = top + HEADER + round(plan.height)
-        self.past, self.future, self.per_step = self.strips(longest, highest)
-        self.cursor: int | None = None
-        y = self.strip_top * self.scale
-        self.picture.put(self.future, MARGIN * self.scale, y)
+        size = (STRIP * self.scale, (WIDTH - 2 * MARGIN) * self.scale)
+        self.strip = strip_of(
+            trace, picture.in_nodes, longest, highest, size, self.scale, self.inks
+        )
+        self.cursor = 0
+        picture.put(self.strip.future, MARGIN * self.scale, self.strip_top * self.scale)
 
     def frames(self, steps: Sequence[int]) -> Iterator[Frame]:
         """Yield a frame for every step, the last one again and again once the trace has ended."""
@@ -211,7 +251,9 @@ class Panel:
         self.picture.text(
             MARGIN, self.top + 15, fitted(title, "SemiBold", 20, room), "SemiBold", 20, theme.ink
         )
-        subtitle = fitted(subtitle_of(self.trace), "Regular", 12, room)
+        face = font("Regular", 12)
+        shorter = (subtitle_of(self.trace, parts) for parts in (3, 2, 1))
+        subtitle = next((text for text in shorter if face.getlength(text) <= room), "")
         self.picture.text(MARGIN, self.top + 42, subtitle, "Regular", 12, theme.muted)
 
     def draw_counter_names(self) -> None:
@@ -238,58 +280,6 @@ class Panel:
         self.ground = self.inks.match(pixels)
         self.picture.put(self.ground, 0, self.graph_top)
 
-    def strips(self, longest: int, highest: int) -> tuple[Indices, Indices, float]:
-        """Return the memory strip in full colour, the same in pale, and its pixels a step."""
-        theme = self.inks.theme
-        width, height = (WIDTH - 2 * MARGIN) * self.scale, STRIP * self.scale
-        per_step = width / longest
-        head = 14 * self.scale  # room for the strip's own text
-        unit = (height - head) / max(highest, 1)
-        kinds = stacked(self.trace, self.picture.in_nodes)
-        # Each pixel column shows the largest moment of the steps that fall into it.
-        edges = np.minimum((np.arange(width + 1) / per_step).astype(int), longest)
-        result = []
-        for colours in (
-            (theme.kept, theme.gradient, theme.workspace),
-            (theme.kept_pale, theme.gradient_pale, theme.workspace_pale),
-        ):
-            strip = np.full((height, width), self.inks.index(theme.panel), np.uint8)
-            rows = np.arange(height)[:, None]
-            below = np.zeros(width)
-            for kind, colour in zip(kinds, colours, strict=True):
-                values = np.zeros(longest)
-                values[: len(kind)] = kind
-                column = largest_between(values, edges) * unit
-                inside = (rows >= height - np.round(below + column)) & (
-                    rows < height - np.round(below)
-                )
-                strip[inside] = self.inks.index(colour)
-                below += column
-            self.label_strip(strip, unit)
-            result.append(strip)
-        return result[0], result[1], per_step
-
-    def label_strip(self, strip: Indices, unit: float) -> None:
-        """Draw the dashed line at the peak, and the strip's texts."""
-        theme, scale = self.inks.theme, self.scale
-        in_nodes = self.picture.in_nodes
-        peak = max(live_of(self.trace, in_nodes))
-        y = max(0, strip.shape[0] - round(peak * unit) - scale)
-        dashes = (np.arange(strip.shape[1]) // (4 * scale)) % 2 == 0
-        strip[y : y + scale, dashes] = self.inks.index(theme.muted)
-        size = size_text(self.trace.peak_bytes)
-        nodes = f"{count_text(self.trace.peak_nodes)} values = " if in_nodes else ""
-        label = "live memory (grey: workspace)" if any(self.trace.workspace) else "live memory"
-        texts = ((4, label), (None, f"peak {nodes}{size}"))
-        for left, text in texts:
-            pixels = text_layer(text, "Regular", 10, theme.muted, theme.panel, scale)
-            x = strip.shape[1] - pixels.shape[1] - 4 * scale if left is None else left * scale
-            top = max(0, min(y - pixels.shape[0], strip.shape[0] - pixels.shape[0]))
-            if left is not None:
-                top = 0
-            region = strip[top : top + pixels.shape[0], x : x + pixels.shape[1]]
-            region[:] = self.inks.match(pixels)[: region.shape[0], : region.shape[1]]
-
     # Parts that move -----------------------------------------------------------------------------
 
     def draw(self, frame: Frame) -> None:
@@ -298,8 +288,9 @@ class Panel:
             return
         self.last = frame
         self.draw_nodes(frame.changed)
-        step = count_text(frame.step + 1)
-        total = count_text(len(self.trace.steps))
+        # Numbered as everywhere else, from 0; before the first step there is none.
+        step = count_text(frame.step) if frame.step >= 0 else "–"  # noqa: RUF001
+        total = count_text(len(self.trace.steps) - 1)
         evaluations = count_text(self.trace.total_evaluations)
         texts = (
             f"{step} / {total}", f"{frame.evaluations} / {evaluations}", frame.live, frame.peak,
@@ -366,13 +357,13 @@ class Panel:
 
     def draw_cursor(self, step: int) -> None:
         """Move the cursor: full colour up to it, pale behind it."""
-        now = min(round((step + 1) * self.per_step), self.past.shape[1])
-        before = 0 if self.cursor is None else self.cursor
+        now, before = self.strip.column(step), self.cursor
         x, y, wide = MARGIN * self.scale, self.strip_top * self.scale, 2 * self.scale
-        canvas = self.picture.canvas[y : y + self.past.shape[0], x : x + self.past.shape[1]]
+        past, future = self.strip.past, self.strip.future
         low, high = max(0, min(before, now) - wide), max(before, now) + wide
-        canvas[:, low:now] = self.past[:, low:now]
-        canvas[:, now:high] = self.future[:, now:high]
+        canvas = self.picture.canvas[y : y + past.shape[0], x : x + past.shape[1]]
+        canvas[:, low:now] = past[:, low:now]
+        canvas[:, now:high] = future[:, now:high]
         canvas[:, max(0, now - wide) : max(now, wide)] = self.inks.index(self.inks.theme.ink)
         self.cursor = now
 
@@ -396,25 +387,9 @@ def neighbours(boxes: Sequence[tuple[int, int, int, int]], size: int) -> list[li
     return around
 
 
-def stacked(trace: Trace, in_nodes: bool) -> list[list[int]]:
-    """Return what the strip stacks: activations, gradients, workspace; in values or bytes."""
-    gradients = [sum(pair) for pair in zip(trace.cotangent, trace.output, strict=True)]
-    kinds = [list(trace.activation), gradients, list(trace.workspace)]
-    if in_nodes:
-        size = max((node.nbytes for node in trace.graph.data if not node.is_source), default=1)
-        kinds = [[value // max(size, 1) for value in kind] for kind in kinds]
-    return kinds
-
-
 def memory_texts(trace: Trace, in_nodes: bool) -> list[str]:
     """Return every text that the memory counters may show."""
     return [live_text(amount, in_nodes) for amount in {0, *live_of(trace, in_nodes)}]
-
-
-def largest_between(values: Any, edges: Any) -> Any:
-    """Return the largest of ``values[edges[i]:edges[i + 1]]``, at least one value each."""
-    starts = np.minimum(edges[:-1], len(values) - 1)
-    return np.maximum.reduceat(values, starts) if len(values) > len(edges) else values[starts]
 
 
 def fitted(text: str, weight: str, size: int, room: float) -> str:
@@ -450,20 +425,3 @@ def draw_arrow(
         ],
         fill=ink,
     )
-
-
-def still(picture: Picture, step: int) -> Any:
-    """Return one frame in colours: the last one that is not after ``step``.
-
-    Raises:
-        TinyckptError: if the step is out of range.
-    """
-    last = picture.steps[-1]
-    if not 0 <= step <= last:
-        raise TinyckptError(f"step {step} is out of range: legal are 0 to {last}")
-    shown = [-1, *picture.steps]
-    for position, _ in zip(shown, picture.play(), strict=True):
-        following = shown.index(position) + 1
-        if following == len(shown) or shown[following] > step:
-            return picture.rgb()
-    raise AssertionError("the last frame is never after the step")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.errors import TinyckptError
 from tinyckpt.files import write_atomically
-from viz.draw import Picture, as_list, still
+from viz.draw import Picture, as_list
 from viz.progress import with_bar
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def gif(
 ) -> Path:
     """Write traces as an animated GIF, stacked and in step on shared scales.
 
+    There is a frame for each evaluation and one for what is freed behind it. A long trace is
+    thinned to about 1,500 frames, its peak and its end among them.
+
     Args:
         traces: one trace, or several to compare.
         path: of the file; it is replaced only once the new one is complete.
@@ -45,7 +48,9 @@ def gif(
     """
     import imageio.v3 as iio
 
-    if not 0 < fps <= FASTEST:
+    if Path(path).suffix.lower() != ".gif":
+        raise TinyckptError(f"{path}: the name of a GIF must end in .gif")
+    if not isinstance(fps, int | float) or not 0 < fps <= FASTEST:
         raise TinyckptError(f"fps {fps!r}: legal are more than 0 and at most {FASTEST}")
     picture = Picture(as_list(traces), theme, scale, title)
     count = len(picture.steps) + 1
@@ -83,6 +88,7 @@ def save_still(
     import imageio.v3 as iio
 
     picture = Picture(as_list(traces), theme, scale, title)
-    pixels = still(picture, picture.steps[-1] if step is None else step)
-    write_atomically(path, iio.imwrite("<bytes>", pixels, plugin="pillow", extension=".png"))
+    picture.show(picture.steps[-1] if step is None else step)
+    content = iio.imwrite("<bytes>", picture.rgb(), plugin="pillow", extension=".png")
+    write_atomically(path, content)
     return Path(path)

@@ -6,7 +6,7 @@ Graphviz's ``dot``, in this process; the backward half is its mirror image below
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 WIDTH = 800
 MARGIN = 26
 BAND = 32  # the most layers in a row, where a chain folds
+HIGHEST = 300  # pixels between the uppermost and the lowest node of a half
 Point = tuple[float, float]
+Move = Callable[[Point], Point]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,17 @@ class Layout:
 def layout(graph: Graph) -> Layout:
     """Return where the cells of a graph stand.
 
+    An arrow between two mirrors says that a cotangent goes from one adjoint to the other: computed
+    there, or passed on unchanged.
+
     Raises:
         BackendError: if the graph is no chain and pygraphviz is not installed.
     """
     cells = cells_of(graph)
-    links = [(a, b) for a, b in links_of(graph, cells) if not cells[b].backward]
+    every = links_of(graph, cells)
+    links = [(a, b) for a, b in every if not cells[b].backward]
     if is_chain(cells, links):
-        return chain_layout(cells, links)
+        return chain_layout(cells, links, [(a, b) for a, b in every if cells[b].backward])
     return dot_layout(graph, cells, links)
 
 
@@ -79,7 +85,11 @@ def passed_through(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> s
     return (before & after) - mirrored
 
 
-def chain_layout(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Layout:
+def chain_layout(
+    cells: Sequence[Cell],
+    links: Sequence[tuple[int, int]],
+    backward_links: Sequence[tuple[int, int]],
+) -> Layout:
     """Return a row of forward cells above their mirrors, folded into bands if it is long."""
     forward = [cell for cell in cells if not cell.backward]
     alone = [cell for cell in cells if cell.backward and cell.mirror is None]
@@ -88,6 +98,7 @@ def chain_layout(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Lay
     band = -(-len(forward) // bands)  # equally long, so that the last is not a lone node
     columns = band + len(alone)
     pitch = (WIDTH - 2 * MARGIN) / max(columns, 8)
+    left = (WIDTH - pitch * columns) / 2
     diameter = min(30.0, round(0.7 * pitch))
     labelled = diameter >= 20
     apart = diameter + 22 if labelled else diameter + 14
@@ -96,7 +107,7 @@ def chain_layout(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Lay
     centres: dict[int, Point] = {}
 
     def column(place: float) -> float:
-        return MARGIN + pitch * (place + 0.5)
+        return left + pitch * (place + 0.5)
 
     for position, cell in enumerate(forward):
         centres[cell.id] = (column(position % band), margin + (position // band) * band_height)
@@ -114,7 +125,7 @@ def chain_layout(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Lay
         tuple(cells),
         tuple(centres[cell.id] for cell in cells),
         diameter,
-        tuple(chain_arrows(cells, centres, dots, diameter, pitch)),
+        tuple(chain_arrows(cells, centres, dots, diameter, pitch, backward_links)),
         tuple(dots.values()),
         margin + (bands - 1) * band_height + apart + margin,
         labelled,
@@ -127,12 +138,13 @@ def chain_arrows(
     dots: dict[int, Point],
     diameter: float,
     pitch: float,
+    backward_links: Sequence[tuple[int, int]],
 ) -> list[tuple[Point, ...]]:
     """Return short arrows in the gaps: along each row, down to the mirrors, stubs at folds."""
     mirrors = {cell.mirror: centres[cell.id] for cell in cells if cell.mirror is not None}
     below = {**mirrors, **dots}
     forward = [cell.id for cell in cells if not cell.backward]
-    alone = [centres[cell.id] for cell in cells if cell.backward and cell.mirror is None]
+    alone = {cell.id for cell in cells if cell.backward and cell.mirror is None}
     arrows: list[tuple[Point, ...]] = []
     small = set(dots.values())
 
@@ -163,9 +175,9 @@ def chain_arrows(
             between(below[target], below[source])
     for above, point in mirrors.items():
         between(centres[above], point)
-    row = [*([below[forward[-1]]] if forward and forward[-1] in below else []), *alone]
-    for left, right in pairwise(row):
-        between(right, left)
+    for begin, end in backward_links:
+        if begin in alone or end in alone:
+            between(centres[begin], centres[end])
     return arrows
 
 
@@ -178,7 +190,7 @@ def dot_layout(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, i
     right = max(x for x, _ in raw.values()) + (40 if alone else 0)
     left, low = min(x for x, _ in raw.values()), min(y for _, y in raw.values())
     high = max(y for _, y in raw.values())
-    scale = min((WIDTH - 2 * MARGIN - 30) / max(right - left, 1), 1.0)
+    scale = min((WIDTH - 2 * MARGIN - 30) / max(right - left, 1), HIGHEST / max(high - low, 1), 1.0)
     diameter = max(6.0, min(30.0, 30 * scale))
     margin = diameter / 2 + 7
     axis = margin + scale * (high - low) + diameter / 2 + 10  # between the halves
@@ -211,7 +223,11 @@ def dot_layout(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, i
 
 
 def dot_arrows(
-    placed: Any, cells: Sequence[Cell], links: Sequence[tuple[int, int]], place: Any, mirrored: Any
+    placed: Any,
+    cells: Sequence[Cell],
+    links: Sequence[tuple[int, int]],
+    place: Move,
+    mirrored: Move,
 ) -> list[tuple[Point, ...]]:
     """Return dot's own curves between forward cells, and each mirrored, the other way round."""
     below = passed_through(cells, links) | {cell.mirror for cell in cells}

@@ -80,19 +80,20 @@ def title_of(trace: Trace) -> str:
     return TITLES.get(trace.schedule.policy, trace.schedule.policy.replace("_", " "))
 
 
-def subtitle_of(trace: Trace) -> str:
-    """Return what the policy costs, in one line."""
+def subtitle_of(trace: Trace, parts: int = 3) -> str:
+    """Return what the policy costs, in one line: the last ``parts`` of three parts."""
     graph = trace.graph
     name, _, size = graph.name.partition(":")
     what = f"chain of {size} layers" if name == "chain" else one_line(graph.name)
     rings = len(trace.schedule.checkpoints)
     once = trace.total_evaluations - trace.recomputations
     ratio = trace.total_evaluations / max(once, 1)
-    plural = "checkpoint" if rings == 1 else "checkpoints"
-    return (
-        f"{what} · {rings} {plural} · {count_text(trace.total_evaluations)} evaluations "
+    cost = (
+        f"{count_text(trace.total_evaluations)} evaluations "
         f"= {ratio:.2f}× store-all"  # noqa: RUF001  # the sign of multiplication
     )
+    rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
+    return " · ".join([what, rings_text, cost][3 - parts :])
 
 
 def one_line(text: str, longest: int = 40) -> str:

@@ -134,7 +134,7 @@ def label_coverage(label: str, diameter: float, scale: int) -> Indices:
     size = sprite_size(diameter) * scale
     image = Image.new("L", (size, size), 0)
     draw = ImageDraw.Draw(image)
-    for points in (11, 10, 9, 8, 7):
+    for points in (11, 10, 9, 8) if scale == 1 else (11, 10, 9, 8, 7):
         face = font("SemiBold", points * scale)
         if draw.textlength(label, font=face) <= 0.84 * diameter * scale:
             draw.text((size / 2, size / 2), label, fill=255, font=face, anchor="mm")

@@ -13,9 +13,11 @@ from PIL import Image
 import tinyckpt as tc
 import viz
 from tests.tinyckpt.test_serialize import HOSTILE, hostile_graph
-from viz.draw import Picture, still
+from viz.dot import SYMBOLS
+from viz.draw import MOST_FRAMES, Picture
 from viz.layout import WIDTH, layout
-from viz.scene import frames
+from viz.scene import live_of
+from viz.strip import by_column, stacked
 from viz.theme import THEMES, palette
 
 NETWORKS = (
@@ -107,13 +109,9 @@ def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(name: str, th
     trace = trace_of(name)
     picture = Picture([trace], theme)
     for step, canvas in zip([-1, *picture.steps], picture.play(), strict=True):
-        if step % 7 == 0:
+        if step >= 0 and step % 7 == 0:
             fresh = Picture([trace], theme)
-            panel = fresh.panels[0]
-            *_, last = frames(trace, panel.plan.cells, [step], fresh.in_nodes)
-            first = next(frames(trace, panel.plan.cells, [], fresh.in_nodes))
-            last.changed.update({i: x for i, x in first.changed.items() if i not in last.changed})
-            panel.draw(last)
+            fresh.show(step)
             assert np.array_equal(canvas, fresh.canvas)
 
 
@@ -138,12 +136,18 @@ def test_the_gif_of_chain_16_is_small(tmp_path: Path) -> None:
     assert path.stat().st_size <= 200 * 1024
 
 
+def still(trace: tc.Trace, step: int) -> Any:
+    picture = Picture([trace])
+    picture.show(step)
+    return picture.rgb()
+
+
 def test_a_still_is_the_frame_at_its_step(tmp_path: Path) -> None:
     trace = trace_of("chain:4")
     path = viz.save_still(trace, tmp_path / "s.png", 7)  # a free between the frames of 6 and 8
-    expected = still(Picture([trace]), 6)
+    expected = still(trace, 6)
     assert np.array_equal(iio.imread(path), expected)
-    assert not np.array_equal(still(Picture([trace]), 8), expected)
+    assert not np.array_equal(still(trace, 8), expected)
     with pytest.raises(tc.TinyckptError, match="step 19 is out of range: legal are 0 to 18"):
         viz.save_still(trace, path, 19)
 
@@ -165,6 +169,8 @@ def test_timelines(tmp_path: Path) -> None:
         ({"scale": 5}, "scale 5: legal are 1, 2 and 3"),
         ({"fps": 0}, "fps 0: legal are more than 0"),
         ({"fps": 100}, "at most 50"),
+        ({"fps": "8"}, "legal are more than 0"),
+        ({"scale": 1.0}, "scale 1.0: legal are 1, 2 and 3"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, match: str) -> None:
@@ -178,6 +184,11 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
     for traces in ([], [empty]):
         with pytest.raises(tc.TinyckptError, match="nothing to draw"):
             viz.gif(traces, tmp_path / "out.gif")
+        with pytest.raises(tc.TinyckptError, match="nothing to draw"):
+            viz.timeline(traces, tmp_path / "out.png")
+    with pytest.raises(tc.TinyckptError, match=r"must end in \.gif"):
+        viz.gif(trace_of("chain:2"), tmp_path / "out.mp4")
+    viz.gif((trace_of(name) for name in ("chain:2", "chain:3")), tmp_path / "out.gif")
 
 
 def test_unwritable_places(tmp_path: Path) -> None:
@@ -227,3 +238,56 @@ def test_text_can_be_read_on_what_it_stands_on(theme: Any) -> None:
 def test_a_palette_has_at_most_64_colours(theme: Any) -> None:
     colours = palette(theme)
     assert len(colours) == len(set(colours)) <= 64
+
+
+def test_the_strip_never_rises_above_the_peak() -> None:
+    for name, policy in (("chain:64", "recompute_all"), ("residual:9x8", "recompute_all")):
+        trace = trace_of(name, policy)
+        in_nodes = name.startswith("chain")
+        live = live_of(trace, in_nodes)
+        kinds = stacked(trace, in_nodes)
+        assert kinds.sum(axis=0).tolist() == list(live)
+        for width in (10, 748, len(live), 2 * len(live)):
+            columns = by_column(kinds, len(live), width)
+            assert columns.shape == (3, width)
+            assert columns.sum(axis=0).max() == max(live)
+
+
+def test_the_loss_is_no_gradient() -> None:
+    x = tc.Spec(4)
+    trace = tc.replay(tc.plan(tc.build(lambda x: {"a": tc.tanh(x), "b": tc.exp(x)}, x)))
+    assert stacked(trace, False)[1].tolist() == [0, 0]
+
+
+def test_long_traces_are_thinned_and_keep_their_peak_and_their_end() -> None:
+    trace = trace_of("chain:64", "recompute_all")
+    picture = Picture([trace])
+    assert len(picture.steps) <= MOST_FRAMES + 2
+    assert picture.steps[-1] == len(trace.steps) - 1
+    assert trace.nodes.index(trace.peak_nodes) in picture.steps
+
+
+def test_no_label_is_a_word_cut_short() -> None:
+    for kind in tc.PRIMITIVES:
+        base = kind.removesuffix("_vjp")
+        assert base in SYMBOLS or len(base) <= 4, kind
+    assert all(len(symbol) <= 4 for symbol in SYMBOLS.values())
+
+
+def test_wide_graphs_stay_on_a_screen() -> None:
+    def wide(x: Any) -> Any:
+        return tc.half_squared_norm(sum(tc.tanh(x * float(i)) for i in range(80)))
+
+    assert layout(tc.differentiate(tc.build(wide, tc.Spec(3)))).height < 800
+
+
+def test_zero_gradients_are_not_wired_up() -> None:
+    def one_of_four(p: Any, x: Any) -> Any:
+        return tc.sum(tc.tanh(x) * p[0])
+
+    graph = tc.differentiate(tc.build(one_of_four, [tc.Spec(3)] * 4, tc.Spec(3)))
+    plan = layout(graph)
+    alone = [plan.centres[c.id] for c in plan.cells if c.backward and c.mirror is None]
+    assert len(alone) == 3
+    for x, _ in alone:
+        assert all(abs(arrow[-1][0] - x) > plan.diameter for arrow in plan.arrows)
