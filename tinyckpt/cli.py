@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from tinyckpt.api import plan, run
+from tinyckpt.api import RunResult, plan, run
 from tinyckpt.backend import BACKENDS
 from tinyckpt.demo import demo
-from tinyckpt.errors import BackendError, GraphError, TinyckptError
+from tinyckpt.errors import BackendError, GraphError, ScheduleError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.networks import NETWORKS, network_from_text, random_arrays
 from tinyckpt.policies import POLICIES
@@ -44,14 +46,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
-        result: int = options.job(options, parser)
+        result: int = options.job(options)
+        sys.stdout.flush()
     except TinyckptError as error:
-        print(f"tinyckpt: {error}", file=sys.stderr)
-        return 1
+        return failed(str(error))
+    except MemoryError as error:
+        return failed(f"not enough memory: {error}")
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python must not flush into the pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return failed(str(error))
     except KeyboardInterrupt:
         print("tinyckpt: interrupted", file=sys.stderr)
         return 130
     return result
+
+
+def failed(reason: str) -> int:
+    """Say why a job failed; return its exit code."""
+    print(f"tinyckpt: {reason}", file=sys.stderr)
+    return 1
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -72,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
             epilog=f"{NETWORK_HELP}\n\n{POLICY_HELP}" if policies else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.set_defaults(job=job)
+        sub.set_defaults(job=job, parser=sub)
         return sub
 
     sub = command("demo", demo_job, "see everything, in seconds", policies=False)
@@ -101,7 +117,12 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--scale", type=int, default=1, choices=(1, 2, 3), help="800 pixels each")
     sub.add_argument("--fps", type=float, default=8.0, help="frames a second, at most 50")
     sub.add_argument("--title", help="in place of the policy's name")
-    sub.add_argument("--still", type=int, metavar="STEP", help="also write OUT.png of this step")
+    sub.add_argument(
+        "--still",
+        type=int,
+        metavar="STEP",
+        help="also write OUT.png: this step, as plan numbers them from 0",
+    )
     return parser
 
 
@@ -136,34 +157,60 @@ def add_policy_options(parser: Any) -> None:
     )
 
 
-def graph_of(options: Any, parser: argparse.ArgumentParser) -> tuple[Graph, Any]:
+def wrong_usage(options: Any, reason: str) -> NoReturn:
+    """Print the command's usage and the reason; exit with 2."""
+    parser: argparse.ArgumentParser = options.parser
+    parser.error(reason)
+
+
+def graph_of(options: Any) -> tuple[Graph, Any]:
     """Return the network's graph and specs; a name that means nothing is wrong usage."""
     try:
         return network_from_text(options.network)
     except GraphError as error:
-        parser.error(str(error))
+        wrong_usage(options, str(error))
 
 
-def trace_of_policy(graph: Graph, policy: str, options: Any) -> Trace:
-    """Return the replayed trace of one policy with the options meant for it."""
-    extra: dict[str, Any] = {}
-    if policy == "sqrt_n" and options.segments is not None:
-        extra["segments"] = options.segments
-    if policy == "retain":
-        extra["keep"] = options.keep or []
-    return replay(plan(graph, policy, **extra))
+def policy_options(options: Any, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return each policy's own options; one that no chosen policy has is wrong usage."""
+    given = {"sqrt_n": {"segments": options.segments}, "retain": {"keep": options.keep}}
+    for policy, values in given.items():
+        for name, value in values.items():
+            if value is not None and policy not in policies:
+                wrong_usage(options, f"--{name} is an option of {policy}, which was not asked for")
+    return {
+        policy: {name: value for name, value in given.get(policy, {}).items() if value is not None}
+        for policy in policies
+    }
 
 
-def demo_job(options: Any, parser: argparse.ArgumentParser) -> int:
+def traces_of(graph: Graph, policies: Sequence[str], options: Any) -> list[Trace]:
+    """Return the replayed traces of some policies."""
+    own = policy_options(options, policies)
+    try:
+        return [replay(plan(graph, policy, **own[policy])) for policy in policies]
+    except ScheduleError as error:
+        wrong_usage(options, str(error))
+
+
+def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:
+    """Run a schedule twice; return the second result, and the seconds it took."""
+    run(trace.schedule, *arrays, backend=backend)  # warms up caches and kernels
+    begin = perf_counter()
+    result = run(trace.schedule, *arrays, backend=backend)
+    return result, perf_counter() - begin
+
+
+def demo_job(options: Any) -> int:
     """Show everything."""
     demo(viz_module(), Path(options.output), print)
     return 0
 
 
-def plan_job(options: Any, parser: argparse.ArgumentParser) -> int:
+def plan_job(options: Any) -> int:
     """Print a schedule, and write its trace."""
-    graph, _ = graph_of(options, parser)
-    trace = trace_of_policy(graph, options.policy, options)
+    graph, _ = graph_of(options)
+    (trace,) = traces_of(graph, [options.policy], options)
     if len(trace.steps) <= PRINTED_STEPS:
         print("\n".join(trace.lines()))
     else:
@@ -176,48 +223,48 @@ def plan_job(options: Any, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def run_job(options: Any, parser: argparse.ArgumentParser) -> int:
+def run_job(options: Any) -> int:
     """Execute a schedule."""
-    graph, specs = graph_of(options, parser)
-    expected = trace_of_policy(graph, options.policy, options)
-    begin = perf_counter()
-    result = run(expected.schedule, *random_arrays(specs), backend=options.backend)
-    seconds = perf_counter() - begin
+    graph, specs = graph_of(options)
+    (expected,) = traces_of(graph, [options.policy], options)
+    result, seconds = seconds_of(expected, random_arrays(specs), options.backend)
     print(result.trace.summary())
     if result.value is not None:
         print(f"loss {float(result.value):.6g}")
-    print(f"{1000 * seconds:.1f} ms on {options.backend}")
+    print(f"{1000 * seconds:.1f} ms on {options.backend}, after one run to warm up")
     agree = "agrees with" if result.trace == expected else "DIFFERS from"
     print(f"what was measured from the arrays {agree} the replay")
     return 0 if result.trace == expected else 1
 
 
-def compare_job(options: Any, parser: argparse.ArgumentParser) -> int:
+def compare_job(options: Any) -> int:
     """Print a table of policies."""
-    graph, specs = graph_of(options, parser)
+    graph, specs = graph_of(options)
     arrays = random_arrays(specs)
     rows = []
-    for policy in options.policy or DEFAULT_POLICIES:
-        trace = trace_of_policy(graph, policy, options)
-        run(trace.schedule, *arrays, backend=options.backend)  # once to warm up
-        begin = perf_counter()
-        run(trace.schedule, *arrays, backend=options.backend)
-        rows.append([*trace_row(trace), f"{1000 * (perf_counter() - begin):.1f} ms"])
+    for trace in traces_of(graph, options.policy or DEFAULT_POLICIES, options):
+        _, seconds = seconds_of(trace, arrays, options.backend)
+        rows.append([*trace_row(trace), f"{1000 * seconds:.1f} ms"])
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
     print(table([*TRACE_HEADER, "time"], rows))
     return 0
 
 
-def gif_job(options: Any, parser: argparse.ArgumentParser) -> int:
+def gif_job(options: Any) -> int:
     """Write a GIF."""
     viz = viz_module()
     if options.network.endswith(".json"):
+        if options.policy or options.segments is not None or options.keep:
+            wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
         traces = [load_trace(options.network)]
     else:
-        graph, _ = graph_of(options, parser)
-        traces = [
-            trace_of_policy(graph, policy, options) for policy in options.policy or ("sqrt_n",)
-        ]
+        graph, _ = graph_of(options)
+        traces = traces_of(graph, options.policy or ("sqrt_n",), options)
+    if options.title is not None and len(traces) > 1:
+        wrong_usage(options, "--title is for one policy; several are called by their names")
+    last = max(len(trace.steps) for trace in traces) - 1
+    if options.still is not None and not 0 <= options.still <= last:
+        wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")
     look = {"theme": options.theme, "scale": options.scale, "title": options.title}
     viz.gif(traces, options.output, fps=options.fps, progress=True, **look)
     print(f"written to {options.output}")
@@ -231,9 +278,10 @@ def gif_job(options: Any, parser: argparse.ArgumentParser) -> int:
 def viz_module() -> ModuleType:
     """Return the package of pictures, or raise a BackendError that says how to install it."""
     try:
-        import viz
+        for needed in ("graphviz", "imageio.v3", "matplotlib", "PIL", "tqdm"):
+            importlib.import_module(needed)
+        return importlib.import_module("viz")
     except ImportError as error:
         raise BackendError(
             f"pictures need {error.name}, which is not installed: pip install 'tinyckpt[viz]'"
         ) from error
-    return viz

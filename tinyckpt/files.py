@@ -15,8 +15,12 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     Raises:
         FormatError: if the folder does not exist, cannot be written to, or is full.
     """
-    target = Path(path)
     try:
+        # A link stays a link, and what is no regular file (a pipe, a device) is written into.
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+            return
         handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -28,7 +32,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"cannot write {target}: {reason}") from error
+        raise FormatError(f"cannot write {path}: {reason}") from error
 
 
 def current_umask() -> int:

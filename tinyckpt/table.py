@@ -25,7 +25,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak values", "peak")
+TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")
 
 
 def trace_row(trace: Trace) -> list[str]:

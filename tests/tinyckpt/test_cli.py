@@ -75,6 +75,11 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         code, _, err = run(capsys, "plan", f"{path}:{function}")
         assert code == 2
         assert message in err
+    path.write_text("def make():\n    return 1 / 0\n")
+    assert "ZeroDivisionError: division by zero" in run(capsys, "plan", f"{path}:make")[2]
+    assert "line 2" in run(capsys, "plan", f"{path}:make")[2]
+    path.write_text("import nothing_of_this_name\n")
+    assert "ModuleNotFoundError" in run(capsys, "plan", f"{path}:make")[2]
     path.write_text("def broken(:\n")
     assert "not valid Python" in run(capsys, "plan", f"{path}:make")[2]
     assert "cannot read" in run(capsys, "plan", f"{tmp_path}/none.py:make")[2]
@@ -90,6 +95,18 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "mlp:3"), "does not have the form mlp:LAYERSxWIDTH"),
         (("plan", "chain:4", "--policy", "best"), "invalid choice: 'best'"),
         (("gif", "chain:4"), "the following arguments are required: -o"),
+        (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
+        (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
+        (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
+        (("compare", "chain:4", "--keep", "f1"), "an option of retain, which was not asked for"),
+        (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
+        (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
+        (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
+        (
+            ("gif", "chain:4", "-o", "x.gif", "--policy", "sqrt_n", "--policy", "store_all")
+            + ("--title", "both"),
+            "--title is for one policy",
+        ),
     ],
 )
 def test_wrong_usage_is_2(
@@ -104,9 +121,9 @@ def test_wrong_usage_is_2(
     ("arguments", "message"),
     [
         (("plan", "chain:4", "-o", "/no/such/folder/t.json"), "cannot write /no/such/folder"),
-        (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
-        (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
         (("run", "chain:4", "--backend", "cupy"), "backend 'cupy'"),
+        (("gif", "chain:4", "-o", "x.mp4"), "must end in .gif"),
+        (("gif", "missing.json", "-o", "x.gif"), "cannot read missing.json"),
     ],
 )
 def test_a_failed_job_is_1(
@@ -137,3 +154,19 @@ def test_it_runs_as_a_command() -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "peak 4 nodes" in result.stdout
     assert result.stderr == ""
+
+
+def test_a_closed_pipe_is_no_failure() -> None:
+    command = f"{sys.executable} -m tinyckpt plan chain:30 | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("  0  compute  f1")
+    assert result.stderr == ""
+
+
+def test_pictures_that_cannot_be_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio.v3", None)
+    code, _, err = run(capsys, "gif", "chain:2", "-o", "x.gif")
+    assert code == 1
+    assert "which is not installed: pip install 'tinyckpt[viz]'" in err

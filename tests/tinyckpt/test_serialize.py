@@ -199,6 +199,19 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept.txt"]
 
 
+def test_links_stay_links_and_folders_are_refused(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write_atomically(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    write_atomically(os.devnull, b"gone")
+    assert not Path(os.devnull).is_file()
+    with pytest.raises(tc.FormatError, match="Is a directory"):
+        write_atomically(tmp_path, b"")
+
+
 def test_a_loaded_graph_is_abstract(tmp_path: Path) -> None:
     tc.save_graph(tc.networks.chain(3), tmp_path / "g.json")
     graph = tc.load_graph(tmp_path / "g.json")

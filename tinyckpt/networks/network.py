@@ -7,6 +7,7 @@ can still be planned, replayed and drawn.
 from __future__ import annotations
 
 import importlib.util
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +18,7 @@ import numpy as np
 
 from tinyckpt.build import build, scope
 from tinyckpt.differentiate import differentiate
-from tinyckpt.errors import GraphError
+from tinyckpt.errors import GraphError, TinyckptError
 from tinyckpt.graph import Graph, Spec, TrainingGraph
 from tinyckpt.networks.chain import chain
 from tinyckpt.ops.elementwise import gelu, relu, sigmoid, tanh
@@ -160,6 +161,8 @@ def branching(depth: int = 3, width: int = 8, batch: int = 8, *, dtype: str = "f
     return Network(name, loss, (params, data, data))
 
 
+MOST_LAYERS = 1_000_000  # of a network named on the command line; more is a slip of the finger
+
 # What NETWORK may be on the command line: name -> (form, what it is).
 NETWORKS: dict[str, tuple[str, str]] = {
     "chain": ("chain:N", "the canonical chain of N layers"),
@@ -196,6 +199,8 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
     numbers = sizes.split("x")
     if len(numbers) != count or not all(number.isdecimal() for number in numbers):
         raise GraphError(f"network {text!r} does not have the form {form}, such as {example(name)}")
+    if int(numbers[0]) > MOST_LAYERS:
+        raise GraphError(f"network {text!r}: more than {MOST_LAYERS:,} layers")
     if name == "chain":
         return chain(int(sizes)), (Spec((8, 8)),)
     network = FACTORIES[name](*map(int, numbers))
@@ -215,14 +220,20 @@ def network_of_file(path: str, function: str) -> Network:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        made = getattr(module, function, None)
+        if not callable(made):
+            raise GraphError(f"{path} has no function {function!r}")
+        network = made()
     except OSError as error:
         raise GraphError(f"cannot read {path}: {error.strerror or error}") from error
     except SyntaxError as error:
         raise GraphError(f"{path} is not valid Python: {error}") from error
-    made = getattr(module, function, None)
-    if not callable(made):
-        raise GraphError(f"{path} has no function {function!r}")
-    network = made()
+    except TinyckptError:
+        raise
+    except Exception as error:  # the file is the user's: whatever it raises is about the file
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}"
+        raise GraphError(f"{path}:{function}: {type(error).__name__}: {error} ({where})") from error
     if not isinstance(network, Network):
         raise GraphError(
             f"{path}:{function} returned a {type(network).__name__}; it must return a "
