@@ -12,8 +12,9 @@ POLICIES = ("store_all", "sqrt_n", "recompute_all")
 def main() -> None:
     """Write every picture, and say which."""
     FOLDER.mkdir(exist_ok=True)
+    short = [tc.replay(tc.plan(tc.networks.chain(9), policy)) for policy in POLICIES]
+    print(viz.gif(short, FOLDER / "chain9.gif", fps=8))
     traces = [tc.replay(tc.plan(tc.networks.chain(16), policy)) for policy in POLICIES]
-    print(viz.gif(traces, FOLDER / "chain16.gif", fps=10))
     print(viz.timeline(traces, FOLDER / "chain16-timeline.png"))
     deep = tc.replay(tc.plan(tc.networks.chain(256), "sqrt_n"))
     print(viz.save_still(deep, FOLDER / "chain256.png", 1000))

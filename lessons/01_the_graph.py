@@ -63,7 +63,8 @@ print(f"you said {my_guess}; it is {len(ten.operators)}: three a layer, and four
 # %% [markdown]
 # The graph does not know that there was a loop. It is *data*: a value has a name, a shape, and
 # the list of those who read it. That last list is what memory is all about. A value can be given
-# up once its last reader has read it, and not before.
+# up once its last reader has read it; and before, if somebody is ready to compute it again.
+# Lesson 4 does.
 
 # %%
 for node in graph.data:
@@ -89,8 +90,8 @@ print(f"loss {float(result.value):.6f}")
 print(result.trace)
 
 # %%
-path = viz.save_still(result.trace, OUT / "01_graph.png", step=4)
-print(f"the graph, while the second layer is computed: {path}")
+path = viz.save_still(result.trace, OUT / "01_graph.png", step=5)
+print(f"the graph, while the second layer's tanh is computed: {path}")
 
 # %% [markdown]
 # What to take along: a graph says what depends on what. It does not say when anything is

@@ -2,8 +2,9 @@
 # # 2. The backward half is just more graph
 #
 # To train, we need the gradient of the loss with respect to every parameter. There is no second
-# machine for that. `tc.differentiate` goes through the graph from the loss back to the sources
-# and adds operators, of the same kind as those that are there.
+# machine for that. `tc.differentiate` goes through the graph from the loss back to the first
+# argument, the parameters (`wrt=` chooses another), and adds operators, of the same kind as those
+# that are there.
 
 # %%
 from pathlib import Path
@@ -66,8 +67,9 @@ print("\n".join(products))
 print(f"you said {my_guess}; it is g @ w.T: the recursion uses the transposed weight")
 
 # %% [markdown]
-# Because the backward half is graph, it can be differentiated again: `tc.gradients` is an
-# operator like any other inside a function. Here is a loss that punishes steep gradients.
+# Because the backward half is graph, it can be differentiated again: `tc.gradients` is a function
+# like any other: it adds operators to the graph that is being built. Here is a loss that punishes
+# steep gradients.
 
 
 # %%

@@ -70,7 +70,8 @@ print("equal, step by step:", measured == tc.replay(schedule))
 # %% [markdown]
 # One more thing that is often got wrong: *what* is stored? Not what is expensive to compute, but
 # what the adjoints read. The product `x @ w` is the expensive operator of a linear layer, and its
-# output is not stored at all: its own adjoint reads its inputs, `x` and `w`.
+# own adjoint does not need its output: it reads its inputs, `x` and `w`. The output is stored
+# only if the next operator's adjoint reads it.
 
 
 # %%

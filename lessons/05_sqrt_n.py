@@ -71,8 +71,8 @@ for k in (1, 2, 4, 6, 8, 10, 16, 32, 64):
 # %% [markdown]
 # What to keep matters as much as how much. "Keep what is expensive to compute" sounds right and
 # often is not: keep what is *small* and separates what comes before from what comes after;
-# recompute what is large and cheap. In a transformer that is the attention core and the
-# activations, not the products.
+# recompute what is large and cheap. In a transformer, recompute the attention core and the
+# activations, and keep the outputs of the weight products.
 #
 # Here it is decided by hand: `retain` keeps what you name, and recomputes the rest once.
 

@@ -168,7 +168,8 @@ class State:
         self.ringed = {self.home[data] for data in trace.schedule.checkpoints}
         self.times = [0] * len(trace.graph.operators)
         self.resident: dict[int, set[int]] = {cell.id: set() for cell in cells}
-        self.active: int | None = None
+        self.active: int | None = None  # the cell whose operator is being evaluated
+        self.again = False  # whether that is a recomputation
         self.shown: dict[int, Look] = {}
         self.touched = {cell.id for cell in cells}
 
@@ -181,6 +182,7 @@ class State:
         if isinstance(step, Compute):
             self.times[step.operator] += 1
             self.active = self.cell_of_operator[step.operator]
+            self.again = self.times[step.operator] > 1
             self.touched.add(self.active)
             self.resident[self.active].update(self.trace.graph.operators[step.operator].outputs)
         elif isinstance(step, Free | Offload):
@@ -211,5 +213,5 @@ class State:
             fill = Fill.NOT_YET
         activity = Activity.NONE
         if self.active == cell.id:
-            activity = Activity.RECOMPUTING if again else Activity.COMPUTING
+            activity = Activity.RECOMPUTING if self.again else Activity.COMPUTING
         return Look(fill, activity, cell.id in self.ringed, cell.backward)

@@ -103,8 +103,15 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
         (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
         (
-            ("gif", "chain:4", "-o", "x.gif", "--policy", "sqrt_n", "--policy", "store_all")
-            + ("--title", "both"),
+            (
+                "gif",
+                "chain:4",
+                "-o",
+                "x.gif",
+                "--title=both",
+                "--policy=sqrt_n",
+                "--policy=store_all",
+            ),
             "--title is for one policy",
         ),
     ],
