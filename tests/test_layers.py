@@ -14,17 +14,9 @@ LAYERS = [
 ]  # fmt: skip
 VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace"}
 VIZ_LAYERS = [
-    "theme",
-    "dot",
-    "layout",
-    "scene",
-    "sprites",
-    "strip",
-    "draw",
-    "progress",
-    "gif",
-    "chart",
-]
+    "theme", "dot", "layout", "scene", "sprites", "strip", "canvas", "panel", "draw", "progress",
+    "gif", "chart",
+]  # fmt: skip
 SAME_LAYER = {"ops", "policies", "networks"}
 
 
