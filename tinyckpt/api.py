@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -116,7 +116,7 @@ def run(
     values, trace = execute(schedule, sources, library, timed)
     if check_nan and any(has_nan(array) for array in values.values()):
         raise nan_error(schedule, sources, library)
-    own = partial(writable, {id(array) for array in sources.values()})
+    own = partial(writable, ids_of(sources.values(), graph.constants.values()))
     value = map_leaves(lambda data: own(values[data]), graph.results)
     gradients = map_leaves(lambda data: own(values[data]), graph.gradients)
     return RunResult(value, gradients, trace)
@@ -128,10 +128,16 @@ def dense(library: Backend, array: Any) -> Any:
     return moved if moved.flags.c_contiguous else library.xp.array(moved, order="C")
 
 
+def ids_of(*groups: Iterable[Any]) -> set[int]:
+    """Return the identities of arrays that are not the caller's to write to."""
+    return {id(array) for group in groups for array in group}
+
+
 def writable(met: set[int], array: Any) -> Any:
     """Return a result that the caller may write to, no matter what else was returned.
 
-    A view is copied, and so is an array that was met before, among the arguments or the results.
+    A view is copied, and so is an array that was met before: an argument, one of the graph's
+    constants, or another result.
     """
     if array.base is not None or id(array) in met:
         return array.copy()
@@ -143,6 +149,8 @@ def has_nan(array: Any) -> bool:
     """Whether a floating-point array holds a NaN."""
     if array.dtype.kind != "f":
         return False
+    if array.dtype.itemsize == 2:
+        return bool((array != array).any())
     # The sum of squares is NaN if and only if an element is: infinities add up to infinity.
     flat = array.ravel()
     total = flat @ flat
@@ -214,9 +222,9 @@ def value_and_grad(
         if key not in programs:
             graph = differentiate(build(function, *arrays), wrt)
             programs[key] = compile(plan(graph, policy, **options), backend)
-        met = {id(array) for array in leaves(arrays)}
-        value, gradients = programs[key].function(*arrays)
-        own = partial(writable, met)
+        program = programs[key]
+        value, gradients = program.function(*arrays)
+        own = partial(writable, ids_of(leaves(arrays), program.constants))
         return map_leaves(own, value), map_leaves(own, gradients)
 
     step.__name__ = f"value_and_grad_of_{getattr(function, '__name__', 'function')}"

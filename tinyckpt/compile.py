@@ -38,14 +38,19 @@ class Compiled:
         source: the program.
         function: the program as a Python function, which checks nothing.
         schedule: what it was compiled from.
+        constants: the arrays that the program holds.
     """
 
     source: str
     function: Callable[..., Any] = field(repr=False)
     schedule: Schedule = field(repr=False)
+    constants: tuple[Any, ...] = field(default=(), repr=False)
 
     def __call__(self, *args: Any) -> tuple[Any, Any]:
         """Return (value, gradients), in the nesting of the function's result and arguments.
+
+        Results may be views, or share memory with each other, the arguments and the constants:
+        ``value_and_grad`` returns copies where that is so.
 
         Raises:
             GraphError: if an argument has another shape or dtype than the graph was built for.
@@ -87,11 +92,12 @@ def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
     xp = get_backend(backend)
     source = writer.source()
     namespace = dict(writer.namespace)
-    for name, constant in writer.arrays.items():
-        namespace[name] = xp.to_device(constant)
+    namespace.update((name, xp.to_device(array)) for name, array in writer.arrays.items())
     filename = f"<{schedule.policy} of {schedule.graph.name}>"
     exec(builtins.compile(source, filename, "exec"), namespace)
-    return Compiled(source, namespace["step"], schedule)
+    # Read back: the program makes its numbers itself.
+    constants = tuple(namespace[name] for name in writer.arrays)
+    return Compiled(source, namespace["step"], schedule, constants)
 
 
 class Writer:

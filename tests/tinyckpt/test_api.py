@@ -77,6 +77,12 @@ def test_results_may_be_written_to() -> None:
         assert p["a"].tolist() == [1.0, 1.0, 1.0]
     summed = tc.grad(tc.sum)(np.ones(3))
     summed *= 0.1
+    # The gradient of a loss that is its own parameter is a constant of the graph.
+    step = tc.value_and_grad(lambda x: x)
+    schedule = tc.plan(tc.differentiate(tc.build(lambda x: x, 3.0)))
+    for gradient in (lambda: step(3.0)[1], lambda: tc.run(schedule, 3.0).gradients):
+        gradient()[...] = 7.0
+        assert float(gradient()) == 1.0
 
 
 def test_captured_arrays_are_copied_and_counted_once() -> None:
