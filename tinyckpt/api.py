@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.arguments import sources_of
-from tinyckpt.backend import Backend, get_backend
+from tinyckpt.backend import Backend, dense, get_backend
 from tinyckpt.build import build
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs, evaluations
@@ -112,7 +112,9 @@ def run(
     """
     graph = schedule.graph
     library = get_backend(backend)
-    sources = {data: dense(library, array) for data, array in sources_of(graph, args).items()}
+    sources = {
+        data: dense(library.to_device(array)) for data, array in sources_of(graph, args).items()
+    }
     values, trace = execute(schedule, sources, library, timed)
     if check_nan and any(has_nan(array) for array in values.values()):
         raise nan_error(schedule, sources, library)
@@ -120,12 +122,6 @@ def run(
     value = map_leaves(lambda data: own(values[data]), graph.results)
     gradients = map_leaves(lambda data: own(values[data]), graph.gradients)
     return RunResult(value, gradients, trace)
-
-
-def dense(library: Backend, array: Any) -> Any:
-    """Return the array on the backend's device and C-contiguous, as the graph's views assume."""
-    moved = library.to_device(array)
-    return moved if moved.flags.c_contiguous else library.xp.array(moved, order="C")
 
 
 def ids_of(*groups: Iterable[Any]) -> set[int]:
@@ -232,12 +228,12 @@ def value_and_grad(
 
 
 def as_array(leaf: Any) -> Any:
-    """Return a number, or an array of a subclass with rules of its own, as a plain array."""
-    if hasattr(leaf, "shape") and not (
-        isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray
-    ):
-        return leaf
-    return np.asarray(leaf) if isinstance(leaf, bool | int | float | np.ndarray) else leaf
+    """Return an argument as a plain and C-contiguous array; what is no array, as it is."""
+    if isinstance(leaf, bool | int | float):
+        return np.asarray(leaf)
+    if isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray:
+        leaf = np.asarray(leaf)  # subclasses, such as np.matrix, have rules of their own
+    return dense(leaf) if hasattr(leaf, "flags") else leaf
 
 
 def grad(

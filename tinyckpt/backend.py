@@ -32,6 +32,11 @@ class Backend:
     synchronize: Callable[[], None] | None
 
 
+def dense(array: Any) -> Any:
+    """Return the array C-contiguous, as the views of a graph assume: itself, or a copy."""
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
 NUMPY = Backend("numpy", np, lambda array: np.array(array), np.asarray, None)
 
 

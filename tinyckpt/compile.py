@@ -19,13 +19,13 @@ from functools import cache, partial
 from typing import Any
 
 from tinyckpt.arguments import sources_of
-from tinyckpt.backend import get_backend
+from tinyckpt.backend import dense, get_backend
 from tinyckpt.errors import BackendError
 from tinyckpt.graph import Operator
 from tinyckpt.ops import kernels
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Schedule
-from tinyckpt.tree import leaves_with_paths
+from tinyckpt.tree import leaves_with_paths, map_leaves
 
 RESERVED = {"np", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
@@ -55,8 +55,11 @@ class Compiled:
         Raises:
             GraphError: if an argument has another shape or dtype than the graph was built for.
         """
-        sources_of(self.schedule.graph, args)
-        result: tuple[Any, Any] = self.function(*args)
+        graph = self.schedule.graph
+        arrays = sources_of(graph, args)
+        result: tuple[Any, Any] = self.function(
+            *map_leaves(lambda data: dense(arrays[data]), graph.arguments)
+        )
         return result
 
     def __str__(self) -> str:

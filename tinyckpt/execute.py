@@ -100,7 +100,7 @@ def execute(
                 charged.append(column[only])
             else:
                 outputs = graph.operators[step.operator].outputs
-                if type(results) is not tuple:
+                if not isinstance(results, tuple | list):
                     results = (results,)
                 if len(results) != len(outputs):
                     name = graph.operators[step.operator].name
@@ -111,7 +111,11 @@ def execute(
                 for data, array in zip(outputs, results, strict=True):
                     memory.hold(position, data, array, inputs)
             if watch is not None:
-                watch(position, step.operator, results if type(results) is tuple else (results,))
+                watch(
+                    position,
+                    step.operator,
+                    tuple(results) if isinstance(results, tuple | list) else (results,),
+                )
             # A name here would hold on to memory that the schedule frees.
             results = array = None
         else:

@@ -98,6 +98,8 @@ def draw_timeline(axis: Any, trace: Trace, colours: Theme, kinds: Any, peak: str
     shown = [entry for entry in zip(KINDS, fills, columns, strict=True) if entry[2].any()]
     # Each column is a bar from where it begins to where the next one does.
     edges = [steps * place / columns.shape[1] for place in range(columns.shape[1] + 1)]
+    if not shown:  # nothing but views: no memory at any step
+        shown = [(KINDS[0], fills[0], columns[0])]
     axis.stackplot(
         edges,
         [[*column, column[-1]] for _, _, column in shown],

@@ -85,6 +85,21 @@ def test_results_may_be_written_to() -> None:
         assert float(gradient()) == 1.0
 
 
+def test_arrays_in_fortran_order_give_the_same_bits() -> None:
+    generator = np.random.default_rng(0)
+    p, x = (np.asfortranarray(generator.normal(size=(50, 70)).astype("f4")) for _ in range(2))
+
+    def function(p: Any, x: Any) -> Any:
+        return tc.sum(tc.sum(p * x, axis=0) ** 2) + tc.sum(p.reshape(-1))
+
+    schedule = tc.plan(tc.differentiate(tc.build(function, p, x)))
+    expected = tc.run(schedule, p, x)
+    assert expected.trace == tc.replay(schedule)
+    for gradient in (tc.compile(schedule)(p, x)[1], tc.grad(function)(p, x)):
+        assert np.array_equal(gradient, expected.gradients)
+        assert gradient.flags.c_contiguous
+
+
 def test_captured_arrays_are_copied_and_counted_once() -> None:
     captured = np.ones(3)
     graph = tc.build(lambda x: x * captured + captured, tc.Spec(3))

@@ -221,6 +221,12 @@ def test_a_missing_vjp_names_the_operator() -> None:
     )
 
 
+def test_an_infer_rule_that_returns_no_tuple_is_named() -> None:
+    bare = tc.Primitive("bare", lambda xp, x: x, lambda x: x)
+    with pytest.raises(tc.GraphError, match="bare: its infer rule must return a tuple"):
+        tc.build(lambda x: tc.apply(bare, x), X)
+
+
 def test_a_vjp_of_the_wrong_shape_is_caught() -> None:
     wrong = tc.Primitive("wrong", lambda xp, x: x, lambda x: (x,), vjp=(lambda ct, i, o: ct[0][0],))
     check(lambda x: tc.sum(tc.apply(wrong, x)), X, match=r"vjp rule for argument 0 returned")

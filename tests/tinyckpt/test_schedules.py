@@ -206,7 +206,7 @@ def test_sqrt_n_with_a_given_number_of_segments() -> None:
     assert tc.plan(graph, "sqrt_n", segments=1).steps == tc.plan(graph, "store_all").steps
     assert "kept f3, f6, f9" in tc.plan(graph, "sqrt_n", segments=4).note
     assert len(tc.plan(graph, "sqrt_n", segments=99).checkpoints) == 11
-    for wrong in (0, 2.5, "3"):
+    for wrong in (0, 2.5, "3", True):
         with pytest.raises(tc.ScheduleError, match="there must be at least 1, an integer"):
             tc.plan(graph, "sqrt_n", segments=wrong)
 
@@ -267,6 +267,9 @@ def test_retain_takes_names_labels_nodes_ids_and_predicates() -> None:
     for wrong in (None, True, np.ones(2)):
         with pytest.raises(tc.ScheduleError, match="is no forward value"):
             tc.plan(graph, "retain", keep=[wrong])
+    for wrong in (None, b"first"):
+        with pytest.raises(tc.ScheduleError, match="give names, labels, ids or a predicate"):
+            tc.plan(graph, "retain", keep=wrong)
     with pytest.raises(tc.ScheduleError, match=r"'nothing' is no forward value.*such as first"):
         tc.plan(graph, "retain", keep="nothing")
 

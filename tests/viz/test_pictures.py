@@ -253,6 +253,14 @@ def test_the_strip_never_rises_above_the_peak() -> None:
             assert columns.sum(axis=0).max() == max(live)
 
 
+def test_a_graph_of_views_holds_no_memory_and_can_be_drawn(tmp_path: Path) -> None:
+    graph = tc.differentiate(tc.build(tc.sum, tc.Spec((2, 3))), value=False)
+    trace = tc.replay(tc.plan(graph))
+    assert trace.peak_bytes == 0
+    viz.timeline(trace, tmp_path / "t.svg")
+    viz.gif(trace, tmp_path / "t.gif")
+
+
 def test_the_loss_is_no_gradient() -> None:
     x = tc.Spec(4)
     trace = tc.replay(tc.plan(tc.build(lambda x: {"a": tc.tanh(x), "b": tc.exp(x)}, x)))

@@ -230,7 +230,10 @@ def network_of_file(path: str, function: str) -> Network:
         raise GraphError(f"{path} is not valid Python: {error}") from error
     except TinyckptError:
         raise
-    except Exception as error:  # the file is the user's: whatever it raises is about the file
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # the file is the user's: whatever it raises is about the file
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename}, line {last.lineno}"
         raise GraphError(f"{path}:{function}: {type(error).__name__}: {error} ({where})") from error

@@ -112,6 +112,8 @@ def selected(graph: Graph, keep: Keep) -> list[int]:
             if key is not None:
                 named.setdefault(key, []).append(node.id)
     items = (keep,) if isinstance(keep, str | DataNode | int) else keep
+    if not isinstance(items, Iterable) or isinstance(items, bytes):
+        raise ScheduleError(f"retain: keep={keep!r}; give names, labels, ids or a predicate")
     chosen: dict[int, None] = {}
     for item in items:
         key = item.id if isinstance(item, DataNode) else item

@@ -40,7 +40,7 @@ def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> S
     Raises:
         ScheduleError: if ``segments`` is not an integer of 1 or more.
     """
-    if segments is not None and (not isinstance(segments, int) or segments < 1):
+    if segments is not None and (type(segments) is not int or segments < 1):
         raise ScheduleError(f"sqrt_n: segments={segments!r}; there must be at least 1, an integer")
     if graph.forward_count in (0, len(graph.operators)):
         note = "no backward half: every operator is evaluated once"
