@@ -54,7 +54,7 @@ print(f"you said {my_guess}; it is {trace.peak_nodes}, at this step: {verb}")
 # %%
 for n in (4, 8, 16, 32, 64):
     trace = tc.replay(tc.plan(tc.networks.chain(n), "store_all"))
-    print(f"n={n:3}: {trace.total_evaluations:4} evaluations, peak {trace.peak_nodes:3} values")
+    print(f"n={n:3}: {trace.evaluations:4} evaluations, peak {trace.peak_nodes:3} values")
 
 # %% [markdown]
 # These counts come from `replay`, which looks at shapes alone. Do they hold for real arrays?
@@ -94,7 +94,7 @@ print(viz.timeline(trace, OUT / "03_store_all.png"))
 # %%
 for n in (1, 4, 9, 50):
     trace = tc.replay(tc.plan(tc.networks.chain(n), "store_all"))
-    assert (trace.total_evaluations, trace.peak_nodes) == (2 * n + 1, n + 2)
+    assert (trace.evaluations, trace.peak_nodes) == (2 * n + 1, n + 2)
 assert measured == tc.replay(schedule)
 lone = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("store_all", "recompute_all")]
 assert lone[0] == lone[1]

@@ -37,7 +37,7 @@ my_guess = 0
 
 # %%
 trace = tc.replay(tc.plan(tc.networks.chain(16), "recompute_all"))
-print(f"you said {my_guess}; it is {trace.total_evaluations}: 16 + 15 + ... + 1 forward, and 17")
+print(f"you said {my_guess}; it is {trace.evaluations}: 16 + 15 + ... + 1 forward, and 17")
 
 # %% [markdown]
 # The sum 1 + 2 + ... + n is n(n+1)/2. Twice the depth is four times the work. On doubly
@@ -51,7 +51,7 @@ traces = {
     for policy in ("store_all", "recompute_all")
 }
 for policy, found in traces.items():
-    work = np.polyfit(np.log(sizes), np.log([t.total_evaluations for t in found]), 1)[0]
+    work = np.polyfit(np.log(sizes), np.log([t.evaluations for t in found]), 1)[0]
     peak = np.polyfit(np.log(sizes), np.log([t.peak_nodes for t in found]), 1)[0]
     print(f"{policy:14} evaluations grow like n^{work:.2f}, the peak like n^{peak:.2f}")
 
@@ -101,7 +101,7 @@ print(viz.timeline([stored, trace], OUT / "04_timeline.png"))
 # %%
 for n in (1, 4, 16, 64):
     trace = tc.replay(tc.plan(tc.networks.chain(n), "recompute_all"))
-    assert trace.total_evaluations == n * (n + 1) // 2 + n + 1
+    assert trace.evaluations == n * (n + 1) // 2 + n + 1
     assert trace.peak_nodes == 3
 assert same
 assert (stored.peak_nodes, wrapped.peak_nodes, wrapped.recomputations) == (18, 17, 15)

@@ -45,7 +45,7 @@ my_guess = (0, 0)
 
 # %%
 deep = tc.replay(tc.plan(tc.networks.chain(400), "sqrt_n"))
-found = (deep.peak_nodes, deep.total_evaluations)
+found = (deep.peak_nodes, deep.evaluations)
 print(f"you said {my_guess}; it is {found}: a tenth of the memory for 45 % more evaluations")
 
 # %% [markdown]
@@ -95,7 +95,7 @@ print(viz.timeline(traces, OUT / "05_timeline.png"))
 for k in (2, 4, 8, 10, 20):
     n = k * k
     trace = tc.replay(tc.plan(tc.networks.chain(n), "sqrt_n"))
-    assert (trace.total_evaluations, trace.peak_nodes) == (2 * n + 1 + (k - 1) ** 2, 2 * k + 1)
+    assert (trace.evaluations, trace.peak_nodes) == (2 * n + 1 + (k - 1) ** 2, 2 * k + 1)
 assert found == (41, 1162)
 assert min(peaks.values()) == peaks[8] == 17
 assert peaks[1] > peaks[8] < peaks[64]

@@ -20,7 +20,7 @@ from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step
 from tinyckpt.trace import COLUMNS, Trace, memory_kinds, trace_of
 
 NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
-    COLUMNS.index, ("nodes", "activation", "workspace", "host", "evaluations")
+    COLUMNS.index, ("nodes", "activation", "workspace", "host", "evaluations_so_far")
 )
 OF_A_SOURCE = -1  # the allocation of sources, which are not counted
 Array = Any

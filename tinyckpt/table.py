@@ -30,11 +30,11 @@ TRACE_HEADER = ("policy", "evaluations", "x store-all", "peak nodes", "peak")
 
 def trace_row(trace: Trace) -> list[str]:
     """Return a trace's entries under TRACE_HEADER."""
-    once = trace.total_evaluations - trace.recomputations
+    once = trace.evaluations - trace.recomputations
     return [
         trace.schedule.policy,
-        str(trace.total_evaluations),
-        f"{trace.total_evaluations / max(once, 1):.2f}",
+        str(trace.evaluations),
+        f"{trace.evaluations / max(once, 1):.2f}",
         str(trace.peak_nodes),
         size_text(trace.peak_bytes),
     ]

@@ -33,7 +33,15 @@ def size_text(nbytes: float) -> str:
 
 
 # The columns of a trace, in the order of a row.
-COLUMNS = ("nodes", "activation", "cotangent", "output", "workspace", "host", "evaluations")
+COLUMNS = (
+    "nodes",
+    "activation",
+    "cotangent",
+    "output",
+    "workspace",
+    "host",
+    "evaluations_so_far",
+)
 MEMORY_KINDS = ("activation", "cotangent", "output")
 
 
@@ -56,7 +64,7 @@ class Trace:
             results (loss and gradients).
         workspace: bytes that the operator being evaluated holds besides inputs and outputs.
         host: bytes that offloaded values hold in the host's memory; not part of the peak.
-        evaluations: operator evaluations so far, this step's included.
+        evaluations_so_far: operator evaluations, this step's included.
         seconds: measured time of each step, if it was asked for; not part of equality.
     """
 
@@ -67,7 +75,7 @@ class Trace:
     output: tuple[int, ...]
     workspace: tuple[int, ...]
     host: tuple[int, ...]
-    evaluations: tuple[int, ...]
+    evaluations_so_far: tuple[int, ...]
     seconds: tuple[float, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
@@ -90,15 +98,15 @@ class Trace:
         return tuple(map(sum, zip(*columns, strict=True)))
 
     @property
-    def total_evaluations(self) -> int:
+    def evaluations(self) -> int:
         """Operator evaluations of the whole run."""
-        return self.evaluations[-1] if self.evaluations else 0
+        return self.evaluations_so_far[-1] if self.evaluations_so_far else 0
 
     @property
     def recomputations(self) -> int:
         """Evaluations of an operator after its first."""
         distinct = {step.operator for step in self.steps if isinstance(step, Compute)}
-        return self.total_evaluations - len(distinct)
+        return self.evaluations - len(distinct)
 
     @property
     def peak_nodes(self) -> int:
@@ -158,7 +166,7 @@ class Trace:
     def summary(self) -> str:
         """Return the totals in one line."""
         return (
-            f"{self.schedule.policy} on {self.graph.name}: {self.total_evaluations} evaluations, "
+            f"{self.schedule.policy} on {self.graph.name}: {self.evaluations} evaluations, "
             f"{self.recomputations} of them recomputations; peak {self.peak_nodes} nodes, "
             f"{size_text(self.peak_bytes)}"
         )

@@ -74,7 +74,7 @@ class Counters:
         for trace in traces:
             memory = max(memory_texts(trace, in_nodes), key=self.digits.width)
             steps = count_text(len(trace.steps) - 1)
-            evaluations = count_text(trace.total_evaluations)
+            evaluations = count_text(trace.evaluations)
             texts = [f"{steps} / {steps}", f"{evaluations} / {evaluations}", memory, memory]
             for column, text in enumerate(texts):
                 needed = self.digits.width(text) / scale

@@ -122,7 +122,7 @@ class Panel:
         # Numbered as everywhere else, from 0; before the first step there is none.
         step = count_text(frame.step) if frame.step >= 0 else "–"  # noqa: RUF001
         total = count_text(len(self.trace.steps) - 1)
-        evaluations = count_text(self.trace.total_evaluations)
+        evaluations = count_text(self.trace.evaluations)
         texts = (
             f"{step} / {total}", f"{frame.evaluations} / {evaluations}", frame.live, frame.peak,
         )  # fmt: skip

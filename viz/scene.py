@@ -86,10 +86,10 @@ def subtitle_of(trace: Trace, parts: int = 3) -> str:
     name, _, size = graph.name.partition(":")
     what = f"chain of {size} layers" if name == "chain" else one_line(graph.name)
     rings = len(trace.schedule.checkpoints)
-    once = trace.total_evaluations - trace.recomputations
-    ratio = trace.total_evaluations / max(once, 1)
+    once = trace.evaluations - trace.recomputations
+    ratio = trace.evaluations / max(once, 1)
     cost = (
-        f"{count_text(trace.total_evaluations)} evaluations "
+        f"{count_text(trace.evaluations)} evaluations "
         f"= {ratio:.2f}× store-all"  # noqa: RUF001  # the sign of multiplication
     )
     rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
@@ -153,7 +153,7 @@ def frames(
             state.take(done)
             peak = max(peak, live[done])
             done += 1
-        evaluations = count_text(trace.evaluations[step])
+        evaluations = count_text(trace.evaluations_so_far[step])
         now, most = live_text(live[step], in_nodes), live_text(peak, in_nodes)
         yield Frame(step, state.changes(), evaluations, now, most)
 
