@@ -199,3 +199,45 @@ class Graph:
 
 # A Graph whose backward half is there: what ``differentiate`` returns and policies take.
 TrainingGraph = NewType("TrainingGraph", Graph)
+
+
+def check_graph(graph: Graph) -> None:
+    """Check what every graph must satisfy, whoever made it: the verifier of this data structure.
+
+    Ids are positions; data nodes and operators name each other; operators read only what stands
+    before them; a view is of an input of its operator; bytes fit shape and dtype; the forward
+    operators come first.
+
+    Raises:
+        GraphError: names the first node or operator that does not fit.
+    """
+    made: dict[int, int] = {}
+    for position, operator in enumerate(graph.operators):
+        at = f"operators[{position}]"
+        if operator.id != position:
+            raise GraphError(f"{at}: its id is {operator.id}")
+        if not operator.outputs or len(set(operator.outputs)) < len(operator.outputs):
+            raise GraphError(f"{at}: an operator needs at least one output, and each once")
+        for data in operator.outputs:
+            if made.setdefault(data, position) != position:
+                raise GraphError(f"data[{data}]: it is an output of two operators")
+    for position, node in enumerate(graph.data):
+        at = f"data[{position}]"
+        if node.id != position:
+            raise GraphError(f"{at}: its id is {node.id}")
+        if made.get(position) != node.producer or (node.role in SOURCES) != node.is_source:
+            raise GraphError(f"{at}: its producer does not list it as an output")
+        if node.nbytes != (node.spec.nbytes if node.view_of is None else 0):
+            raise GraphError(f"{at}: its bytes do not fit its shape and dtype")
+    for operator in graph.operators:
+        at = f"operators[{operator.id}]"
+        for data in operator.inputs:
+            producer = graph.data[data].producer
+            if producer is not None and producer >= operator.id:
+                raise GraphError(f"{at}: reads {data}, which is produced later")
+        for data in operator.outputs:
+            view_of = graph.data[data].view_of
+            if view_of is not None and view_of not in operator.inputs:
+                raise GraphError(f"{at}: output {data} is a view of something that is not an input")
+        if operator.phase == "forward" and operator.id >= graph.forward_count:
+            raise GraphError(f"{at}: a forward operator behind a backward one")

@@ -26,7 +26,7 @@ from typing import Any, NoReturn, get_args
 
 from tinyckpt.errors import FormatError, GraphError, TinyckptError
 from tinyckpt.files import write_atomically
-from tinyckpt.graph import DTYPES, SOURCES, DataNode, Graph, Operator, Phase, Role, Spec
+from tinyckpt.graph import DTYPES, DataNode, Graph, Operator, Phase, Role, Spec, check_graph
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, compute, free
 from tinyckpt.trace import COLUMNS, Trace
@@ -230,7 +230,10 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
         for leaf in leaves(template):
             reader.count(leaf, f"{where}.{name}", counts[0])
     graph = Graph(*graph_arguments)
-    check_links(reader, graph, where)
+    try:
+        check_graph(graph)
+    except GraphError as error:
+        reader.fail(where, str(error))
     return graph
 
 
@@ -276,32 +279,6 @@ def read_operator(
         reader.count(flops, at),
         reader.count(workspace, at),
     )
-
-
-def check_links(reader: Reader, graph: Graph, where: str) -> None:
-    """Fail unless data nodes and operators name each other, in topological order."""
-    made: dict[int, int] = {}
-    for operator in graph.operators:
-        for data in operator.outputs:
-            if made.setdefault(data, operator.id) != operator.id:
-                reader.fail(where, f"data node {data} is an output of two operators")
-    for node in graph.data:
-        if made.get(node.id) != node.producer or (node.role in SOURCES) != node.is_source:
-            reader.fail(f"{where}.data[{node.id}]", "its producer does not list it as an output")
-        if node.nbytes != (node.spec.nbytes if node.view_of is None else 0):
-            reader.fail(f"{where}.data[{node.id}]", "its bytes do not fit its shape and dtype")
-    for operator in graph.operators:
-        at = f"{where}.operators[{operator.id}]"
-        if not operator.outputs or len(set(operator.outputs)) < len(operator.outputs):
-            reader.fail(at, "an operator needs at least one output, and each once")
-        for data in operator.inputs:
-            producer = graph.data[data].producer
-            if producer is not None and producer >= operator.id:
-                reader.fail(at, f"reads {data}, which is produced later")
-        for data in operator.outputs:
-            view_of = graph.data[data].view_of
-            if view_of is not None and view_of not in operator.inputs:
-                reader.fail(at, f"output {data} is a view of something that is not an input")
 
 
 def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:

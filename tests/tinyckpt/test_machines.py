@@ -13,6 +13,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.build import Builder, Var
 from tinyckpt.execute import execute, memory_owner
+from tinyckpt.graph import check_graph
 from tinyckpt.tree import leaves
 
 POLICIES = ("store_all", "recompute_all", "sqrt_n", "retain")
@@ -118,6 +119,9 @@ def test_shapes_and_layouts_are_what_the_graph_says(case: Any) -> None:
     schedule = tc.plan(graph, "store_all")
     seen = []
     claims = Builder.reopen(graph)
+    check_graph(graph)
+    assert len({node.name for node in graph.data}) == len(graph.data)
+    assert len({operator.name for operator in graph.operators}) == len(graph.operators)
 
     def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
         operator = graph.operators[index]

@@ -13,6 +13,7 @@ import pytest
 import tinyckpt as tc
 from tests.conftest import require
 from tinyckpt.execute import execute
+from tinyckpt.graph import check_graph
 from tinyckpt.ops import PRIMITIVES, kernels
 from tinyckpt.tree import leaves
 
@@ -171,6 +172,11 @@ def graphs_of_all_cases() -> list[tc.Graph]:
 
         graphs.append(tc.differentiate(tc.build(penalised, *args), tuple(range(len(args)))))
     return graphs
+
+
+def test_graphs_of_derivatives_of_derivatives_are_well_formed() -> None:
+    for graph in graphs_of_all_cases():
+        check_graph(graph)
 
 
 def test_the_cases_reach_every_primitive() -> None:
