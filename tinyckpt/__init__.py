@@ -25,6 +25,7 @@ from tinyckpt.errors import (
 )
 from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all
+from tinyckpt.ops.activation import gelu, relu, sigmoid, silu, tanh
 from tinyckpt.ops.elementwise import (
     absolute,
     add,
@@ -33,7 +34,6 @@ from tinyckpt.ops.elementwise import (
     divide,
     equal,
     exp,
-    gelu,
     greater,
     greater_equal,
     less,
@@ -45,13 +45,9 @@ from tinyckpt.ops.elementwise import (
     negative,
     not_equal,
     power,
-    relu,
-    sigmoid,
-    silu,
     sin,
     sqrt,
     subtract,
-    tanh,
     where,
 )
 from tinyckpt.ops.linalg import matmul

@@ -42,14 +42,15 @@ COLUMNS = (
     "host",
     "evaluations_so_far",
 )
-MEMORY_KINDS = ("activation", "cotangent", "output")
+ACTIVATION, COTANGENT, OUTPUT = range(3)  # kinds of memory, in the order of their columns
 
 
 def memory_kinds(graph: Graph) -> list[int]:
-    """Return for every value which of MEMORY_KINDS its memory counts as, by position."""
+    """Return for every value which kind its memory counts as."""
     outputs = frozenset(graph.outputs)
     return [
-        2 if node.id in outputs else 1 if node.role == "cotangent" else 0 for node in graph.data
+        OUTPUT if node.id in outputs else COTANGENT if node.role == "cotangent" else ACTIVATION
+        for node in graph.data
     ]
 
 

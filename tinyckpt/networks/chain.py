@@ -6,7 +6,7 @@ from tinyckpt.build import Builder
 from tinyckpt.differentiate import backpropagate
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec, TrainingGraph
-from tinyckpt.ops.elementwise import tanh
+from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
 from tinyckpt.ops.primitive import ACTIVE_BUILDER, apply
 

@@ -21,7 +21,7 @@ from tinyckpt.differentiate import differentiate
 from tinyckpt.errors import GraphError, TinyckptError
 from tinyckpt.graph import Graph, Spec, TrainingGraph
 from tinyckpt.networks.chain import chain
-from tinyckpt.ops.elementwise import gelu, relu, sigmoid, tanh
+from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import concatenate

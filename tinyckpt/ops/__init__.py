@@ -1,19 +1,19 @@
 """The operators, one file a family; ``PRIMITIVES`` lists every primitive there is."""
 
-from tinyckpt.ops import elementwise, linalg, nn, random, reduce, shape
+from tinyckpt.ops import activation, elementwise, linalg, nn, random, reduce, shape
 from tinyckpt.ops.primitive import Primitive, apply, apply_all
 
 ALL = (
-    elementwise.TANH_VJP,
-    elementwise.SIGMOID_VJP,
-    elementwise.RELU_VJP,
+    activation.TANH_VJP,
+    activation.SIGMOID_VJP,
+    activation.RELU_VJP,
     elementwise.SQRT_VJP,
     elementwise.SIN_VJP,
     elementwise.COS_VJP,
     elementwise.ABSOLUTE_VJP,
-    elementwise.SILU_VJP,
-    elementwise.GELU_VJP,
-    elementwise.GELU_TANH_VJP,
+    activation.SILU_VJP,
+    activation.GELU_VJP,
+    activation.GELU_TANH_VJP,
     elementwise.POWER_VJP,
     elementwise.NEGATIVE,
     elementwise.EXP,
@@ -22,12 +22,12 @@ ALL = (
     elementwise.SIN,
     elementwise.COS,
     elementwise.ABSOLUTE,
-    elementwise.TANH,
-    elementwise.SIGMOID,
-    elementwise.RELU,
-    elementwise.SILU,
-    elementwise.GELU,
-    elementwise.GELU_TANH,
+    activation.TANH,
+    activation.SIGMOID,
+    activation.RELU,
+    activation.SILU,
+    activation.GELU,
+    activation.GELU_TANH,
     elementwise.POWER,
     elementwise.DIVIDE_VJP,
     elementwise.LARGER_VJP,

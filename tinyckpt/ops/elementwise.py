@@ -8,7 +8,6 @@ composed of ordinary operators.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -68,23 +67,6 @@ def unary_vjp(
 # Second derivatives, as functions of what the first is a function of -----------------------------
 
 
-def normal_density(x: Var) -> Var:
-    return exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
-
-
-def gelu_tanh_slope(x: Var) -> Var:
-    scale, cubic = kernels.GELU_SCALE, kernels.GELU_CUBIC
-    t = tanh(scale * (x + cubic * x * x * x))
-    first = scale * (1 + 3 * cubic * x * x)
-    second = scale * 6 * cubic * x
-    return (1 - t * t) * (first + 0.5 * x * (second - 2 * t * first * first))
-
-
-def silu_slope(x: Var) -> Var:
-    s = sigmoid(x)
-    return s * (1 - s) * (2 + x * (1 - 2 * s))
-
-
 def power_slope(x: Var, exponent: float) -> Var | None:
     # No term for exponents 0 and 1: there it would be 0 times a power that is infinite at 0.
     if exponent in (0, 1):
@@ -98,24 +80,10 @@ def no_slope(r: Var) -> None:
 
 # The facts ---------------------------------------------------------------------------------------
 
-TANH_VJP = unary_vjp("tanh_vjp", kernels.tanh_vjp, lambda y: -2 * y, flops=3)
-SIGMOID_VJP = unary_vjp("sigmoid_vjp", kernels.sigmoid_vjp, lambda y: 1 - 2 * y, flops=3)
-RELU_VJP = unary_vjp("relu_vjp", kernels.relu_vjp, no_slope, flops=1, workspace=mask_bytes)
 SQRT_VJP = unary_vjp("sqrt_vjp", kernels.sqrt_vjp, lambda y: -0.5 / (y * y), flops=2)
 SIN_VJP = unary_vjp("sin_vjp", kernels.sin_vjp, lambda x: -sin(x), flops=2)
 COS_VJP = unary_vjp("cos_vjp", kernels.cos_vjp, lambda x: -cos(x), flops=3)
 ABSOLUTE_VJP = unary_vjp("absolute_vjp", kernels.absolute_vjp, no_slope, flops=2)
-SILU_VJP = unary_vjp("silu_vjp", kernels.silu_vjp, silu_slope, flops=9, workspace=outputs_bytes(1))
-GELU_VJP = unary_vjp(
-    "gelu_vjp",
-    kernels.gelu_vjp,
-    lambda x: normal_density(x) * (2 - x * x),
-    flops=105,
-    workspace=lambda inputs, outputs: 4 * outputs[0].nbytes + outputs[0].size,
-)
-GELU_TANH_VJP = unary_vjp(
-    "gelu_tanh_vjp", kernels.gelu_tanh_vjp, gelu_tanh_slope, flops=15, workspace=outputs_bytes(2)
-)
 POWER_VJP = unary_vjp("power_vjp", kernels.power_vjp, power_slope, flops=3)
 
 
@@ -158,15 +126,6 @@ SQRT = unary("sqrt", kernels.sqrt, by_output(SQRT_VJP))
 SIN = unary("sin", kernels.sin, by_input(SIN_VJP))
 COS = unary("cos", kernels.cos, by_input(COS_VJP))
 ABSOLUTE = unary("absolute", kernels.absolute, by_input(ABSOLUTE_VJP))
-TANH = unary("tanh", kernels.tanh, by_output(TANH_VJP))
-SIGMOID = unary("sigmoid", kernels.sigmoid, by_output(SIGMOID_VJP), flops=4)
-RELU = unary("relu", kernels.relu, by_output(RELU_VJP))
-SILU = unary("silu", kernels.silu, by_input(SILU_VJP), flops=5)
-GELU = unary(
-    "gelu", kernels.gelu, by_input(GELU_VJP), flops=98,
-    workspace=lambda inputs, outputs: 4 * outputs[0].nbytes + outputs[0].size,
-)  # fmt: skip
-GELU_TANH = unary("gelu_tanh", kernels.gelu_tanh, by_input(GELU_TANH_VJP), flops=8)
 POWER = unary(
     "power",
     kernels.power,
@@ -354,34 +313,6 @@ def cos(x: Any) -> Var:
 def absolute(x: Any) -> Var:
     """Return the absolute value of every element; its derivative at 0 is taken as 0."""
     return apply(ABSOLUTE, x)
-
-
-def tanh(x: Any) -> Var:
-    """Return the hyperbolic tangent of every element."""
-    return apply(TANH, x)
-
-
-def sigmoid(x: Any) -> Var:
-    """Return ``1 / (1 + exp(-x))`` of every element, evaluated without overflow."""
-    return apply(SIGMOID, x)
-
-
-def relu(x: Any) -> Var:
-    """Return ``max(x, 0)`` of every element; its derivative at 0 is taken as 0."""
-    return apply(RELU, x)
-
-
-def silu(x: Any) -> Var:
-    """Return ``x sigmoid(x)`` of every element."""
-    return apply(SILU, x)
-
-
-def gelu(x: Any, approximate: bool = False) -> Var:
-    """Return ``x P(N(0, 1) <= x)`` of every element, exactly or by the usual tanh formula.
-
-    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415.
-    """
-    return apply(GELU_TANH if approximate else GELU, x)
 
 
 def maximum(x: Any, y: Any) -> Var:

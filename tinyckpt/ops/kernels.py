@@ -1,6 +1,6 @@
 """What every operator does to arrays: one pure function of (xp, arrays, attributes) each.
 
-``xp`` is NumPy or CuPy; nothing else is imported, so that both run the same lines. Three rules hold
+``xp`` is NumPy or CuPy; no other arrays are used, so that both run the same lines. Three rules hold
 for every kernel, and the tests check them:
 
 - it never writes to an argument, and returns fresh memory unless its primitive says ``alias``;
@@ -15,6 +15,8 @@ A kernel of one ``return`` is written out as an expression by ``compile``; other
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 import math
+
+from tinyckpt.ops.special import normal_cdf, random_bits
 
 # Elementwise ------------------------------------------------------------------------------------
 
@@ -156,69 +158,6 @@ def silu_vjp(xp, x, g):
     out *= s
     out *= g
     return out
-
-
-# log(erfc(z) exp(z^2) / t) with t = 2 / (2 + z) is smooth on 0 < t <= 1, where z >= 0 lives; these
-# are its Chebyshev coefficients there, computed at 60 digits and cut where they pass 1e-17, so that
-# the formula adds nothing to the rounding of exp in float64.
-ERFC_CHEBYSHEV = (
-    -1.3026537197817094342,
-    0.6419697923564902603,
-    0.019476473204185836312,
-    -0.0095615147868086316419,
-    -0.0009465953444820368663,
-    0.00036683949785276145187,
-    4.2523324806907771645e-5,
-    -2.0278578112534243154e-5,
-    -1.6242900046470255135e-6,
-    1.3036558355805232018e-6,
-    1.5626441722066143178e-8,
-    -8.5238095914926542525e-8,
-    6.5290544390988514964e-9,
-    5.0593434955514689418e-9,
-    -9.9136415649303308674e-10,
-    -2.2736512229318358557e-10,
-    9.646791102015526802e-11,
-    2.3940380830391147447e-12,
-    -6.8860275264975533984e-12,
-    8.9448792730907257167e-13,
-    3.1309213993429580783e-13,
-    -1.1270822361367252366e-13,
-    3.8109052551892320552e-16,
-    7.1060976136092369878e-15,
-    -1.5230282014571043043e-15,
-    -9.4574945712912340005e-17,
-    1.2102371892242789923e-16,
-    -2.8166630877471769718e-17,
-)
-
-
-def normal_cdf(xp, x):
-    """Return P(N(0, 1) <= x) = erfc(-x / sqrt 2) / 2, by Clenshaw's recurrence."""
-    ty = xp.asarray(xp.absolute(x))
-    ty *= 0.5 / math.sqrt(2)
-    ty += 1
-    xp.divide(4, ty, out=ty)
-    ty -= 2
-    d, dd, spare = xp.zeros_like(ty), xp.zeros_like(ty), xp.zeros_like(ty)
-    for coefficient in reversed(ERFC_CHEBYSHEV[1:]):
-        xp.multiply(ty, d, out=spare)
-        spare -= dd
-        spare += coefficient
-        d, dd, spare = spare, d, dd
-    d *= ty
-    d += ERFC_CHEBYSHEV[0]
-    d *= 0.5
-    d -= dd
-    xp.multiply(x, x, out=spare)
-    spare *= 0.5
-    d -= spare
-    xp.exp(d, out=d)
-    ty += 2
-    ty *= 0.125
-    d *= ty
-    xp.subtract(1, d, out=spare)
-    return xp.where(x >= 0, spare, d)
 
 
 def gelu(xp, x):
@@ -469,31 +408,6 @@ def half_squared_norm_vjp(xp, x, g):
 
 
 # Randomness -------------------------------------------------------------------------------------
-
-
-def random_bits(xp, count, key):
-    """Return ``count`` random 32-bit integers (as uint64) by Widynski's counter-based generator.
-
-    A counter in, bits out, no state: whoever evaluates it again gets the same bits, on any backend.
-
-    Source: B. Widynski, "Squares: a fast counter-based RNG", arXiv 2004.06278, four rounds.
-    """
-    y = xp.arange(count, dtype=xp.uint64)
-    y *= xp.uint64(key)
-    x = y.copy()
-    swapped = xp.empty_like(x)
-    for offset in (0, key, 0):
-        x *= x
-        x += y
-        x += xp.uint64(offset)
-        xp.left_shift(x, xp.uint64(32), out=swapped)
-        x >>= xp.uint64(32)
-        x |= swapped
-    x *= x
-    x += y
-    x += xp.uint64(key)
-    x >>= xp.uint64(32)
-    return x
 
 
 def dropout(xp, x, rate, key):
