@@ -23,7 +23,7 @@ from viz.sprites import (
     node_sprite,
     sprite_size,
 )
-from viz.strip import strip_of
+from viz.strip import HEAD, strip_of
 from viz.theme import RGB, font
 
 if TYPE_CHECKING:
@@ -190,7 +190,9 @@ class Panel:
         canvas = self.canvas.pixels[y : y + past.shape[0], x : x + past.shape[1]]
         canvas[:, low:now] = past[:, low:now]
         canvas[:, now:high] = future[:, now:high]
-        canvas[:, max(0, now - wide) : max(now, wide)] = self.inks.index(self.inks.theme.ink)
+        # Below the strip's own text, which it would strike through.
+        head = HEAD * self.scale
+        canvas[head:, max(0, now - wide) : max(now, wide)] = self.inks.index(self.inks.theme.ink)
         self.cursor = now
 
 
