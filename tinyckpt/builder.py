@@ -103,6 +103,12 @@ class Builder:
         """Whether the value is known to be C-contiguous when it is computed."""
         return self._contiguous[variable.node.id]
 
+    def _makes_contiguous(self, primitive: Primitive, inputs: Sequence[int]) -> bool:
+        """Whether an operator's results are known to be C-contiguous."""
+        if primitive.contiguous is None:
+            return all(self._contiguous[data] for data in inputs)
+        return primitive.contiguous
+
     # Operators -----------------------------------------------------------------------------------
 
     def add_operator(
@@ -126,9 +132,7 @@ class Builder:
         operator_id = len(self.operators)
         role: Role = "activation" if self.phase == "forward" else "cotangent"
         view_of = None if primitive.alias is None else ids[primitive.alias]
-        contiguous = primitive.contiguous
-        if contiguous is None:
-            contiguous = all(self._contiguous[i] for i in ids)
+        contiguous = self._makes_contiguous(primitive, ids)
         outputs = []
         for position, spec in enumerate(output_specs):
             output_name = name if len(output_specs) == 1 else f"{name}.{position}"
@@ -201,9 +205,7 @@ class Builder:
                     f"{operator.name} is abstract: it has no kernel and no derivative; build the "
                     "graph from a function to differentiate it"
                 )
-            contiguous = operator.primitive.contiguous
-            if contiguous is None:
-                contiguous = all(builder._contiguous[i] for i in operator.inputs)
+            contiguous = builder._makes_contiguous(operator.primitive, operator.inputs)
             for output in operator.outputs:
                 builder._contiguous[output] = contiguous
             stem = f"{operator.kind}_"

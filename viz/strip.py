@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from tinyckpt.schedule import Compute, Fetch
 from tinyckpt.trace import size_text
 from viz.scene import count_text, live_of
 from viz.sprites import Indices, Inks, text_layer
-from viz.theme import RGB
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -66,7 +66,7 @@ def by_column(kinds: Any, longest: int, width: int) -> Any:
         return total[:, np.arange(width) * longest // width]
     edges = np.arange(width + 1) * longest // width
     sums = total.sum(axis=0)
-    chosen = [start + int(sums[start:stop].argmax()) for start, stop in zip(edges, edges[1:])]  # noqa: B905, RUF007
+    chosen = [start + int(sums[start:stop].argmax()) for start, stop in pairwise(edges)]
     return total[:, chosen]
 
 
@@ -123,17 +123,12 @@ def label(strip: Indices, trace: Trace, in_nodes: bool, peak: int, scale: int, i
     left = "live memory (grey: workspace)" if any(trace.workspace) else "live memory"
     right = f"peak {nodes}{size_text(trace.peak_bytes)}"
     gap = 4 * scale
-    write(strip, gap, 0, left, theme.muted, scale, inks)
-    pixels = text_layer(right, "Regular", 10, theme.muted, theme.panel, scale)
-    write(strip, width - pixels.shape[1] - gap, max(0, line - pixels.shape[0]), right,
-          theme.muted, scale, inks)  # fmt: skip
-
-
-def write(strip: Indices, x: int, y: int, text: str, ink: RGB, scale: int, inks: Inks) -> None:
-    """Write a small text with its top left corner at (x, y)."""
-    pixels = inks.match(text_layer(text, "Regular", 10, ink, inks.theme.panel, scale))
-    region = strip[y : y + pixels.shape[0], x : x + pixels.shape[1]]
-    region[:] = pixels[: region.shape[0], : region.shape[1]]
+    for text, at_the_peak in ((left, False), (right, True)):
+        words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
+        x = width - words.shape[1] - gap if at_the_peak else gap
+        y = max(0, line - words.shape[0]) if at_the_peak else 0
+        region = strip[y : y + words.shape[0], x : x + words.shape[1]]
+        region[:] = words[: region.shape[0], : region.shape[1]]
 
 
 def peak_step(traces: Sequence[Trace], in_nodes: bool) -> set[int]:
