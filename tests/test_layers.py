@@ -8,9 +8,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # From the bottom up: a module may import those before it.
 LAYERS = [
-    "errors", "files", "tree", "graph", "ops", "var", "builder", "build", "differentiate", "cost",
-    "schedule", "trace", "replay", "separators", "policies", "backend", "execute", "arguments",
-    "compile", "api", "networks", "serialize", "table", "demo", "cli",
+    "errors", "files", "tree", "graph", "ops", "var", "builder", "build", "differentiate",
+    "schedule", "trace", "replay", "cost", "liveness", "separators", "stages",
+    "policies", "backend", "execute", "arguments", "compile", "api", "serialize", "networks",
+    "table", "demo", "cli",
 ]  # fmt: skip
 VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace"}
 VIZ_LAYERS = [

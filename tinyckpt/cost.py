@@ -1,17 +1,23 @@
-"""What an evaluation costs and what a value weighs: one number per operator, one per data node.
+"""What an evaluation costs and what a value weighs: the two things that planners trade.
 
-What policies that minimise are given, so that the same policy can be asked to save evaluations,
-FLOPs or measured seconds. Store-all, recompute-all, sqrt(n) and retain minimise nothing and do not
-look at them.
+Any planner takes any costs, so that the same policy can be asked to save evaluations, FLOPs, memory
+traffic or measured seconds, under a budget in bytes or in nodes. Store-all, recompute-all and
+retain minimise nothing and do not look at them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Literal
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
+from tinyckpt.schedule import Compute
+from tinyckpt.trace import Trace
+
+MemoryUnit = Literal["bytes", "nodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,35 +26,85 @@ class Costs:
 
     Attributes:
         operators: the cost of one evaluation of each operator, by operator id.
-        data: the memory that each data node takes while resident, by data id; 0 for a view.
+        data: the memory that each data node takes while resident, by data id.
+        workspace: the memory that each operator holds besides inputs and outputs, by operator id.
         unit: what the operators' costs are counted in, such as ``evaluations`` or ``FLOPs``.
+        memory_unit: what memory is counted in. In bytes a view weighs 0 and holds what it is a
+            view of; in nodes every value weighs 1, and views hold nothing.
     """
 
     operators: tuple[float, ...]
     data: tuple[int, ...]
+    workspace: tuple[int, ...]
     unit: str = "evaluations"
+    memory_unit: MemoryUnit = "bytes"
 
 
 def evaluations(graph: Graph) -> Costs:
-    """Return costs of 1 for every evaluation, with sizes in bytes."""
-    return Costs((1,) * len(graph.operators), tuple(node.nbytes for node in graph.data))
+    """Return costs of 1 for every evaluation."""
+    return custom(graph, (1,) * len(graph.operators), "evaluations")
 
 
 def flops(graph: Graph) -> Costs:
-    """Return costs in floating-point operations, with sizes in bytes."""
-    counts = tuple(operator.flops for operator in graph.operators)
-    return Costs(counts, tuple(node.nbytes for node in graph.data), "FLOPs")
+    """Return costs in floating-point operations; operators that only move data cost nothing."""
+    return custom(graph, [operator.flops for operator in graph.operators], "FLOPs")
+
+
+def traffic(graph: Graph) -> Costs:
+    """Return costs in bytes read and written: what bounds operators that do little arithmetic.
+
+    A view reads and writes nothing.
+    """
+    costs = [
+        0
+        if all(graph.data[data].view_of is not None for data in operator.outputs)
+        else sum(graph.data[data].spec.nbytes for data in (*operator.inputs, *operator.outputs))
+        for operator in graph.operators
+    ]
+    return custom(graph, costs, "bytes moved")
+
+
+def measured(trace: Trace) -> Costs:
+    """Return costs in seconds, from the trace of a run: the mean over each operator's evaluations.
+
+    Args:
+        trace: ``tc.run(schedule, *arrays, timed=True).trace``; of store-all, if it fits.
+
+    Raises:
+        ScheduleError: if the run was not timed.
+    """
+    if not trace.seconds:
+        raise ScheduleError("the trace holds no seconds; run with timed=True")
+    total = [0.0] * len(trace.graph.operators)
+    count = [0] * len(total)
+    for step, seconds in zip(trace.steps, trace.seconds, strict=True):
+        if isinstance(step, Compute):
+            total[step.operator] += seconds
+            count[step.operator] += 1
+    costs = [seconds / max(times, 1) for seconds, times in zip(total, count, strict=True)]
+    return custom(trace.graph, costs, "seconds")
 
 
 def custom(graph: Graph, costs: Sequence[float], unit: str = "cost") -> Costs:
     """Return the caller's own costs, such as measured seconds, with sizes in bytes.
 
     Raises:
-        ScheduleError: unless there is one number of 0 or more for every operator.
+        ScheduleError: unless there is one finite number of 0 or more for every operator.
     """
-    if len(costs) != len(graph.operators) or not all(cost >= 0 for cost in costs):
+    if len(costs) != len(graph.operators) or not all(isfinite(c) and c >= 0 for c in costs):
         raise ScheduleError(
             f"costs: expected {len(graph.operators)} numbers of 0 or more, one for each operator "
             f"of {graph.name}, got {len(costs)}"
         )
-    return Costs(tuple(costs), tuple(node.nbytes for node in graph.data), unit)
+    return Costs(
+        tuple(costs),
+        tuple([node.nbytes for node in graph.data]),
+        tuple([operator.workspace for operator in graph.operators]),
+        unit,
+    )
+
+
+def in_nodes(costs: Costs) -> Costs:
+    """Return the same costs with memory counted in data nodes, as the closed forms count it."""
+    sizes, workspace = (1,) * len(costs.data), (0,) * len(costs.operators)
+    return replace(costs, data=sizes, workspace=workspace, memory_unit="nodes")

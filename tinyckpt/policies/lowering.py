@@ -7,12 +7,15 @@ the operator is evaluated anew. So policies return orders, and no policy frees a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tinyckpt.errors import ScheduleError
+import numpy as np
+
 from tinyckpt.graph import Graph
-from tinyckpt.schedule import Schedule, Step, compute, free
+from tinyckpt.liveness import Flat, Integers, Spans
+from tinyckpt.schedule import Compute, Fetch, Offload, Schedule, Step, compute, free
 
 
 def from_order(
@@ -40,57 +43,64 @@ def from_order(
     >>> tc.replay(tc.from_order(graph, [0, 1, 2, 3, 0, 4])).recomputations
     1
     """
-    check_order(graph, order)
-    freed_after = last_readers(graph, order)
-    steps: list[Step] = []
-    for position, operator in enumerate(order):
-        steps.append(compute(operator))
-        steps.extend([free(data) for data in freed_after[position]])
+    positions = np.asarray(order, np.int64)
+    spans = Flat(graph).spans(positions)
     return Schedule(
-        graph, tuple(steps), policy, dict(options or {}), note, tuple(sorted(checkpoints))
+        graph,
+        steps_of(positions, spans),
+        policy,
+        dict(options or {}),
+        note,
+        tuple(sorted(checkpoints)),
     )
 
 
-def check_order(graph: Graph, order: Sequence[int]) -> None:
-    """Raise a ScheduleError unless every operator follows those that produce its inputs."""
-    computed = bytearray(node.is_source for node in graph.data)
-    for position, index in enumerate(order):
-        if not 0 <= index < len(graph.operators):
-            raise ScheduleError(
-                f"order[{position}] is {index}; operators of {graph.name} are numbered 0 to "
-                f"{len(graph.operators) - 1}"
-            )
-        operator = graph.operators[index]
-        for data in operator.inputs:
-            if not computed[data]:
-                raise ScheduleError(
-                    f"order[{position}] evaluates {operator.name}, which reads "
-                    f"{graph.data[data].name} before anything has computed it"
-                )
-        for data in operator.outputs:
-            computed[data] = 1
-    missing = [graph.data[data].name for data in graph.outputs if not computed[data]]
-    if missing:
-        raise ScheduleError(f"the order never computes {', '.join(missing)}")
+def steps_of(order: Integers, spans: Spans) -> tuple[Step, ...]:
+    """Return the evaluations in order, each followed by the frees of what ends with it."""
+    ends = np.flatnonzero(spans.end < len(order))
+    # Spans are sorted by value, and so are the frees behind one evaluation.
+    ends = ends[np.argsort(spans.end[ends], kind="stable")]
+    steps: list[Step] = [compute(operator) for operator in order.tolist()]
+    frees: list[Step] = [free(data) for data in spans.data[ends].tolist()]
+    if not frees:
+        return tuple(steps)
+    # Step numbers: an evaluation stands behind the earlier ones and the frees behind those.
+    is_free = np.zeros(len(steps) + len(frees), bool)
+    is_free[spans.end[ends] + 1 + np.arange(len(frees))] = True
+    merged = np.empty(len(is_free), object)
+    merged[~is_free] = steps
+    merged[is_free] = frees
+    return tuple(merged.tolist())
 
 
-def last_readers(graph: Graph, order: Sequence[int]) -> list[list[int]]:
-    """Return, for every position of the order, the values that nothing after it reads."""
-    freed_after: list[list[int]] = [[] for _ in order]
-    # Backwards: a value is wanted from its last reader on, until the evaluation that made it.
-    wanted = bytearray(len(graph.data))
-    for data in graph.outputs:
-        wanted[data] = 1
-    for position in range(len(order) - 1, -1, -1):
-        operator = graph.operators[order[position]]
-        ends = freed_after[position]
-        for data in operator.outputs:
-            if not wanted[data]:
-                ends.append(data)
-            wanted[data] = 0
-        for data in operator.inputs:
-            if not wanted[data] and not graph.data[data].is_source:
-                ends.append(data)
-                wanted[data] = 1
-        ends.sort()
-    return freed_after
+def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
+    """Return the schedule with some values in the host's memory between two of their readers.
+
+    A value goes to the host behind the last operator of the forward sweep that touches it, and
+    comes back right before the first operator of the backward sweep that reads it.
+
+    Args:
+        schedule: compute and free steps.
+        values: forward values that own their memory and are computed once.
+    """
+    graph = schedule.graph
+    leaves: dict[int, int] = {}
+    returns: dict[int, int] = {}
+    going_back = False
+    for position, step in enumerate(schedule.steps):
+        if not isinstance(step, Compute):
+            continue
+        operator = graph.operators[step.operator]
+        going_back = going_back or operator.phase == "backward"
+        for data in (*operator.inputs, *operator.outputs):
+            if data in values and data not in returns:
+                (returns if going_back else leaves)[data] = position
+    behind: dict[int, list[Step]] = {}
+    before: dict[int, list[Step]] = {}
+    for data, position in returns.items():
+        behind.setdefault(leaves[data], []).append(Offload(data))
+        before.setdefault(position, []).append(Fetch(data))
+    steps: list[Step] = []
+    for position, step in enumerate(schedule.steps):
+        steps += [*before.get(position, ()), step, *behind.get(position, ())]
+    return replace(schedule, steps=tuple(steps))
