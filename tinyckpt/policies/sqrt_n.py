@@ -1,15 +1,14 @@
 """sqrt(n): cut the forward half into about sqrt(n) segments, keep what crosses between them.
 
 Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
-arXiv 1604.06174, section 3.2, by count of stages. The values of the last segment are kept as well,
-since the backward sweep begins there: recomputing them would save nothing.
-
-Not here: segments balanced by bytes or by cost, and the search over segment counts for a budget.
+arXiv 1604.06174, section 3.2. The search over segment sizes for a budget is ``chen_budget``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
 from math import isqrt
 
 from tinyckpt.cost import Costs
@@ -17,12 +16,22 @@ from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.retain import last_target_of, retaining_order, some_names
+from tinyckpt.policies.reversal import nothing_to_reverse
+from tinyckpt.policies.segments import (
+    Cut,
+    kept_at,
+    note_of,
+    segmented_order,
+    stages_of,
+)
 from tinyckpt.schedule import Schedule
 from tinyckpt.separators import separators
+from tinyckpt.stages import crossing_values
 
 
-def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> Schedule:
+def plan_sqrt_n(
+    graph: Graph, costs: Costs, *, segments: int | None = None, by: str = "count"
+) -> Schedule:
     """Cut at equal distances; keep one value at each cut where the graph has one to cut at.
 
     A stage is a forward operator whose results the backward half reads. Cuts lie behind every
@@ -34,106 +43,82 @@ def plan_sqrt_n(graph: Graph, costs: Costs, *, segments: int | None = None) -> S
 
     Args:
         graph: the training graph.
-        costs: not used; stages are counted.
+        costs: tells what values weigh, if distances go by bytes.
         segments: how many segments; the square root of the number of stages if not given.
+        by: ``count``: segments of equally many stages; ``bytes``: of equal memory, as counted by
+            the costs.
 
     Raises:
-        ScheduleError: if ``segments`` is not an integer of 1 or more.
+        ScheduleError: if ``segments`` is not an integer of 1 or more, or ``by`` is neither.
     """
     if segments is not None and (type(segments) is not int or segments < 1):
         raise ScheduleError(f"sqrt_n: segments={segments!r}; there must be at least 1, an integer")
-    if graph.forward_count in (0, len(graph.operators)):
+    if by not in ("count", "bytes"):
+        raise ScheduleError(f"sqrt_n: by={by!r}; legal are 'count' and 'bytes'")
+    if nothing_to_reverse(graph):
         note = "no backward half: every operator is evaluated once"
         return from_order(graph, range(len(graph.operators)), "sqrt_n", note=note)
-    last_target = last_target_of(graph)
-    stages = [
-        operator.id
-        for operator in graph.operators[: graph.forward_count]
-        if any(last_target[data] >= 0 for data in operator.outputs)
-    ]
+    stages = stages_of(graph)
     count = min(segments or nearest_root(len(stages)), max(len(stages), 1))
-    cuts = place_cuts(graph, stages, count)
-    checkpoints = sorted({data for cut in cuts for data in cut.kept})
-    last_cut = cuts[-1].after if cuts else -1
-    # The last segment stays resident.
-    kept = set(checkpoints).union(
-        node.id
-        for node in graph.data
-        if node.producer is not None
-        and last_cut < node.producer < graph.forward_count
-        and last_target[node.id] >= 0
-    )
-    order = retaining_order(graph, kept, reuse=True)
-    options = {} if segments is None else {"segments": segments}
-    note = note_of(graph, len(stages), count, cuts, checkpoints)
-    return from_order(graph, order, "sqrt_n", options, note, checkpoints)
+    weights = [1] * len(stages) if by == "count" else memory_of(graph, costs, stages)
+    cuts = place_cuts(graph, stages, count, weights)
+    options: dict[str, int | str] = {} if segments is None else {"segments": segments}
+    if by != "count":
+        options["by"] = by
+    note = note_of(graph, len(stages), count, cuts)
+    order = segmented_order(graph, cuts)
+    return from_order(graph, order, "sqrt_n", options, note, kept_at(cuts))
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A place between two segments: behind an operator, with the values to keep there."""
-
-    after: int
-    kept: tuple[int, ...]
-    at_separator: bool
+def memory_of(graph: Graph, costs: Costs, stages: Sequence[int]) -> list[int]:
+    """Return the memory of the results of some operators."""
+    return [sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages]
 
 
-def place_cuts(graph: Graph, stages: list[int], count: int) -> list[Cut]:
-    """Return the cuts between ``count`` segments of about equally many stages."""
+def place_cuts(
+    graph: Graph, stages: Sequence[int], count: int, weights: Sequence[int]
+) -> list[Cut]:
+    """Return the cuts between ``count`` segments of about equal weight."""
     separator_of = {}
     for data in separators(graph):
         producer = graph.data[data].producer
         assert producer is not None  # sources separate nothing
         separator_of[producer] = data
     reach = len(stages) // (2 * count)
-    cuts: list[Cut] = []
-    earliest = 0
-    for part in range(1, count):
-        target = round(part * len(stages) / count) - 1
+    places: list[int] = []
+    for target in targets(weights, count):
+        earliest = places[-1] + 1 if places else 0
         nearby = sorted(range(-reach, reach + 1), key=lambda offset: (abs(offset), offset))
         for place in (target + offset for offset in nearby):
             if earliest <= place < len(stages) - 1 and stages[place] in separator_of:
-                cuts.append(Cut(stages[place], (separator_of[stages[place]],), True))
                 break
         else:
             place = max(target, earliest)
-            cuts.append(Cut(stages[place], crossing(graph, stages[place]), False))
-        earliest = place + 1
-    return cuts
+        if place < len(stages):
+            places.append(place)
+    ends = [stages[place] for place in places]
+    return [
+        Cut(end, (separator_of[end],), True) if end in separator_of else Cut(end, crossing, False)
+        for end, crossing in zip(ends, crossing_values(graph, ends), strict=False)
+    ]
 
 
-def crossing(graph: Graph, last: int) -> tuple[int, ...]:
-    """Return the values that an operator up to ``last`` makes and a later forward one reads."""
-    return tuple(
-        data
-        for operator in graph.operators[: last + 1]
-        for data in operator.outputs
-        if any(last < reader < graph.forward_count for reader in graph.consumers[data])
-    )
+def targets(weights: Sequence[int], count: int) -> list[int]:
+    """Return behind which stages equal shares of the weight are reached, as nearly as can be."""
+    reached = [0, *accumulate(weights)]
+    found = []
+    for part in range(1, count):
+        share = part * reached[-1] / count
+        index = bisect_left(reached, share, 1)
+        within = (share - reached[index - 1]) / weights[index - 1]
+        found.append(max(round(index - 1 + within) - 1, 0))
+    return found
 
 
 def nearest_root(count: int) -> int:
     """Return the integer nearest to the square root, and at least 1."""
     root = isqrt(count)
     return max(1, root + 1 if count - root * root > root else root)
-
-
-def note_of(
-    graph: Graph, stages: int, segments: int, cuts: list[Cut], checkpoints: list[int]
-) -> str:
-    """Return what was done, in a sentence."""
-    note = f"{counted(stages, 'stage')} in {counted(segments, 'segment')}"
-    several = sum(not cut.at_separator for cut in cuts)
-    if several:
-        note += f"; no separator near {several} of {counted(len(cuts), 'cut')}"
-    if checkpoints:
-        note += f"; kept {some_names([graph.data[data] for data in checkpoints])}"
-    return note
-
-
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 SQRT_N = Policy(

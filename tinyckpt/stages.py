@@ -1,0 +1,251 @@
+"""Stages: the forward half cut into pieces, each with the backward operators that go with it.
+
+Chain planners (Revolve, Rotor, Chen's recursion) know only stages: advance through one, advance and
+keep what its backward needs, go back through it. This module makes that view of any graph. A cut
+lies behind a forward operator; what crosses it are the values that an operator before it makes and
+a forward operator behind it reads. At a separator that is one value; in a U-Net or a dense net it
+is several, and a stage simply hands over several.
+
+What a backward operator reads decides where it goes: with a stage, if it reads what is made inside
+of it; with the stage behind, if it reads what crosses the cut between the two. So on the canonical
+chain ``b_i``, which reads ``f_i``, goes with the stage behind ``f_i``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from tinyckpt.cost import Costs
+from tinyckpt.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What lies between two cuts.
+
+    Attributes:
+        forward: the stage's forward operators, in build order; the last stage may have none.
+        backward: the backward operators that are evaluated when the sweep comes back to it.
+        cut: forward values that cross the cut behind it; empty behind the last stage.
+        tape: forward values that its backward operators read and the cut before it does not hold.
+        advance: the forward operators that it takes to make the cut.
+        record: those that it takes to make the cut and the tape.
+        replay: those that it takes to make the tape alone.
+        once: those whose results nothing of this asks for again: the loss, say.
+    """
+
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
+    cut: tuple[int, ...]
+    tape: tuple[int, ...]
+    advance: tuple[int, ...]
+    record: tuple[int, ...]
+    replay: tuple[int, ...]
+    once: tuple[int, ...]
+
+
+def stages(graph: Graph, cuts: Iterable[int]) -> tuple[Stage, ...]:
+    """Return the stages between some cuts.
+
+    Args:
+        graph: a training graph.
+        cuts: the forward operators behind which to cut.
+    """
+    ends = sorted({*cuts, graph.forward_count - 1}) if graph.forward_count else []
+    if ends and not ends_in_result(graph):
+        ends.append(graph.forward_count - 1)  # a last stage that holds backward operators only
+    stage_of = [0] * graph.forward_count
+    first = 0
+    for index, end in enumerate(ends):
+        stage_of[first : end + 1] = [index] * (end + 1 - first)
+        first = max(first, end + 1)
+    crossing = crossing_values(graph, ends[:-1])
+    home = homes(graph, stage_of, [frozenset(values) for values in crossing])
+    backward, tape = place_backward(graph, home, len(ends), crossing)
+    elsewhere = set(graph.outputs)
+    for index, values in enumerate(tape):
+        elsewhere.update(data for data in values if stage_of_value(graph, stage_of, data) != index)
+    result = []
+    first = 0
+    for index, end in enumerate(ends):
+        forward = range(first, end + 1)
+        advance = within(graph, forward, crossing[index])
+        wanted = within(graph, forward, [*crossing[index], *elsewhere])
+        result.append(
+            Stage(
+                tuple(forward),
+                tuple(backward[index]),
+                crossing[index],
+                tuple(tape[index]),
+                advance,
+                within(graph, forward, [*crossing[index], *tape[index]]),
+                within(graph, forward, tape[index]),
+                tuple(operator for operator in wanted if operator not in set(advance)),
+            )
+        )
+        first = max(first, end + 1)
+    return tuple(result)
+
+
+def stage_of_value(graph: Graph, stage_of: list[int], data: int) -> int:
+    """Return the stage that makes a forward value."""
+    producer = graph.data[data].producer
+    assert producer is not None  # sources are on no tape
+    return stage_of[producer]
+
+
+def within(graph: Graph, operators: range, targets: Iterable[int]) -> tuple[int, ...]:
+    """Return which of some consecutive operators it takes to make some values."""
+    wanted = set(targets)
+    needed = []
+    for index in reversed(operators):
+        operator = graph.operators[index]
+        if not wanted.isdisjoint(operator.outputs):
+            needed.append(index)
+            wanted.update(operator.inputs)
+    return tuple(reversed(needed))
+
+
+def ends_in_result(graph: Graph) -> bool:
+    """Whether the last forward operator makes a result, and not something that is handed on."""
+    outputs = set(graph.outputs)
+    return any(data in outputs for data in graph.operators[graph.forward_count - 1].outputs)
+
+
+def last_forward_readers(graph: Graph) -> list[int]:
+    """Return for every value the last forward operator that reads it, or -1."""
+    last = [-1] * len(graph.data)
+    for operator in graph.operators[: graph.forward_count]:
+        for data in operator.inputs:
+            last[data] = operator.id
+    return last
+
+
+def crossing_values(graph: Graph, ends: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return what crosses the cut behind each of some operators; nothing crosses the very end.
+
+    A cut behind the last forward operator is crossed by what that operator makes.
+    """
+    last = last_forward_readers(graph)
+    at_end = graph.forward_count - 1
+    if at_end >= 0 and not ends_in_result(graph):
+        for data in graph.operators[at_end].outputs:
+            last[data] = at_end + 1
+    live: dict[int, None] = {}
+    crossing = []
+    operators = iter(graph.operators[: graph.forward_count])
+    position = -1
+    for end in ends:
+        for operator in operators:
+            live.update((data, None) for data in operator.outputs if last[data] > operator.id)
+            position = operator.id
+            if position == end:
+                break
+        live = {data: None for data in live if last[data] > end}
+        crossing.append(tuple(sorted(live)))
+    crossing.append(())
+    return crossing
+
+
+def homes(graph: Graph, stage_of: list[int], crossing: Sequence[frozenset[int]]) -> list[int]:
+    """Return for every forward value the first stage in which its readers find it.
+
+    That is the stage that makes it; if it is handed on, the one behind the first cut it crosses.
+    """
+    home = [-1] * len(graph.data)
+    for operator in graph.operators[: graph.forward_count]:
+        index = stage_of[operator.id]
+        for data in operator.outputs:
+            home[data] = index + 1 if data in crossing[index] else index
+    return home
+
+
+def place_backward(
+    graph: Graph, home: list[int], count: int, crossing: list[tuple[int, ...]]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the backward operators of every stage, and what they need on its tape.
+
+    An operator cannot go with a later stage than the backward operators it reads from.
+    """
+    backward: list[list[int]] = [[] for _ in range(count)]
+    tape: list[dict[int, None]] = [{} for _ in range(count)]
+    held = [set(), *map(set, crossing)]
+    stage_of: dict[int, int] = {}
+    for operator in graph.operators[graph.forward_count :]:
+        earliest = count - 1
+        wanted = -1
+        for data in operator.inputs:
+            producer = graph.data[data].producer
+            if producer is None:
+                continue
+            if producer >= graph.forward_count:
+                earliest = min(earliest, stage_of[producer])
+            else:
+                wanted = max(wanted, home[data])
+        index = earliest if wanted < 0 else min(earliest, wanted)
+        stage_of[operator.id] = index
+        backward[index].append(operator.id)
+        for data in operator.inputs:
+            producer = graph.data[data].producer
+            if producer is not None and producer < graph.forward_count and data not in held[index]:
+                tape[index][data] = None
+    return backward, [sorted(values) for values in tape]
+
+
+def useful_cuts(graph: Graph, costs: Costs, most: int = 200) -> list[int]:
+    """Return places to cut: behind every operator whose results the backward half will read.
+
+    A state kept at such a place is kept for the backward's sake as well. If there are too many
+    places, those stay where least crosses.
+
+    Args:
+        graph: a training graph.
+        costs: tells what the values weigh.
+        most: the largest number of cuts.
+    """
+    weights = crossing_weights(graph, costs)
+    places = [
+        operator.id
+        for operator in graph.operators[: max(graph.forward_count - 1, 0)]
+        if any(
+            graph.consumers[data] and graph.consumers[data][-1] >= graph.forward_count
+            for data in operator.outputs
+        )
+    ]
+    return sorted(sorted(places, key=lambda place: (weights[place], place))[:most])
+
+
+def crossing_weights(graph: Graph, costs: Costs) -> list[int]:
+    """Return how much memory crosses the cut behind every forward operator but the last.
+
+    A view that crosses holds what it is a view of.
+    """
+    last = last_forward_readers(graph)
+    shared = costs.memory_unit == "bytes"
+    for node in reversed(graph.data):
+        if shared and node.view_of is not None:
+            last[node.view_of] = max(last[node.view_of], last[node.id])
+    change = [0] * (graph.forward_count + 1)
+    for operator in graph.operators[: graph.forward_count]:
+        for data in operator.outputs:
+            if last[data] > operator.id:
+                change[operator.id] += costs.data[data]
+                change[last[data]] -= costs.data[data]
+    return list(accumulate(change[: max(graph.forward_count - 1, 0)]))
+
+
+def cheap_cuts(graph: Graph, costs: Costs) -> list[int]:
+    """Return the places to cut where no less crosses at the operators next to them.
+
+    On a chain of blocks these are the separators between the blocks; where there are none, as in a
+    U-Net, they are the cheapest cuts of several values.
+    """
+    weights = crossing_weights(graph, costs)
+    padded = [weights[0], *weights, weights[-1]] if weights else []
+    return [
+        place
+        for place, weight in enumerate(weights)
+        if weight <= padded[place] and weight <= padded[place + 2]
+    ]
