@@ -1,0 +1,156 @@
+"""A decoder-only transformer of tinyckpt's own operators: to plan at GPT-2's size, to run small.
+
+Not here: token and position embeddings (the embedded input is an argument: there is no gather
+operator), and any fused attention; the weights of every head are a value of the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.build import name, scope
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.networks.network import Network, layer_specs, positive
+from tinyckpt.ops.activation import gelu
+from tinyckpt.ops.elementwise import sqrt
+from tinyckpt.ops.linalg import matmul
+from tinyckpt.ops.nn import cross_entropy, softmax
+from tinyckpt.ops.random import dropout as drop
+from tinyckpt.ops.reduce import mean
+from tinyckpt.ops.shape import reshape, split, transpose
+
+EPSILON = 1e-5  # added to a variance, as in GPT-2
+
+
+def transformer(
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    length: int = 256,
+    batch: int = 8,
+    vocabulary: int = 50257,
+    *,
+    dropout: float = 0.0,
+    dtype: str = "float32",
+) -> Network:
+    """Return a language model of pre-norm blocks; the defaults are GPT-2 small's, at length 256.
+
+    Its arguments are ``(params, x, labels)``: nested parameters, embedded tokens of shape
+    ``(batch, length, width)``, and the next tokens, integers of shape ``(batch, length)``.
+
+    Labels to pick values by, one of each a layer: ``attention_scores`` (the softmax, of shape
+    ``(1, batch, heads, length, length)``); ``attention_out`` and ``mlp_out`` (what is added to the
+    residual stream, ``(batch * length, width)``); ``mlp_hidden`` (before gelu, 4 times as wide);
+    ``residual`` (what a layer hands to the next: keep that alone to recompute layer by layer).
+
+    Args:
+        layers: blocks, each of attention and a multilayer perceptron.
+        width: of the residual stream; a multiple of ``heads``.
+        heads: attention heads.
+        length: tokens a sequence.
+        batch: sequences.
+        vocabulary: tokens there are; the width of the logits.
+        dropout: rate of the dropout on what joins the residual stream; none if 0.
+        dtype: of everything but the labels.
+
+    Raises:
+        GraphError: if a size is less than 1, or the width is no multiple of the heads.
+
+    Source: Vaswani et al., "Attention is all you need", arXiv 1706.03762; norms before the
+    sublayers and a last one behind them as in Radford et al., "Language models are unsupervised
+    multitask learners", 2019 (GPT-2).
+    """
+    title = f"transformer:{layers}x{width}"
+    positive(
+        title, layers=layers, width=width, heads=heads, length=length, batch=batch,
+        vocabulary=vocabulary,
+    )  # fmt: skip
+    if width % heads:
+        raise GraphError(f"{title}: width={width} must be a multiple of heads={heads}")
+    # One array for all layers, so that it is one constant of the graph: 0 where a token may look,
+    # minus infinity at tokens that come after it.
+    mask = np.triu(np.full((length, length), -np.inf, dtype), k=1)
+
+    def loss(params: Any, x: Any, labels: Any) -> Any:
+        # One row a token: affine layers are plain matrix products, without reshapes around them.
+        h = reshape(x, (batch * length, width))
+        for index, layer in enumerate(params["layers"], start=1):
+            with scope(f"layer{index}"):
+                with scope("attention"):
+                    normed = layer_norm(h, layer["attention_norm"])
+                    out = attention(normed, layer["attention"], batch, heads, mask)
+                    h = h + dropped(name(out, "attention_out"), dropout, 2 * index)
+                with scope("mlp"):
+                    out = perceptron(layer_norm(h, layer["mlp_norm"]), layer["mlp"])
+                    h = h + dropped(name(out, "mlp_out"), dropout, 2 * index + 1)
+            h = name(h, "residual")
+        with scope("output"):
+            logits = layer_norm(h, params["norm"]) @ params["unembedding"]
+            return cross_entropy(logits, reshape(labels, (batch * length,)))
+
+    norm = {"scale": Spec(width, dtype), "shift": Spec(width, dtype)}
+    layer = {
+        "attention_norm": norm,
+        "attention": {
+            "joint": layer_specs(width, 3 * width, dtype),
+            "out": layer_specs(width, width, dtype),
+        },
+        "mlp_norm": norm,
+        "mlp": {
+            "hidden": layer_specs(width, 4 * width, dtype),
+            "out": layer_specs(4 * width, width, dtype),
+        },
+    }
+    unembedding = Spec((width, vocabulary), dtype)
+    params = {"layers": [layer] * layers, "norm": norm, "unembedding": unembedding}
+    data = Spec((batch, length, width), dtype), Spec((batch, length), "int64")
+    return Network(title, loss, (params, *data))
+
+
+def affine(x: Any, layer: Any) -> Any:
+    """Return ``x w + b``."""
+    return x @ layer["w"] + layer["b"]
+
+
+def dropped(x: Any, rate: float, seed: int) -> Any:
+    """Return dropout of x, and x itself at rate 0."""
+    return drop(x, rate, seed) if rate else x
+
+
+def layer_norm(x: Any, layer: Any) -> Any:
+    """Return every row with mean 0 and variance 1, scaled and shifted.
+
+    Source: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450.
+    """
+    centred = x - mean(x, -1, keepdims=True)
+    deviation = sqrt(mean(centred * centred, -1, keepdims=True) + EPSILON)
+    return centred / deviation * layer["scale"] + layer["shift"]
+
+
+def perceptron(x: Any, layer: Any) -> Any:
+    """Return an affine layer to 4 times the width, gelu, and one back."""
+    return affine(gelu(name(affine(x, layer["hidden"]), "mlp_hidden")), layer["out"])
+
+
+def attention(x: Any, layer: Any, batch: int, heads: int, mask: Any) -> Any:
+    """Return causal self-attention with several heads.
+
+    Args:
+        x: shape ``(batch * length, width)``.
+        layer: ``joint``, which makes queries, keys and values at once, and ``out``.
+        batch: sequences.
+        heads: how many.
+        mask: shape ``(length, length)``, added to the scores.
+    """
+    rows, width = x.shape
+    joint = reshape(affine(x, layer["joint"]), (batch, rows // batch, 3, heads, width // heads))
+    # The parts keep a leading axis of 1: split is one operator, and what it returns are views;
+    # taking the axis away would copy them.
+    query, key, value = split(transpose(joint, (2, 0, 3, 1, 4)), 3)
+    query = query * (width // heads) ** -0.5
+    scores = matmul(query, transpose(key, (0, 1, 2, 4, 3))) + mask
+    mixed = matmul(name(softmax(scores), "attention_scores"), value)
+    return affine(reshape(transpose(mixed, (0, 1, 3, 2, 4)), x.shape), layer["out"])
