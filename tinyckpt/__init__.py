@@ -11,7 +11,7 @@ machine runs the schedule, and the trace of that run is what everyone looks at::
 
 from tinyckpt import cost, networks
 from tinyckpt.api import RunResult, grad, plan, run, value_and_grad
-from tinyckpt.build import Var, build, name, scope
+from tinyckpt.build import Var, build, checkpoint, name, scope
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs
 from tinyckpt.differentiate import differentiate, gradients
@@ -65,6 +65,7 @@ from tinyckpt.ops.shape import (
     transpose,
 )
 from tinyckpt.policies import POLICIES, Policy
+from tinyckpt.policies import saveable as checkpoint_policies
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule
@@ -115,6 +116,8 @@ __all__ = [
     "astype",
     "broadcast_to",
     "build",
+    "checkpoint",
+    "checkpoint_policies",
     "compile",
     "concatenate",
     "cos",

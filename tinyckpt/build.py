@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tinyckpt.ops.primitive import ACTIVE_BUILDER, active_builder
 from tinyckpt.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
-__all__ = ["Builder", "Var", "build", "name", "scope", "spec_of"]
+__all__ = ["Builder", "Var", "build", "checkpoint", "name", "scope", "spec_of"]
 
 
 def build(function: Callable[..., Any], *args: Any, graph_name: str | None = None) -> Graph:
@@ -115,6 +116,33 @@ def scope(name: str) -> Iterator[None]:
         yield
     finally:
         builder.scope = outer
+
+
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function: the policy ``regions`` recomputes what it makes inside.
+
+    Use it as a decorator, or where the function is called: ``h = tc.checkpoint(block)(h)``. Marked
+    functions nest. Other policies do not look at the marks.
+
+    >>> import tinyckpt as tc
+    >>> block = tc.checkpoint(lambda x: tc.tanh(tc.sin(x)))
+    >>> graph = tc.build(lambda x: tc.sum(block(x)), tc.Spec((3,)))
+    >>> [operator.regions for operator in graph.operators]
+    [(0,), (0,), ()]
+    """
+
+    @wraps(function)
+    def marked(*args: Any, **options: Any) -> Any:
+        builder = active_builder("checkpoint")
+        outer = builder.regions
+        builder.regions = (*outer, builder.region_count)
+        builder.region_count += 1
+        try:
+            return function(*args, **options)
+        finally:
+            builder.regions = outer
+
+    return marked
 
 
 def name(x: Var, label: str) -> Var:

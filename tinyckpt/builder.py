@@ -32,6 +32,8 @@ class Builder:
         self.stem: str | None = None
         self.adjoint_name: Callable[[str], str] = "{}_vjp".format
         self.scope = ""
+        self.regions: tuple[int, ...] = ()
+        self.region_count = 0
         self._contiguous: list[bool] = []
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
@@ -153,6 +155,7 @@ class Builder:
                 workspace,
                 primitive,
                 attrs,
+                self.regions,
             )
         )
         return tuple(outputs)
@@ -300,17 +303,4 @@ def renumbered_operator(operator: Operator, data_ids: Any, operator_ids: Any) ->
         operator.id, operator.inputs, operator.outputs, operator.adjoint_of,
     ):  # fmt: skip
         return operator
-    return Operator(
-        new_id,
-        operator.name,
-        operator.kind,
-        inputs,
-        outputs,
-        operator.phase,
-        adjoint_of,
-        operator.scope,
-        operator.flops,
-        operator.workspace,
-        operator.primitive,
-        operator.attrs,
-    )
+    return replace(operator, id=new_id, inputs=inputs, outputs=outputs, adjoint_of=adjoint_of)

@@ -122,6 +122,8 @@ class Operator:
         primitive: kernel and rules; None for an abstract operator, which plans, replays and draws
             like any other but refuses to execute.
         attrs: static attributes of the primitive, such as axes.
+        regions: the calls of functions marked with ``checkpoint`` around it, from the outermost in.
+        cost: what one evaluation costs, if whoever made the graph has measured it; else None.
     """
 
     id: int
@@ -136,6 +138,8 @@ class Operator:
     workspace: int = 0
     primitive: Primitive | None = field(default=None, compare=False, repr=False)
     attrs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    regions: tuple[int, ...] = ()
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

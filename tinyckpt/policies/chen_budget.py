@@ -1,0 +1,95 @@
+"""Chen's planner with a budget: fill a segment up to a size, cut, go on; search for the best size.
+
+Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
+arXiv 1604.06174, algorithm 3 and the search over its budget that the text proposes. The paper
+estimates the memory of a size as the cuts plus the largest segment; here each candidate is
+measured, so that what is returned is within the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tinyckpt.cost import Costs
+from tinyckpt.errors import BudgetError
+from tinyckpt.graph import Graph
+from tinyckpt.liveness import Problem
+from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.policy import Policy
+from tinyckpt.policies.reversal import nothing_to_reverse
+from tinyckpt.policies.segments import Cut, kept_at, note_of, segmented_order, stages_of
+from tinyckpt.schedule import Schedule
+from tinyckpt.stages import cheap_cuts, crossing_values
+
+SIZES = 48  # candidates, from a single stage to all of them, in equal ratios
+
+
+def filled_segments(graph: Graph, costs: Costs, size: int) -> list[Cut]:
+    """Return the cuts that close a segment once it holds more than ``size``."""
+    weight = {
+        i: sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages_of(graph)
+    }
+    ends = []
+    held = 0
+    places = set(cheap_cuts(graph, costs))
+    for index in range(graph.forward_count - 1):
+        held += weight.get(index, 0)
+        if held > size and index in places:
+            ends.append(index)
+            held = 0
+    crossing = crossing_values(graph, ends)
+    return [Cut(end, values, len(values) == 1) for end, values in zip(ends, crossing, strict=False)]
+
+
+def candidates(graph: Graph, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
+    """Yield sizes of a segment, from large to small, with their cuts; each set of cuts once."""
+    total = sum(costs.data[d] for i in stages_of(graph) for d in graph.operators[i].outputs)
+    before = None
+    for step in range(SIZES + 1):
+        size = int(total ** (1 - step / SIZES)) if total else 0
+        cuts = filled_segments(graph, costs, size)
+        if cuts != before:
+            yield size, cuts
+        before = cuts
+
+
+def plan_chen_budget(graph: Graph, costs: Costs, *, budget: int | None = None) -> Schedule:
+    """Fill segments up to the size with the least cost within the budget.
+
+    Args:
+        graph: the training graph; cuts lie where least crosses.
+        costs: what evaluations cost and values weigh.
+        budget: the peak to stay within, in the memory unit of the costs; if not given, the
+            smallest peak that any size has.
+
+    Raises:
+        BudgetError: if no size is within the budget.
+    """
+    if nothing_to_reverse(graph):
+        note = "no backward half: every operator is evaluated once"
+        return from_order(graph, range(len(graph.operators)), "chen_budget", note=note)
+    problem = Problem(graph, costs)
+    found = []
+    for size, cuts in candidates(graph, costs):
+        order = segmented_order(graph, cuts)
+        found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
+    smallest = min(found)
+    within = [entry for entry in found if budget is not None and entry[0] <= budget]
+    if budget is not None and not within:
+        raise BudgetError(
+            f"chen_budget finds nothing within {budget} {costs.memory_unit}; the smallest peak it "
+            f"finds is {smallest[0]}"
+        )
+    chosen = min(within, key=lambda entry: (entry[1], entry[0])) if within else smallest
+    _, _, size, cuts, order = chosen
+    note = note_of(graph, len(stages_of(graph)), len(cuts) + 1, cuts)
+    options = {"segment_size": -size}
+    return from_order(graph, order, "chen_budget", options, note, kept_at(cuts))
+
+
+CHEN_BUDGET = Policy(
+    "chen_budget",
+    plan_chen_budget,
+    "fill segments up to a size, and search for the size that suits the budget",
+    "Chen et al. 2016, arXiv 1604.06174, algorithm 3",
+)

@@ -1,0 +1,193 @@
+"""Running a program in too little memory: when there is no room, evict; what is missing, recompute.
+
+The program is the graph in build order. Before an operator is evaluated, its missing inputs are
+computed again, and theirs; when a result does not fit, the resident value with the lowest score
+goes. Online policies (DTR) score by what has happened, offline ones (greedy) by what will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tinyckpt.errors import BudgetError
+from tinyckpt.liveness import Problem
+
+NEVER = 1 << 60
+LONGEST = 200  # evaluations per operator, after which a program is taken to be thrashing
+
+
+class Eviction:
+    """The state of such a run; ``order`` is what comes of it.
+
+    Attributes:
+        order: operators in the order of their evaluation so far.
+        position: number of the program's operators that are done.
+        clock: cost of all evaluations so far.
+        last_access: when each value was last asked for or first computed, by the clock.
+        resident: whether each value is there.
+        computed: whether each operator has been evaluated at least once.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        budget: int,
+        score: Callable[[Eviction, int], float],
+        program: Sequence[int] | None = None,
+    ) -> None:
+        graph = problem.graph
+        self.problem, self.budget, self.score = problem, budget, score
+        self.program = list(range(len(graph.operators)) if program is None else program)
+        source = [node.is_source for node in graph.data]
+        self.inputs = [
+            [data for data in dict.fromkeys(operator.inputs) if not source[data]]
+            for operator in graph.operators
+        ]
+        self.outputs = [operator.outputs for operator in graph.operators]
+        self.consumers = graph.consumers
+        self.producer = [-1 if node.producer is None else node.producer for node in graph.data]
+        self.cost = [float(cost) for cost in problem.costs.operators]
+        self.workspace = problem.costs.workspace
+        self.root, self.views, self.size = storages(problem)
+        self.order: list[int] = []
+        self.position = 0
+        self.clock = 0.0
+        self.last_access = [0.0] * len(graph.data)
+        self.resident = bytearray(len(graph.data))
+        self.computed = bytearray(len(graph.operators))
+        self.live = 0
+        self._holders = [0] * len(graph.data)  # resident values of each storage, by its root
+        self._locks = [0] * len(graph.data)
+        self._uses: list[list[int]] = [[] for _ in graph.data]  # positions, the next use last
+        for data in graph.outputs:
+            self._uses[data].append(NEVER)
+        for position in range(len(self.program) - 1, -1, -1):
+            for data in self.inputs[self.program[position]]:
+                self._uses[data].append(position)
+
+    def run(self) -> list[int]:
+        """Run the program; return the order of evaluations.
+
+        Raises:
+            BudgetError: if an operator does not fit, or nearly all is recomputation.
+        """
+        longest = LONGEST * len(self.program)
+        for target in self.program:
+            stack = [target]
+            self._ask_for(target)
+            while stack:
+                operator = stack[-1]
+                missing = next((d for d in self.inputs[operator] if not self.resident[d]), None)
+                if missing is not None:
+                    stack.append(self.producer[missing])
+                    self._ask_for(stack[-1])
+                    if len(self.order) > longest or len(stack) > len(self.cost):
+                        raise BudgetError(f"within {self.budget} almost all is recomputation")
+                    continue
+                self._evaluate(operator)
+                stack.pop()
+                if not stack:
+                    self.position += 1
+                self._let_go(operator)
+        return self.order
+
+    def next_use(self, data: int) -> int:
+        """Return the position of the next operator of the program that reads a value.
+
+        A result of the graph is used at the end, NEVER; what is not read any more, at -1.
+        """
+        uses = self._uses[data]
+        while uses and uses[-1] < self.position:
+            uses.pop()
+        return uses[-1] if uses else -1
+
+    def recompute_cost(self, data: int) -> float:
+        """Return what it takes to compute a value again from what is resident."""
+        operators = {self.producer[data]}
+        todo = list(operators)
+        total = 0.0
+        while todo:
+            operator = todo.pop()
+            total += self.cost[operator]
+            for value in self.inputs[operator]:
+                if not self.resident[value] and self.producer[value] not in operators:
+                    operators.add(self.producer[value])
+                    todo.append(self.producer[value])
+        return total
+
+    def _ask_for(self, operator: int) -> None:
+        """Lock what an operator reads, resident or not, until it has been evaluated."""
+        for data in self.inputs[operator]:
+            self.last_access[data] = self.clock
+            self._locks[self.root[data]] += 1
+
+    def _evaluate(self, operator: int) -> None:
+        outputs = self.outputs[operator]
+        for data in outputs:
+            if self.resident[data]:
+                self._remove(data)
+        fresh = sum(self.size[data] for data in outputs if self.root[data] == data)
+        self._make_room(fresh + self.workspace[operator])
+        self.order.append(operator)
+        self.clock += self.cost[operator]
+        for data in outputs:
+            self.resident[data] = 1
+            root = self.root[data]
+            self._holders[root] += 1
+            if self._holders[root] == 1:
+                self.live += self.size[root]
+            if not self.computed[operator]:
+                self.last_access[data] = self.clock
+        self.computed[operator] = 1
+
+    def _let_go(self, operator: int) -> None:
+        """Unlock what an operator has read, and drop what nothing in the program reads any more."""
+        for data in self.inputs[operator]:
+            self._locks[self.root[data]] -= 1
+        for data in (*self.inputs[operator], *self.outputs[operator]):
+            locked = self._locks[self.root[data]]
+            if self.resident[data] and not locked and self.next_use(data) < 0:
+                self._remove(data)
+
+    def _remove(self, data: int) -> None:
+        self.resident[data] = 0
+        root = self.root[data]
+        self._holders[root] -= 1
+        if not self._holders[root]:
+            self.live -= self.size[root]
+
+    def _make_room(self, needed: int) -> None:
+        """Evict until so much memory is free."""
+        while self.live + needed > self.budget:
+            best, lowest = -1, float("inf")
+            for data, resident in enumerate(self.resident):
+                root = self.root[data]
+                if not resident or self._locks[root] or not self.size[root]:
+                    continue
+                if self.next_use(data) == NEVER:
+                    continue  # a result that is complete; nothing recomputes it
+                score = self.score(self, data)
+                if score <= lowest:  # of equals the latest
+                    best, lowest = data, score
+            if best < 0:
+                raise BudgetError(
+                    f"no room: {self.live + needed} {self.problem.costs.memory_unit} are needed at "
+                    f"once, and the budget is {self.budget}"
+                )
+            root = self.root[best]
+            for data in (root, *self.views[root]):
+                if self.resident[data]:
+                    self._remove(data)
+
+
+def storages(problem: Problem) -> tuple[list[int], list[list[int]], list[int]]:
+    """Return for every value whose memory it is in, the views of each, and the memory it owns."""
+    graph = problem.graph
+    root = list(range(len(graph.data)))
+    views: list[list[int]] = [[] for _ in graph.data]
+    if problem.costs.memory_unit == "bytes":
+        for node in graph.data:
+            if node.view_of is not None:
+                root[node.id] = root[node.view_of]
+                views[root[node.id]].append(node.id)
+    return root, views, problem.size.tolist()

@@ -1,0 +1,111 @@
+"""Regions: recompute the inside of functions that the user marked with ``@tc.checkpoint``.
+
+What is read inside a marked function only is dropped after the forward sweep. When the backward
+sweep reaches the function, its inside is evaluated again, once, and stays until it has been gone
+back through. In a marked function inside a marked function this happens at each level: going back
+through the outer one keeps what the inner one is given, not what it makes inside. This is what
+``torch.utils.checkpoint`` and ``jax.checkpoint`` do, nested or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tinyckpt.cost import Costs
+from tinyckpt.graph import Graph
+from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.policy import Policy
+from tinyckpt.policies.retain import last_target_of, missing_producers
+from tinyckpt.schedule import Schedule
+
+Path = tuple[int, ...]  # the marked calls around an operator, from the outermost in
+
+
+def plan_regions(graph: Graph, costs: Costs) -> Schedule:
+    """Recompute the inside of marked functions; keep all else that the backward half reads."""
+    path = [region_of(graph, index) for index in range(len(graph.operators))]
+    home = homes(graph, path)
+    wanted = wanted_in(graph, path, home)
+    order = list(range(graph.forward_count))
+    resident = bytearray(
+        node.producer is None or node.producer >= graph.forward_count or not home[node.id]
+        for node in graph.data
+    )
+    for target in range(graph.forward_count, len(graph.operators)):
+        for depth in range(1, len(path[target]) + 1):
+            inside = wanted.pop(path[target][:depth], ())  # each region is entered once
+            order.extend(producers_of(graph, inside, resident))
+            for data in inside:
+                resident[data] = 1
+        order.extend(missing_producers(graph, target, resident, ()))
+        order.append(target)
+    marked = {region for region in path if region}
+    last_target = last_target_of(graph)
+    kept = [
+        node.id
+        for node in graph.data
+        if not node.is_source and last_target[node.id] >= 0 and not home[node.id]
+    ]
+    note = f"{len(marked)} marked regions" if marked else "no function is marked with tc.checkpoint"
+    return from_order(graph, order, "regions", note=note, checkpoints=kept)
+
+
+def region_of(graph: Graph, index: int) -> Path:
+    """Return the marked calls around an operator; for an adjoint, around its forward operator."""
+    operator = graph.operators[index]
+    if operator.phase == "backward":
+        return () if operator.adjoint_of is None else graph.operators[operator.adjoint_of].regions
+    return operator.regions
+
+
+def homes(graph: Graph, path: list[Path]) -> list[Path]:
+    """Return for every value the innermost marked call that holds all that touch it."""
+    home: list[Path] = []
+    outputs = set(graph.outputs)
+    for node in graph.data:
+        if node.producer is None or node.id in outputs:
+            home.append(())
+            continue
+        shared = path[node.producer]
+        for reader in graph.consumers[node.id]:
+            while shared != path[reader][: len(shared)]:
+                shared = shared[:-1]
+        home.append(shared)
+    return home
+
+
+def wanted_in(graph: Graph, path: list[Path], home: list[Path]) -> dict[Path, list[int]]:
+    """Return for every region what going back through it reads.
+
+    That is what an adjoint reads, and what is handed to a deeper region.
+    """
+    wanted: dict[Path, list[int]] = {}
+    for node in graph.data:
+        region = home[node.id]
+        if region and any(
+            reader >= graph.forward_count or len(path[reader]) > len(region)
+            for reader in graph.consumers[node.id]
+        ):
+            wanted.setdefault(region, []).append(node.id)
+    return wanted
+
+
+def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> list[int]:
+    """Return the operators that make some values from what is resident, in order."""
+    needed: set[int] = set()
+    todo = list(wanted)
+    while todo:
+        data = todo.pop()
+        producer = graph.data[data].producer
+        if producer is not None and not resident[data] and producer not in needed:
+            needed.add(producer)
+            todo.extend(graph.operators[producer].inputs)
+    return sorted(needed)
+
+
+REGIONS = Policy(
+    "regions",
+    plan_regions,
+    "recompute the inside of functions marked with @tc.checkpoint, nested ones too",
+    "torch.utils.checkpoint and jax.checkpoint as their users apply them",
+)

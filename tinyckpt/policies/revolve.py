@@ -1,0 +1,176 @@
+"""Revolve: with s slots for states, the fewest evaluations that go back through a chain.
+
+Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
+Software 26(1), 2000, doi:10.1145/347837.347846: l steps are reversed from s slots with
+``t(l, s) = r l - C(s + r, r - 1)`` advances, where r is the smallest integer with
+``C(s + r, s) >= l``. **The slot of the initial state is one of the s**, although here the initial
+state is the sources, which cost nothing.
+
+Revolve takes all stages for equal. On a graph where they are not, Rotor does better.
+"""
+
+from __future__ import annotations
+
+from math import comb
+
+from tinyckpt.cost import Costs
+from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.graph import Graph
+from tinyckpt.liveness import Problem
+from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.policy import Policy
+from tinyckpt.policies.reversal import Action, evaluations, first_kept, nothing_to_reverse
+from tinyckpt.schedule import Schedule
+from tinyckpt.stages import cheap_cuts, stages
+
+
+def advances(steps: int, slots: int) -> int:
+    """Return t(steps, slots): the fewest advances that reverse some steps from some slots.
+
+    >>> advances(10, 3), advances(100, 10), advances(1000, 32)
+    (15, 222, 2405)
+    """
+    r = repetitions(steps, slots)
+    return r * steps - comb(slots + r, r - 1) if r else 0
+
+
+def repetitions(steps: int, slots: int) -> int:
+    """Return the smallest r with C(slots + r, slots) >= steps: how often any step is repeated."""
+    r, reach = 0, 1
+    while reach < steps:
+        r += 1
+        reach = reach * (slots + r) // r
+    return r
+
+
+def split(steps: int, slots: int) -> int:
+    """Return how far to advance before the next state is kept.
+
+    Several distances give the fewest advances; among those, this is one with the fewest states
+    written. With b(s, r) = C(s + r, s): between b(s, r-2) and b(s, r-1), and such that b(s-1, r-1)
+    + b(s-2, r-1) steps remain, if that lies between the two.
+    """
+    r = repetitions(steps, slots)
+    fewest = comb(slots + r - 2, slots) if r >= 2 else 1
+    most = comb(slots + r - 1, slots)
+    remaining = comb(slots + r - 2, r - 1) + comb(slots + r - 3, r - 1)
+    return min(max(steps - remaining, fewest), most)
+
+
+def revolve_actions(steps: int, slots: int) -> list[Action]:
+    """Return the actions that reverse a chain of equal steps.
+
+    Args:
+        steps: number of stages, 1 or more.
+        slots: number of states that may be held at once, the initial one included; 1 or more.
+    """
+    actions = [Action("keep", 0)]
+    splits: dict[tuple[int, int], int] = {}
+    # Each entry: reverse the steps from first to last with this many slots; its state is held.
+    todo = [(0, steps, slots)]
+    while todo:
+        first, last, free = todo.pop()
+        length = last - first
+        if length == 1:
+            actions.append(Action("back", first))
+        elif free == 1 or length == 2:
+            for end in range(last - 1, first, -1):
+                actions.append(Action("advance", first, end))
+                actions.append(Action("back", end))
+            actions.append(Action("back", first))
+        else:
+            key = length, free
+            if key not in splits:
+                splits[key] = split(length, free)
+            middle = first + splits[key]
+            actions.append(Action("advance", first, middle))
+            actions.append(Action("keep", middle))
+            todo.append((first, middle, free))
+            todo.append((middle, last, free - 1))
+    return actions
+
+
+def plan_revolve(
+    graph: Graph, costs: Costs, *, slots: int | None = None, budget: int | None = None
+) -> Schedule:
+    """Keep at most ``slots`` states, or as many as the budget allows, and place them by Revolve.
+
+    On ``chain(n)`` with s slots: (n+1) + t(n+1, s) evaluations, peak at most s+2 nodes, and no
+    schedule with that peak has fewer.
+
+    Args:
+        graph: the training graph; its stages lie between the cuts where least crosses.
+        costs: tells what values weigh; stages count as equal.
+        slots: states held at once, the sources included; by default, what the budget allows, or
+            about the number with which no stage is advanced through more than twice.
+        budget: the peak to stay within, in the memory unit of the costs.
+
+    Raises:
+        ScheduleError: if ``slots`` is not an integer of 1 or more.
+        BudgetError: if one slot is too many.
+    """
+    if slots is not None and (type(slots) is not int or slots < 1):
+        raise ScheduleError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
+    if nothing_to_reverse(graph):
+        note = "no backward half: every operator is evaluated once"
+        return from_order(graph, range(len(graph.operators)), "revolve", note=note)
+    parts = stages(graph, cheap_cuts(graph, costs))
+    if slots is not None or budget is None:
+        chosen = slots or slots_for(len(parts), 2)
+    else:
+        chosen = most_slots(Problem(graph, costs), budget)
+    actions = revolve_actions(len(parts), min(chosen, len(parts)))
+    order = evaluations(parts, actions)
+    note = (
+        f"{len(parts)} stages from {chosen} slots: {advances(len(parts), chosen)} advances, "
+        "the fewest if all stages were equal"
+    )
+    options = {"slots": chosen}
+    return from_order(graph, order, "revolve", options, note, first_kept(parts, actions))
+
+
+def slots_for(steps: int, most: int) -> int:
+    """Return the fewest slots with which no step is advanced through more than ``most`` times."""
+    slots = 1
+    while repetitions(steps, slots) > most:
+        slots += 1
+    return slots
+
+
+def most_slots(problem: Problem, budget: int) -> int:
+    """Return the most slots whose peak is within the budget.
+
+    The peak grows with the slots almost always, not always; what is found is checked, and is the
+    largest number below which a bisection saw it grow.
+
+    Raises:
+        BudgetError: if one slot is too many.
+    """
+    graph = problem.graph
+    parts = stages(graph, cheap_cuts(graph, problem.costs))
+
+    def peak(slots: int) -> int:
+        return problem.peak(evaluations(parts, revolve_actions(len(parts), slots)))
+
+    smallest = peak(1)
+    if smallest > budget:
+        raise BudgetError(
+            f"revolve needs {smallest} {problem.costs.memory_unit} with a single slot, "
+            f"which is more than the budget of {budget}"
+        )
+    low, high = 1, len(parts) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if peak(middle) <= budget:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+REVOLVE = Policy(
+    "revolve",
+    plan_revolve,
+    "as many states as there are slots, placed for the fewest advances on equal stages",
+    "Griewank and Walther 2000, doi:10.1145/347837.347846",
+)

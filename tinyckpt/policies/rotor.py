@@ -1,0 +1,351 @@
+"""Rotor: the best schedule of a chain of unequal stages that keeps states persistently.
+
+Source: O. Beaumont, L. Eyraud-Dubois, J. Herrmann, A. Joly and A. Shilova, "Optimal checkpointing
+for heterogeneous chains: how to train deep neural networks with limited memory", 2019,
+arXiv 1911.13214, theorem 1; also "Rotor", github.com/hiepacs-team/rotor. With Opt(s, t, m) the
+least cost to reverse stages s to t from m units of memory, state s not counted:
+
+- *record first*: evaluate stage s keeping its tape, solve (s+1, t) with what remains, go back
+  through s;
+- *keep state k*: advance from s to k, solve (k, t) with what remains, then (s, k-1).
+
+Persistent means that a state, once kept, stays until the sweep has come back to it. Without that
+the problem is NP-hard, and better schedules may exist.
+
+Beyond the paper, so that any training graph is a chain of stages: a state may be several values,
+shared with earlier states (a skip connection is held once, however many cuts it crosses); results
+such as gradients stay, so that less memory remains for the stages before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.cost import Costs
+from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.graph import Graph
+from tinyckpt.liveness import Integers, Problem
+from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.policy import Policy
+from tinyckpt.policies.reversal import Action, evaluations, first_kept, nothing_to_reverse
+from tinyckpt.schedule import Schedule
+from tinyckpt.stages import Stage, stages, useful_cuts
+
+LEVELS = 200
+# Sizes are rounded to levels, and what is found is checked exactly: some slack above the budget
+# finds what rounding up would have missed.
+SLACK = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class StageSizes:
+    """What Rotor knows of a chain; sizes in the memory unit of the costs.
+
+    Attributes:
+        advance, record, replay: cost of each stage's forward operators, for the cut behind it, for
+            cut and tape, for the tape alone.
+        state: ``state[i][j]``: memory of state j while state i is held.
+        recorded: memory of a stage's tape and the cut behind it while its own state is held.
+        advance_peak, record_peak, replay_peak, back_peak: most memory during each, without the
+            stage's own state and without results.
+        pending: memory of the cotangents that wait behind a stage for it and those before it.
+        results: memory of the results that a stage's backward half makes; they stay.
+        loss: memory of the results that the forward half makes.
+    """
+
+    advance: list[float]
+    record: list[float]
+    replay: list[float]
+    state: list[list[int]]
+    recorded: list[int]
+    advance_peak: list[int]
+    record_peak: list[int]
+    replay_peak: list[int]
+    back_peak: list[int]
+    pending: list[int]
+    results: list[int]
+    loss: int
+
+
+class Measure:
+    """Memory of sets of values: each storage counted once, sources not at all."""
+
+    def __init__(self, graph: Graph, costs: Costs) -> None:
+        self.graph, self.costs = graph, costs
+        self.root = list(range(len(graph.data)))
+        if costs.memory_unit == "bytes":
+            for node in graph.data:
+                if node.view_of is not None:
+                    self.root[node.id] = self.root[node.view_of]
+        self.size = [0 if graph.data[root].is_source else costs.data[root] for root in self.root]
+
+    def roots(self, values: Iterable[int]) -> set[int]:
+        """Return the storages of some values."""
+        return {self.root[data] for data in values}
+
+    def memory(self, values: Iterable[int], held: Collection[int] = ()) -> int:
+        """Return the memory of some values besides the storages that are held anyway."""
+        return sum(self.size[root] for root in self.roots(values) if root not in held)
+
+    def peak(
+        self, operators: Sequence[int], before: Iterable[int], after: Collection[int],
+        held: Collection[int],
+    ) -> int:  # fmt: skip
+        """Return the most memory while some operators are evaluated.
+
+        Args:
+            operators: to evaluate, in order.
+            before: values that are there at the beginning.
+            after: values that stay to the end; all others go with their last reader.
+            held: storages that are held anyway and not counted.
+        """
+        last: dict[int, int] = {}
+        for position, index in enumerate(operators):
+            operator = self.graph.operators[index]
+            for data in (*operator.inputs, *operator.outputs):
+                last[data] = position
+        live = {data for data in before if data in last or data in after}
+        peak = self.memory(live, held)
+        for position, index in enumerate(operators):
+            operator = self.graph.operators[index]
+            live.update(operator.outputs)
+            peak = max(peak, self.memory(live, held) + self.costs.workspace[index])
+            for data in (*operator.inputs, *operator.outputs):
+                if last[data] == position and data not in after:
+                    live.discard(data)
+        return peak
+
+
+def stage_sizes(problem: Problem, parts: Sequence[Stage]) -> StageSizes:
+    """Return what Rotor needs to know of the stages."""
+    graph, costs = problem.graph, problem.costs
+    measure = Measure(graph, costs)
+    outputs = set(graph.outputs)
+    cuts: list[tuple[int, ...]] = [(), *(stage.cut for stage in parts)]
+    held = [measure.roots(cut) for cut in cuts]
+    waiting = waiting_cotangents(graph, parts)
+    kept_outputs: set[int] = set()
+    back_peak, results = [0] * len(parts), [0] * len(parts)
+    for index in range(len(parts) - 1, -1, -1):
+        stage = parts[index]
+        behind = waiting[index + 1] if index + 1 < len(parts) else set()
+        own = {data for i in stage.backward for data in graph.operators[i].outputs} & outputs
+        before = kept_outputs | measure.roots(outputs_of_forward(graph))
+        back_peak[index] = measure.peak(
+            stage.backward, {*behind, *stage.tape}, {*waiting[index], *own}, held[index] | before
+        )
+        results[index] = measure.memory(own, before)
+        kept_outputs |= measure.roots(own)
+    cost = costs.operators
+
+    def forward_peak(index: int, operators: Sequence[int], after: Collection[int]) -> int:
+        return measure.peak(operators, (), after, held[index])
+
+    return StageSizes(
+        advance=[sum(cost[i] for i in stage.advance) for stage in parts],
+        record=[sum(cost[i] for i in stage.record) for stage in parts],
+        replay=[sum(cost[i] for i in stage.replay) for stage in parts],
+        state=[[measure.memory(cut, own) for cut in cuts[:-1]] for own in held[:-1]],
+        recorded=[
+            measure.memory({*stage.tape, *stage.cut}, held[i]) for i, stage in enumerate(parts)
+        ],
+        advance_peak=[forward_peak(i, s.advance, set(s.cut)) for i, s in enumerate(parts)],
+        record_peak=[forward_peak(i, s.record, {*s.cut, *s.tape}) for i, s in enumerate(parts)],
+        replay_peak=[forward_peak(i, s.replay, set(s.tape)) for i, s in enumerate(parts)],
+        back_peak=back_peak,
+        pending=[
+            measure.memory(waiting[i + 1]) if i + 1 < len(parts) else 0 for i in range(len(parts))
+        ],
+        results=results,
+        loss=measure.memory(outputs_of_forward(graph)),
+    )
+
+
+def outputs_of_forward(graph: Graph) -> list[int]:
+    """Return the results that forward operators make."""
+    result = []
+    for data in graph.outputs:
+        producer = graph.data[data].producer
+        if producer is not None and producer < graph.forward_count:
+            result.append(data)
+    return result
+
+
+def waiting_cotangents(graph: Graph, parts: Sequence[Stage]) -> list[set[int]]:
+    """Return for every stage the backward values that wait for stages before it, results aside."""
+    stage_of = {operator: i for i, stage in enumerate(parts) for operator in stage.backward}
+    outputs = set(graph.outputs)
+    waiting: list[set[int]] = [set() for _ in parts]
+    for operator, made_in in stage_of.items():
+        for data in graph.operators[operator].outputs:
+            readers = [stage_of[reader] for reader in graph.consumers[data]]
+            if readers and data not in outputs:
+                for index in range(min(readers) + 1, made_in + 1):
+                    waiting[index].add(data)
+    return waiting
+
+
+class Table:
+    """Opt(s, t, m) for all stages s <= t and all levels of memory m, and how it is reached."""
+
+    def __init__(self, sizes: StageSizes, unit: int, levels: int) -> None:
+        self.unit, self.levels = unit, levels
+        count = len(sizes.advance)
+        rounded = rounding(unit)
+        self.width = levels + 2  # column 0 stands for "less than nothing": infeasible
+        self.best = np.full((count, count, self.width), np.inf)
+        # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
+        self.choice = np.full((count, count, self.width), -1, np.int16)
+        results = [0, *accumulate(rounded(sizes.results))]
+        state = rounded(sizes.state)
+        pending, back_peak = rounded(sizes.pending), rounded(sizes.back_peak)
+        replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
+        advance_peak, recorded = rounded(sizes.advance_peak), rounded(sizes.recorded)
+        advanced = np.concatenate([[0.0], np.cumsum(sizes.advance)])
+        made = np.array(results)
+        memory = np.arange(-1, levels + 1)
+        for s in range(count):
+            need = max(pending[s] + replay_peak[s], back_peak[s])
+            self.best[s, s, memory >= need] = sizes.replay[s]
+        flat = self.best.reshape(-1)
+        for length in range(1, count):
+            for s in range(count - length):
+                t = s + length
+                splits = np.arange(s + 1, t + 1)
+                # Keep state k: shift the memory of the right part by the state's size, that of
+                # the left part by the results that the right one leaves.
+                right = self.shifted(flat, splits * count + t, state[s, splits], memory)
+                left = self.shifted(
+                    flat, s * count + splits - 1, made[t + 1] - made[splits], memory
+                )
+                cost = right + left + (advanced[splits] - advanced[s])[:, None]
+                passing = pending[t] + advance_peak[s:t] + np.append(0, state[s, s + 1 : t])
+                cost[memory < np.maximum.accumulate(passing)[:, None]] = np.inf
+                pick = cost.argmin(axis=0)
+                best = np.take_along_axis(cost, pick[None], 0)[0]
+                choice = (pick + 1).astype(np.int16)
+                # Record first.
+                rest = self.shifted(
+                    flat, np.array([(s + 1) * count + t]), recorded[s : s + 1], memory
+                )[0]
+                first = rest + sizes.record[s]
+                first[memory < pending[t] + record_peak[s]] = np.inf
+                first[memory - (made[t + 1] - made[s + 1]) < back_peak[s]] = np.inf
+                better = first <= best
+                best[better], choice[better] = first[better], 0
+                choice[~np.isfinite(best)] = -1
+                self.best[s, t], self.choice[s, t] = best, choice
+        self.sizes = sizes
+        self.state, self.recorded, self.made = state, recorded, made
+
+    def shifted(self, flat: Any, rows: Any, shift: Any, memory: Integers) -> Any:
+        """Return rows of the table with less memory each: Opt(row, m - shift)."""
+        columns = np.maximum(memory - shift[:, None], -1) + 1
+        return flat[rows[:, None] * self.width + columns]
+
+    def actions(self, level: int) -> list[Action]:
+        """Return the actions of the best schedule from a level of memory.
+
+        The level must be feasible: ``best[0, -1, level + 1]`` is finite.
+        """
+        actions = [Action("keep", 0)]
+        # Each entry: solve (s, t) from a level; or, with t < s, go back through a recorded stage.
+        todo = [(0, len(self.best) - 1, level)]
+        while todo:
+            s, t, memory = todo.pop()
+            if t <= s:
+                actions.append(Action("back", s))
+                continue
+            offset = int(self.choice[s, t, memory + 1])
+            if offset == 0:
+                actions.append(Action("record", s))
+                todo.append((s, s - 1, 0))
+                todo.append((s + 1, t, memory - int(self.recorded[s])))
+            else:
+                k = s + offset
+                actions.append(Action("advance", s, k))
+                actions.append(Action("keep", k))
+                todo.append((s, k - 1, memory - int(self.made[t + 1] - self.made[k])))
+                todo.append((k, t, memory - int(self.state[s, k])))
+        return actions
+
+
+def rounding(unit: int) -> Any:
+    """Return a function that turns sizes into the nearest number of units."""
+    return lambda sizes: (np.asarray(sizes, np.int64) + unit // 2) // unit
+
+
+def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
+    """Return the size of a level: exact if few levels are enough, or a share of the largest."""
+    exact = gcd(
+        *sizes.recorded, *sizes.advance_peak, *sizes.record_peak, *sizes.replay_peak,
+        *sizes.back_peak, *sizes.pending, *sizes.results, *(n for row in sizes.state for n in row),
+    )  # fmt: skip
+    return exact if exact and largest <= exact * levels else max(1, -(-largest // levels))
+
+
+def candidates(
+    problem: Problem, parts: Sequence[Stage], largest: int, levels: int
+) -> Iterator[tuple[list[int], list[Action]]]:
+    """Yield orders of evaluations and their actions, from much memory to little, each once."""
+    sizes = stage_sizes(problem, parts)
+    table = Table(sizes, unit_of(sizes, largest, levels), levels)
+    before = None
+    for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):
+        if not np.isfinite(table.best[0, -1, level + 1]):
+            return
+        actions = table.actions(level)
+        if actions != before:
+            yield evaluations(parts, actions), actions
+        before = actions
+
+
+def plan_rotor(
+    graph: Graph, costs: Costs, *, budget: int | None = None, levels: int = LEVELS
+) -> Schedule:
+    """Reverse the graph's stages at the least cost within the budget, states kept persistently.
+
+    Args:
+        graph: the training graph; a stage is a forward operator, or several if there are many.
+        costs: what evaluations cost and values weigh.
+        budget: the peak to stay within, in the memory unit of the costs; half of store-all's peak
+            if not given.
+        levels: into how many levels memory is divided. Sizes are rounded to them; the peak is
+            checked exactly.
+
+    Raises:
+        BudgetError: if no schedule of this kind is within the budget.
+    """
+    if type(levels) is not int or not 1 <= levels <= 10_000:
+        raise ScheduleError(f"rotor: levels={levels!r}; legal are 1 to 10000")
+    problem = Problem(graph, costs)
+    stored = list(range(len(graph.operators)))
+    limit = problem.peak(stored) // 2 if budget is None else budget
+    if nothing_to_reverse(graph) or problem.peak(stored) <= limit:
+        return from_order(graph, stored, "rotor", note="every operator is evaluated once")
+    parts = stages(graph, useful_cuts(graph, costs))
+    for order, actions in candidates(problem, parts, int(limit * SLACK), levels):
+        if problem.peak(order) <= limit:
+            note = f"{len(parts)} stages, {sum(a.verb == 'keep' for a in actions)} states kept"
+            kept = first_kept(parts, actions)
+            return from_order(graph, order, "rotor", {"levels": levels}, note, kept)
+    others = candidates(problem, parts, problem.peak(stored), levels)
+    smallest = min([problem.peak(order) for order, _ in others], default=problem.peak(stored))
+    raise BudgetError(
+        f"rotor finds nothing within {limit} {costs.memory_unit}; the smallest peak it finds is "
+        f"{smallest}"
+    )
+
+
+ROTOR = Policy(
+    "rotor",
+    plan_rotor,
+    "the least cost on a chain of unequal stages, by dynamic programming over memory",
+    "Beaumont et al. 2019, arXiv 1911.13214",
+)
