@@ -14,7 +14,16 @@ class ScheduleError(TinyckptError):
 
 
 class BudgetError(TinyckptError):
-    """No schedule fits the memory budget."""
+    """No schedule fits the memory budget.
+
+    Attributes:
+        smallest: the smallest peak that was found, in the plan's memory unit; None if none was.
+        proven: whether no schedule has a smaller one.
+    """
+
+    def __init__(self, message: str, smallest: int | None = None, proven: bool = False) -> None:
+        super().__init__(message)
+        self.smallest, self.proven = smallest, proven
 
 
 class BackendError(TinyckptError):

@@ -141,6 +141,7 @@ class Problem:
         cost: of one evaluation of each operator.
         size: memory of each value; 0 for a view, unless memory is counted in nodes.
         workspace: memory that each operator holds besides inputs and outputs.
+        root: the value in whose memory each value is, itself if it is no view.
     """
 
     def __init__(self, graph: Graph, costs: Costs) -> None:
@@ -151,6 +152,11 @@ class Problem:
         source = np.array([node.is_source for node in graph.data], bool)
         self.size[source] = 0
         self.base, self.view_levels = view_levels(graph, costs)
+        self.root = list(range(len(graph.data)))
+        for node in graph.data:
+            base = int(self.base[node.id])
+            if base != node.id:
+                self.root[node.id] = self.root[base]
 
     def cost_of(self, order: Iterable[int]) -> float:
         """Return the cost of all evaluations."""
@@ -175,6 +181,12 @@ class Problem:
     def peak(self, order: Iterable[int]) -> int:
         """Return the most memory that is held during any evaluation."""
         return int(self.live(order).max(initial=0))
+
+    def need(self, operator: int) -> int:
+        """Return the memory that an operator takes by itself: inputs, outputs and workspace."""
+        touched = self.graph.operators[operator]
+        roots = {self.root[data] for data in (*touched.inputs, *touched.outputs)}
+        return int(self.size[list(roots)].sum() + self.workspace[operator])
 
     def block_ends(self, spans: Spans, length: int) -> Integers:
         """Return until when the memory of each span is held, by the value or by a view of it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
@@ -50,6 +50,44 @@ compute = cache(Compute)
 free = cache(Free)
 
 
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is known of a schedule's cost among all schedules with the same budget.
+
+    Attributes:
+        status: ``optimal``; ``optimal in its class``, as ``scope`` says; or ``heuristic``.
+        cost: the schedule's cost.
+        lower_bound: no schedule of the scope that is within the budget costs less.
+        budget: the largest peak allowed.
+        unit, memory_unit: what the costs and the budget are counted in.
+        scope: the class of schedules that status and bound are about; empty for all of them.
+    """
+
+    status: Literal["optimal", "optimal in its class", "heuristic"]
+    cost: float
+    lower_bound: float
+    budget: int
+    unit: str
+    memory_unit: str
+    scope: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How much dearer it may be than the best: 0.02 means at most 2 %."""
+        return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
+
+    def __str__(self) -> str:
+        within = f"within {self.budget} {self.memory_unit}"
+        if self.status == "optimal":
+            return f"optimal: no schedule {within} costs less than {self.cost:g} {self.unit}"
+        if self.status == "optimal in its class":
+            return f"optimal {within} among {self.scope}: {self.cost:g} {self.unit}"
+        return (
+            f"heuristic: {self.cost:g} {self.unit} {within}; at least {self.lower_bound:g} are "
+            f"needed, so that it is at most {100 * self.gap:.3g} % above the optimum"
+        )
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
     """Steps that evaluate a graph; each names an operator or a value that the graph has.
@@ -64,6 +102,7 @@ class Schedule:
         checkpoints: data ids of the forward values that the policy chose to keep; empty where it
             chose nothing, as when everything is kept anyway.
         note: what the policy did, in one sentence.
+        certificate: how far from the optimum it is, if that was asked for.
     """
 
     graph: Graph
@@ -72,6 +111,7 @@ class Schedule:
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     checkpoints: tuple[int, ...] = ()
+    certificate: Certificate | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         operators, data = len(self.graph.operators), len(self.graph.data)

@@ -3,6 +3,7 @@
 from tinyckpt.policies.chen_budget import CHEN_BUDGET
 from tinyckpt.policies.chen_recursive import CHEN_RECURSIVE
 from tinyckpt.policies.dtr import DTR
+from tinyckpt.policies.greedy import GREEDY
 from tinyckpt.policies.knapsack import KNAPSACK
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.recompute_all import RECOMPUTE_ALL
@@ -25,6 +26,7 @@ POLICIES: dict[str, Policy] = {
         REVOLVE,
         ROTOR,
         DTR,
+        GREEDY,
         KNAPSACK,
         RETAIN,
         SAVEABLE,

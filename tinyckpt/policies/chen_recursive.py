@@ -14,7 +14,7 @@ from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, evaluations, first_kept, nothing_to_reverse
+from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import cheap_cuts, stages
 
@@ -60,7 +60,7 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
     parts = stages(graph, cheap_cuts(graph, costs))
     actions = recursive_actions(len(parts), k)
     note = f"{len(parts)} stages, {k} kept at every level"
-    order = evaluations(parts, actions)
+    order = order_of(parts, actions)
     return from_order(graph, order, "chen_recursive", {"k": k}, note, first_kept(parts, actions))
 
 

@@ -70,7 +70,8 @@ def ratio(cost: float, divisor: float) -> float:
 
 def memory(run: Eviction, data: int) -> int:
     """Return the memory that goes with a value."""
-    return run.size[run.root[data]]
+    size: int = run.size[run.root[data]]
+    return size
 
 
 HEURISTICS: dict[str, Callable[[Eviction, int], float]] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tinyckpt.errors import BudgetError
 from tinyckpt.liveness import Problem
+from tinyckpt.separators import separators
 
 NEVER = 1 << 60
 LONGEST = 200  # evaluations per operator, after which a program is taken to be thrashing
@@ -18,6 +19,10 @@ LONGEST = 200  # evaluations per operator, after which a program is taken to be 
 
 class Eviction:
     """The state of such a run; ``order`` is what comes of it.
+
+    With ``anchors``, separators that no backward operator reads, such as the residual stream of a
+    transformer, are taken to be read when the sweep comes back to what follows them: from there the
+    rest can be recomputed. Without, a value goes once the program does not read it any more.
 
     Attributes:
         order: operators in the order of their evaluation so far.
@@ -34,6 +39,7 @@ class Eviction:
         budget: int,
         score: Callable[[Eviction, int], float],
         program: Sequence[int] | None = None,
+        anchors: bool = False,
     ) -> None:
         graph = problem.graph
         self.problem, self.budget, self.score = problem, budget, score
@@ -48,7 +54,7 @@ class Eviction:
         self.producer = [-1 if node.producer is None else node.producer for node in graph.data]
         self.cost = [float(cost) for cost in problem.costs.operators]
         self.workspace = problem.costs.workspace
-        self.root, self.views, self.size = storages(problem)
+        self.root, self.views, self.size = problem.root, views_of(problem), problem.size.tolist()
         self.order: list[int] = []
         self.position = 0
         self.clock = 0.0
@@ -64,6 +70,8 @@ class Eviction:
         for position in range(len(self.program) - 1, -1, -1):
             for data in self.inputs[self.program[position]]:
                 self._uses[data].append(position)
+        if anchors:
+            self._anchor()
 
     def run(self) -> list[int]:
         """Run the program; return the order of evaluations.
@@ -100,6 +108,25 @@ class Eviction:
         while uses and uses[-1] < self.position:
             uses.pop()
         return uses[-1] if uses else -1
+
+    def _anchor(self) -> None:
+        """Give each separator that the backward half does not read a use on the way back."""
+        graph = self.problem.graph
+        first = graph.forward_count
+        line = separators(graph)
+        for data, following in zip(line, [*line[1:], None], strict=True):
+            if any(first <= position < NEVER for position in self._uses[data]):
+                continue
+            end = first if following is None else self.producer[following] + 1
+            later = [
+                position
+                for operator in range(self.producer[data] + 1, end)
+                for value in self.outputs[operator]
+                for position in self._uses[value]
+                if first <= position < NEVER
+            ]
+            if later:
+                self._uses[data].insert(0, max(later))
 
     def recompute_cost(self, data: int) -> float:
         """Return what it takes to compute a value again from what is resident."""
@@ -180,14 +207,10 @@ class Eviction:
                     self._remove(data)
 
 
-def storages(problem: Problem) -> tuple[list[int], list[list[int]], list[int]]:
-    """Return for every value whose memory it is in, the views of each, and the memory it owns."""
-    graph = problem.graph
-    root = list(range(len(graph.data)))
-    views: list[list[int]] = [[] for _ in graph.data]
-    if problem.costs.memory_unit == "bytes":
-        for node in graph.data:
-            if node.view_of is not None:
-                root[node.id] = root[node.view_of]
-                views[root[node.id]].append(node.id)
-    return root, views, problem.size.tolist()
+def views_of(problem: Problem) -> list[list[int]]:
+    """Return the views in the memory of each value."""
+    views: list[list[int]] = [[] for _ in problem.root]
+    for data, root in enumerate(problem.root):
+        if root != data:
+            views[root].append(data)
+    return views

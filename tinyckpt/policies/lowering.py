@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Flat, Integers, Spans
-from tinyckpt.schedule import Compute, Fetch, Offload, Schedule, Step, compute, free
+from tinyckpt.schedule import Certificate, Compute, Fetch, Offload, Schedule, Step, compute, free
 
 
 def from_order(
@@ -25,13 +25,14 @@ def from_order(
     options: Mapping[str, Any] | None = None,
     note: str = "",
     checkpoints: Sequence[int] = (),
+    certificate: Certificate | None = None,
 ) -> Schedule:
     """Return the schedule that evaluates operators in an order and frees as early as it can.
 
     Args:
         graph: the graph that the order is about.
         order: operator ids; an id that occurs again is a recomputation.
-        policy, options, note, checkpoints: what the schedule says of its origin.
+        policy, options, note, checkpoints, certificate: what the schedule says of its origin.
 
     Raises:
         ScheduleError: if an operator comes before something it reads, or a result never comes.
@@ -52,6 +53,7 @@ def from_order(
         dict(options or {}),
         note,
         tuple(sorted(checkpoints)),
+        certificate,
     )
 
 

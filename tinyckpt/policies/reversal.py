@@ -2,7 +2,7 @@
 
 A planner for chains (Revolve, Rotor, Chen's recursion) knows stages 0 to L-1 and states 0 to L-1:
 state i is what crosses the cut before stage i, and state 0 the sources. Its plan is a list of
-actions. ``evaluations`` turns them into an order of evaluations on any graph, with the stages of
+actions. ``order_of`` turns them into an order of evaluations on any graph, with the stages of
 ``tinyckpt.stages``; the frees follow from the order, as everywhere.
 """
 
@@ -30,7 +30,7 @@ class Action(NamedTuple):
     last: int = -1
 
 
-def evaluations(stages: Sequence[Stage], actions: Iterable[Action]) -> list[int]:
+def order_of(stages: Sequence[Stage], actions: Iterable[Action]) -> list[int]:
     """Return the order of evaluations that some actions amount to."""
     order: list[int] = []
     # What nothing asks for again, such as the loss, is evaluated when the sweep first comes by.

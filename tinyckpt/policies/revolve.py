@@ -19,7 +19,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, evaluations, first_kept, nothing_to_reverse
+from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import cheap_cuts, stages
 
@@ -120,7 +120,7 @@ def plan_revolve(
     else:
         chosen = most_slots(Problem(graph, costs), budget)
     actions = revolve_actions(len(parts), min(chosen, len(parts)))
-    order = evaluations(parts, actions)
+    order = order_of(parts, actions)
     note = (
         f"{len(parts)} stages from {chosen} slots: {advances(len(parts), chosen)} advances, "
         "the fewest if all stages were equal"
@@ -150,7 +150,7 @@ def most_slots(problem: Problem, budget: int) -> int:
     parts = stages(graph, cheap_cuts(graph, problem.costs))
 
     def peak(slots: int) -> int:
-        return problem.peak(evaluations(parts, revolve_actions(len(parts), slots)))
+        return problem.peak(order_of(parts, revolve_actions(len(parts), slots)))
 
     smallest = peak(1)
     if smallest > budget:

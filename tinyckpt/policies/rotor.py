@@ -33,7 +33,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.liveness import Integers, Problem
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, evaluations, first_kept, nothing_to_reverse
+from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import Stage, stages, useful_cuts
 
@@ -76,14 +76,9 @@ class StageSizes:
 class Measure:
     """Memory of sets of values: each storage counted once, sources not at all."""
 
-    def __init__(self, graph: Graph, costs: Costs) -> None:
-        self.graph, self.costs = graph, costs
-        self.root = list(range(len(graph.data)))
-        if costs.memory_unit == "bytes":
-            for node in graph.data:
-                if node.view_of is not None:
-                    self.root[node.id] = self.root[node.view_of]
-        self.size = [0 if graph.data[root].is_source else costs.data[root] for root in self.root]
+    def __init__(self, problem: Problem) -> None:
+        self.graph, self.costs, self.root = problem.graph, problem.costs, problem.root
+        self.size = problem.size.tolist()
 
     def roots(self, values: Iterable[int]) -> set[int]:
         """Return the storages of some values."""
@@ -125,7 +120,7 @@ class Measure:
 def stage_sizes(problem: Problem, parts: Sequence[Stage]) -> StageSizes:
     """Return what Rotor needs to know of the stages."""
     graph, costs = problem.graph, problem.costs
-    measure = Measure(graph, costs)
+    measure = Measure(problem)
     outputs = set(graph.outputs)
     cuts: list[tuple[int, ...]] = [(), *(stage.cut for stage in parts)]
     held = [measure.roots(cut) for cut in cuts]
@@ -302,7 +297,7 @@ def candidates(
             return
         actions = table.actions(level)
         if actions != before:
-            yield evaluations(parts, actions), actions
+            yield order_of(parts, actions), actions
         before = actions
 
 

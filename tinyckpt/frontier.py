@@ -1,0 +1,346 @@
+"""The frontier of a graph: peak against cost, of everything that the portfolio of policies finds.
+
+``plan(graph, budget=...)`` is a look into it. What is searched does not depend on the budget that
+is asked for: families of schedules from every policy, and plans at a fixed grid of budgets. The
+cheapest schedule within a budget is then never dearer than the cheapest within a smaller one,
+whatever the heuristics do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from time import perf_counter
+
+import numpy as np
+
+from tinyckpt.bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.cost import Costs
+from tinyckpt.errors import BudgetError
+from tinyckpt.graph import Graph
+from tinyckpt.liveness import Integers, Problem
+from tinyckpt.policies import chen_budget, rotor
+from tinyckpt.policies.chen_recursive import recursive_actions
+from tinyckpt.policies.eviction import Eviction
+from tinyckpt.policies.greedy import SCORES, Score, pruned
+from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.program import frugal_program, reordered, translated
+from tinyckpt.policies.retain import retaining_order
+from tinyckpt.policies.reversal import nothing_to_reverse, order_of
+from tinyckpt.policies.revolve import revolve_actions
+from tinyckpt.policies.segments import segmented_order, stages_of
+from tinyckpt.policies.sqrt_n import place_cuts
+from tinyckpt.schedule import Certificate, Schedule
+from tinyckpt.stages import cheap_cuts, stages, useful_cuts
+from tinyckpt.table import table
+from tinyckpt.trace import size_text
+
+# Budgets that plans are made for, as shares of store-all's peak; the coarse ones first.
+GRID = [k / 16 for k in (8, 12, 4, 10, 6, 14, 2, 7, 9, 5, 11, 3, 13, 15)]
+FINE_GRID = [k / 32 for k in range(31, 2, -2)]
+LARGEST_EVICTED = 6000  # operators; beyond, running with eviction takes minutes
+LARGEST_QUADRATIC = 400  # forward operators up to which recompute-all is tried
+ROTOR_STAGES, ROTOR_LEVELS = 130, 128
+RESTARTS = 6  # rounds over the grid with random weights
+Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One schedule of a frontier.
+
+    Attributes:
+        peak: in the memory unit of the costs.
+        cost: in their unit.
+        policy: which policy made it.
+        detail: with which options.
+        order: the evaluations, as operator ids.
+    """
+
+    peak: int
+    cost: float
+    policy: str
+    detail: str
+    order: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The best schedules found: along the points the peak rises and the cost falls.
+
+    Attributes:
+        graph, costs: what was planned, and what for.
+        points: by peak, ascending; each costs less than all before it.
+        complete: whether the search ended by itself, and not by its time limit or an interrupt.
+    """
+
+    graph: Graph
+    costs: Costs
+    points: tuple[Point, ...]
+    complete: bool
+
+    def within(self, budget: int) -> Point:
+        """Return the cheapest point within a budget.
+
+        Raises:
+            BudgetError: if there is none; with the smallest peak found, and whether that is proven.
+        """
+        index = bisect_right([point.peak for point in self.points], budget) - 1
+        if index >= 0:
+            return self.points[index]
+        problem = Problem(self.graph, self.costs)
+        needed = smallest_budget(problem, necessary(self.graph))
+        smallest = self.points[0].peak
+        known = (
+            "which is proven to be the smallest there is"
+            if smallest == needed
+            else f"and less than {amount(self.costs, needed)} is proven to be impossible"
+        )
+        raise BudgetError(
+            f"no schedule of {self.graph.name} was found within {amount(self.costs, budget)}: the "
+            f"smallest peak found is {amount(self.costs, smallest)}, {known}",
+            smallest,
+            smallest == needed,
+        )
+
+    def schedule(self, budget: int, certified: bool = True) -> Schedule:
+        """Return the cheapest schedule within a budget, with its certificate.
+
+        Raises:
+            BudgetError: if there is none.
+        """
+        point = self.within(budget)
+        note = f"{point.detail}; peak {amount(self.costs, point.peak)}"
+        options = {"budget": budget, "memory_unit": self.costs.memory_unit}
+        certificate = certificate_of(self.graph, self.costs, point.cost, budget)
+        return from_order(
+            self.graph,
+            point.order.tolist(),
+            point.policy,
+            options,
+            note,
+            certificate=certificate if certified else None,
+        )
+
+    def __str__(self) -> str:
+        """Return a table: budgets, costs, and which policy found them."""
+        least = sum(self.costs.operators)
+        rows = [
+            [amount(self.costs, p.peak), f"{p.cost:g}", f"{p.cost / least:.4f}" if least else "",
+             f"{p.policy}: {p.detail}"]
+            for p in thinned(self.points, 24)
+        ]  # fmt: skip
+        return table(["peak", self.costs.unit, "of store-all", "found by"], rows)
+
+
+def thinned(points: tuple[Point, ...], most: int) -> list[Point]:
+    """Return at most so many points, the first and the last among them."""
+    if len(points) <= most:
+        return list(points)
+    places = np.linspace(0, len(points) - 1, most).round().astype(int)
+    return [points[place] for place in dict.fromkeys(places.tolist())]
+
+
+def amount(costs: Costs, memory: int) -> str:
+    """Return an amount of memory in the unit of the costs."""
+    return f"{memory} nodes" if costs.memory_unit == "nodes" else size_text(memory)
+
+
+def certificate_of(graph: Graph, costs: Costs, cost: float, budget: int) -> Certificate:
+    """Return what is known of a cost within a budget."""
+    bound = min(cost_bound(graph, costs, budget), cost)
+    status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"
+    return Certificate(
+        status,  # type: ignore[arg-type]
+        cost, bound, budget, costs.unit, costs.memory_unit,
+    )  # fmt: skip
+
+
+class Search:
+    """A search for the frontier; ``points`` holds what it has found so far."""
+
+    def __init__(self, graph: Graph, costs: Costs) -> None:
+        self.graph, self.costs = graph, costs
+        self.problem = Problem(graph, costs)
+        self.stored = list(range(len(graph.operators)))
+        self.points: list[Point] = []
+        self.add("store_all", "every operator once", self.stored)
+        self.largest = self.points[0].peak
+        self.smallest = smallest_budget(self.problem, necessary(graph))
+
+    def add(self, policy: str, detail: str, order: list[int]) -> None:
+        """Note a schedule, unless another one is no dearer and has no higher peak."""
+        evaluated = np.asarray(order, np.int64)
+        peak, cost = self.problem.peak(evaluated), self.problem.cost_of(evaluated)
+        if any(point.peak <= peak and point.cost <= cost for point in self.points):
+            return
+        self.points = [p for p in self.points if p.peak < peak or p.cost < cost]
+        self.points.append(Point(peak, cost, policy, detail, evaluated))
+
+    def run(self, time_limit: float, progress: Progress | None = None) -> Frontier:
+        """Search until all is tried, the time is up, or someone interrupts."""
+        end = perf_counter() + time_limit
+        complete = True
+        try:
+            for policy, detail, order in self.attempts():
+                self.add(policy, detail, order)
+                if progress is not None:
+                    progress(policy, len(self.points))
+                if perf_counter() > end:
+                    complete = False
+                    break
+        except KeyboardInterrupt:
+            complete = False
+        points = tuple(sorted(self.points, key=lambda point: point.peak))
+        return Frontier(self.graph, self.costs, points, complete)
+
+    def attempts(self) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield schedules: policy, detail, order of evaluations; what pays most first."""
+        if nothing_to_reverse(self.graph):
+            return
+        program = frugal_program(self.problem)
+        yield "store_all", "every operator once, the backward half reordered", program
+        yield from self.chains()
+        if len(self.stored) <= LARGEST_EVICTED:
+            yield from self.evictions(GRID, [program])
+            yield from self.rotors(program)
+            yield from self.evictions(FINE_GRID, [program])
+            yield from self.evictions(GRID, [self.stored])
+            yield from self.restarts(program)
+
+    def chains(self) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield what the planners for chains make, at every setting worth trying."""
+        graph, costs = self.graph, self.costs
+        parts = stages(graph, cheap_cuts(graph, costs))
+        for slots in steps_up_to(len(parts)):
+            order = order_of(parts, revolve_actions(len(parts), slots))
+            yield "revolve", f"{len(parts)} stages from {slots} slots", order
+        read = stages_of(graph)
+        for segments in steps_up_to(len(read))[1:]:
+            cuts = place_cuts(graph, read, segments, [1] * len(read))
+            order = segmented_order(graph, cuts)
+            yield "sqrt_n", f"{len(read)} stages in {segments} segments", order
+        for size, cuts in chen_budget.candidates(graph, costs):
+            detail = f"segments of {amount(costs, size)}"
+            yield "chen_budget", detail, segmented_order(graph, cuts)
+        for k in (1, 2, 3, 5, 8):
+            order = order_of(parts, recursive_actions(len(parts), k))
+            yield "chen_recursive", f"{k} kept at every level", order
+        if graph.forward_count <= LARGEST_QUADRATIC:
+            yield "recompute_all", "nothing kept", retaining_order(graph, (), reuse=False)
+
+    def budgets(self, shares: list[float]) -> list[int]:
+        """Return the budgets of some shares, as far as they may be feasible."""
+        return [b for b in (int(share * self.largest) for share in shares) if b >= self.smallest]
+
+    def evictions(
+        self, shares: list[float], programs: list[list[int]]
+    ) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield greedy plans at some budgets, by every score."""
+        for budget in self.budgets(shares):
+            for program in programs:
+                for name, score in SCORES.items():
+                    for anchors in (False, True):
+                        detail = f"evicted by {name}{', with anchors' if anchors else ''}"
+                        for order in self.evicted(budget, score, program, anchors):
+                            yield "greedy", detail, order
+
+    def evicted(
+        self, budget: int, score: Score, program: list[int], anchors: bool
+    ) -> Iterator[list[int]]:
+        """Yield one greedy plan, if it fits; pruned, if it may then be of use."""
+        try:
+            order = Eviction(self.problem, budget, score, program, anchors).run()
+        except BudgetError:
+            return
+        known = min((p.cost for p in self.points if p.peak <= budget), default=inf)
+        if self.problem.cost_of(order) <= 1.2 * known:
+            order = pruned(self.problem, order, budget)
+        yield order
+
+    def rotors(self, program: list[int]) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield Rotor's plans for all levels of memory, and at the grid without what is spare."""
+        graph = reordered(self.graph, program)
+        costs = Costs(
+            tuple(self.costs.operators[index] for index in program),
+            self.costs.data,
+            tuple(self.costs.workspace[index] for index in program),
+            self.costs.unit,
+            self.costs.memory_unit,
+        )
+        problem = Problem(graph, costs)
+        parts = stages(graph, useful_cuts(graph, costs, ROTOR_STAGES))
+        found = []
+        for order, _ in rotor.candidates(problem, parts, self.largest, ROTOR_LEVELS):
+            plan = translated(order, program)
+            found.append((self.problem.peak(plan), plan))
+            yield "rotor", f"{len(parts)} stages", plan
+        for budget in self.budgets(GRID):
+            fitting = [(self.problem.cost_of(plan), plan) for peak, plan in found if peak <= budget]
+            if fitting:
+                yield (
+                    "rotor",
+                    f"{len(parts)} stages, pruned",
+                    pruned(self.problem, min(fitting)[1], budget),
+                )
+
+    def restarts(self, program: list[int]) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield greedy plans whose scores are multiplied by random weights, one a value."""
+        random = Random(0)
+        names = list(SCORES)
+        for number in range(RESTARTS):
+            for budget in self.budgets(GRID):
+                spread = random.choice((0.1, 0.3, 0.6, 1.0))
+                weights = [random.lognormvariate(0.0, spread) for _ in self.graph.data]
+                score, anchors = SCORES[random.choice(names)], random.random() < 0.5
+                weighted = weighted_score(score, weights)
+                for order in self.evicted(budget, weighted, program, anchors):
+                    yield "greedy", f"evicted with random weights, round {number + 1}", order
+
+
+def weighted_score(score: Score, weights: list[float]) -> Score:
+    """Return a score that is multiplied by a weight for each value."""
+    return lambda run, data: score(run, data) * weights[data]
+
+
+def steps_up_to(count: int) -> list[int]:
+    """Return numbers from 1 to ``count``: all of the small ones, fewer and fewer of the large."""
+    numbers = []
+    number = 1
+    while number < count:
+        numbers.append(number)
+        number = max(number + 1, round(number * 1.08))
+    return [*numbers, max(count, 1)]
+
+
+# Searches by graph and costs, the latest last: a second budget for the same graph is a look-up, and
+# is monotone with the first even if a time limit cut the search.
+_known: list[Frontier] = []
+MOST_KNOWN = 4
+
+
+def frontier(
+    graph: Graph,
+    costs: Costs,
+    time_limit: float = 10.0,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Return the frontier that the portfolio finds.
+
+    Args:
+        graph: the training graph.
+        costs: what evaluations cost and values weigh.
+        time_limit: seconds after which the search returns what it has. A frontier of the same graph
+            and costs that is known from before is returned at once.
+        progress: called as ``progress(policy, points)`` after every attempt.
+    """
+    for known in _known:
+        if known.graph is graph and known.costs == costs:
+            return known
+    found = Search(graph, costs).run(time_limit, progress)
+    _known.append(found)
+    del _known[:-MOST_KNOWN]
+    return found
