@@ -24,7 +24,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.liveness import Integers, Problem
 from tinyckpt.policies import chen_budget, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
-from tinyckpt.policies.eviction import Eviction
+from tinyckpt.policies.eviction import Eviction, anchors_of
 from tinyckpt.policies.greedy import SCORES, Score, pruned
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.program import frugal_program, reordered, translated
@@ -43,8 +43,10 @@ GRID = [k / 16 for k in (8, 12, 4, 10, 6, 14, 2, 7, 9, 5, 11, 3, 13, 15)]
 FINE_GRID = [k / 32 for k in range(31, 2, -2)]
 LARGEST_EVICTED = 6000  # operators; beyond, running with eviction takes minutes
 LARGEST_QUADRATIC = 400  # forward operators up to which recompute-all is tried
-ROTOR_STAGES, ROTOR_LEVELS = 130, 128
-RESTARTS = 6  # rounds over the grid with random weights
+ROTOR_STAGES, ROTOR_LEVELS = 200, 256
+COARSE = 6  # budgets of the grid that come first
+MAIN_SCORES, OTHER_SCORES = list(SCORES)[:3], list(SCORES)[3:]
+RESTARTS = 8  # rounds over the grid with random weights
 Progress = Callable[[str, int], None]
 
 
@@ -204,12 +206,32 @@ class Search:
         program = frugal_program(self.problem)
         yield "store_all", "every operator once, the backward half reordered", program
         yield from self.chains()
-        if len(self.stored) <= LARGEST_EVICTED:
-            yield from self.evictions(GRID, [program])
-            yield from self.rotors(program)
-            yield from self.evictions(FINE_GRID, [program])
-            yield from self.evictions(GRID, [self.stored])
-            yield from self.restarts(program)
+        if len(self.stored) > LARGEST_EVICTED:
+            return
+        # With anchors or without: what is better at the first budget comes first at the others.
+        modes = [False, True] if anchors_of(self.problem) else [False]
+        modes.sort(key=lambda anchors: self.greedy_cost(program, anchors))
+        first, *other = modes
+        yield from self.evictions(GRID[:COARSE], MAIN_SCORES, program, first)
+        yield from self.rotors(program)
+        yield from self.evictions(GRID[COARSE:], MAIN_SCORES, program, first)
+        yield from self.restarts(program, first)
+        yield from self.evictions(FINE_GRID, MAIN_SCORES, program, first)
+        yield from self.evictions(GRID, MAIN_SCORES, self.stored, first)
+        yield from self.evictions(GRID, OTHER_SCORES, program, first)
+        for anchors in other:
+            yield from self.evictions(GRID, MAIN_SCORES, program, anchors)
+
+    def greedy_cost(self, program: list[int], anchors: bool) -> float:
+        """Return the cost of a greedy plan at the first budget of the grid that has one."""
+        for budget in self.budgets(GRID):
+            for name in MAIN_SCORES:
+                try:
+                    run = Eviction(self.problem, budget, SCORES[name], program, anchors)
+                    return self.problem.cost_of(run.run())
+                except BudgetError:
+                    continue
+        return inf
 
     def chains(self) -> Iterator[tuple[str, str, list[int]]]:
         """Yield what the planners for chains make, at every setting worth trying."""
@@ -237,16 +259,14 @@ class Search:
         return [b for b in (int(share * self.largest) for share in shares) if b >= self.smallest]
 
     def evictions(
-        self, shares: list[float], programs: list[list[int]]
+        self, shares: list[float], scores: list[str], program: list[int], anchors: bool
     ) -> Iterator[tuple[str, str, list[int]]]:
-        """Yield greedy plans at some budgets, by every score."""
+        """Yield greedy plans at some budgets, by some scores."""
         for budget in self.budgets(shares):
-            for program in programs:
-                for name, score in SCORES.items():
-                    for anchors in (False, True):
-                        detail = f"evicted by {name}{', with anchors' if anchors else ''}"
-                        for order in self.evicted(budget, score, program, anchors):
-                            yield "greedy", detail, order
+            for name in scores:
+                detail = f"evicted by {name}{', with anchors' if anchors else ''}"
+                for order in self.evicted(budget, SCORES[name], program, anchors):
+                    yield "greedy", detail, order
 
     def evicted(
         self, budget: int, score: Score, program: list[int], anchors: bool
@@ -287,17 +307,15 @@ class Search:
                     pruned(self.problem, min(fitting)[1], budget),
                 )
 
-    def restarts(self, program: list[int]) -> Iterator[tuple[str, str, list[int]]]:
+    def restarts(self, program: list[int], anchored: bool) -> Iterator[tuple[str, str, list[int]]]:
         """Yield greedy plans whose scores are multiplied by random weights, one a value."""
         random = Random(0)
-        names = list(SCORES)
         for number in range(RESTARTS):
             for budget in self.budgets(GRID):
                 spread = random.choice((0.1, 0.3, 0.6, 1.0))
                 weights = [random.lognormvariate(0.0, spread) for _ in self.graph.data]
-                score, anchors = SCORES[random.choice(names)], random.random() < 0.5
-                weighted = weighted_score(score, weights)
-                for order in self.evicted(budget, weighted, program, anchors):
+                score = weighted_score(SCORES[random.choice(list(SCORES))], weights)
+                for order in self.evicted(budget, score, program, anchored):
                     yield "greedy", f"evicted with random weights, round {number + 1}", order
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tinyckpt.errors import BudgetError
 from tinyckpt.liveness import Problem
+from tinyckpt.policies.knapsack import producer_of
 from tinyckpt.separators import separators
 
 NEVER = 1 << 60
@@ -111,16 +112,11 @@ class Eviction:
 
     def _anchor(self) -> None:
         """Give each separator that the backward half does not read a use on the way back."""
-        graph = self.problem.graph
-        first = graph.forward_count
-        line = separators(graph)
-        for data, following in zip(line, [*line[1:], None], strict=True):
-            if any(first <= position < NEVER for position in self._uses[data]):
-                continue
-            end = first if following is None else self.producer[following] + 1
+        first = self.problem.graph.forward_count
+        for data, operators in anchors_of(self.problem):
             later = [
                 position
-                for operator in range(self.producer[data] + 1, end)
+                for operator in operators
                 for value in self.outputs[operator]
                 for position in self._uses[value]
                 if first <= position < NEVER
@@ -205,6 +201,19 @@ class Eviction:
             for data in (root, *self.views[root]):
                 if self.resident[data]:
                     self._remove(data)
+
+
+def anchors_of(problem: Problem) -> list[tuple[int, range]]:
+    """Return the separators that no backward operator reads, and the operators up to the next."""
+    graph = problem.graph
+    line = separators(graph)
+    ends = [producer_of(graph, data) + 1 for data in line[1:]] + [graph.forward_count]
+    return [
+        (data, range(producer_of(graph, data) + 1, end))
+        for data, end in zip(line, ends, strict=True)
+        if all(reader < graph.forward_count for reader in graph.consumers[data])
+        and data not in graph.outputs
+    ]
 
 
 def views_of(problem: Problem) -> list[list[int]]:

@@ -41,6 +41,7 @@ LEVELS = 200
 # Sizes are rounded to levels, and what is found is checked exactly: some slack above the budget
 # finds what rounding up would have missed.
 SLACK = 1.1
+UNITS_TRIED = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,62 +188,62 @@ def waiting_cotangents(graph: Graph, parts: Sequence[Stage]) -> list[set[int]]:
 
 
 class Table:
-    """Opt(s, t, m) for all stages s <= t and all levels of memory m, and how it is reached."""
+    """Opt(s, t, m) for all stages s <= t and all levels of memory m, and how it is reached.
+
+    The m of the table counts the results of the stages behind t as free; what they take is
+    subtracted where m is compared. So the left part of a split has the m of the whole.
+    """
 
     def __init__(self, sizes: StageSizes, unit: int, levels: int) -> None:
         self.unit, self.levels = unit, levels
         count = len(sizes.advance)
         rounded = rounding(unit)
-        self.width = levels + 2  # column 0 stands for "less than nothing": infeasible
-        self.best = np.full((count, count, self.width), np.inf)
-        # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
-        self.choice = np.full((count, count, self.width), -1, np.int16)
-        results = [0, *accumulate(rounded(sizes.results))]
-        state = rounded(sizes.state)
-        pending, back_peak = rounded(sizes.pending), rounded(sizes.back_peak)
+        made = np.array([0, *accumulate(rounded(sizes.results))])
+        behind = made[-1] - made[1:]
+        self.state, self.recorded = rounded(sizes.state), rounded(sizes.recorded)
+        pending, back_peak = rounded(sizes.pending) + behind, rounded(sizes.back_peak) + behind
         replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
-        advance_peak, recorded = rounded(sizes.advance_peak), rounded(sizes.recorded)
+        advance_peak = rounded(sizes.advance_peak)
         advanced = np.concatenate([[0.0], np.cumsum(sizes.advance)])
-        made = np.array(results)
+        # Column 0 stands for "less than nothing" and is never feasible.
         memory = np.arange(-1, levels + 1)
-        for s in range(count):
-            need = max(pending[s] + replay_peak[s], back_peak[s])
-            self.best[s, s, memory >= need] = sizes.replay[s]
-        flat = self.best.reshape(-1)
-        for length in range(1, count):
-            for s in range(count - length):
-                t = s + length
-                splits = np.arange(s + 1, t + 1)
-                # Keep state k: shift the memory of the right part by the state's size, that of
-                # the left part by the results that the right one leaves.
-                right = self.shifted(flat, splits * count + t, state[s, splits], memory)
-                left = self.shifted(
-                    flat, s * count + splits - 1, made[t + 1] - made[splits], memory
+        self.best = np.full((count, count, len(memory)), np.inf)
+        # The same with the memory of state s taken away, for when nothing else holds part of it.
+        lowered = np.full_like(self.best, np.inf)
+        # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
+        self.choice = np.full(self.best.shape, -1, np.int16)
+        for s in range(count - 1, -1, -1):
+            own_state = shifted(memory, self.state[0, s : s + 1])[0]
+            overlaps = not np.array_equal(self.state[s, s + 1 :], self.state[0, s + 1 :])
+            columns = shifted(memory, self.state[s, s + 1 :])
+            after_record = shifted(memory, self.recorded[s : s + 1])[0]
+            self.best[s, s, memory >= max(pending[s] + replay_peak[s], back_peak[s])] = (
+                sizes.replay[s]
+            )
+            lowered[s, s] = self.best[s, s, own_state]
+            held = np.append(0, self.state[s, s + 1 :])
+            passing = np.maximum.accumulate(advance_peak[s:] + held)
+            for t in range(s + 1, count):
+                # Keep state k: the right part has less memory by that state, the left part as much.
+                right = (
+                    np.take_along_axis(self.best[s + 1 : t + 1, t], columns[: t - s], 1)
+                    if overlaps
+                    else lowered[s + 1 : t + 1, t]
                 )
-                cost = right + left + (advanced[splits] - advanced[s])[:, None]
-                passing = pending[t] + advance_peak[s:t] + np.append(0, state[s, s + 1 : t])
-                cost[memory < np.maximum.accumulate(passing)[:, None]] = np.inf
+                cost = right + self.best[s, s:t]
+                cost += (advanced[s + 1 : t + 1] - advanced[s])[:, None]
+                cost[memory < (pending[t] + passing[: t - s])[:, None]] = np.inf
                 pick = cost.argmin(axis=0)
                 best = np.take_along_axis(cost, pick[None], 0)[0]
                 choice = (pick + 1).astype(np.int16)
                 # Record first.
-                rest = self.shifted(
-                    flat, np.array([(s + 1) * count + t]), recorded[s : s + 1], memory
-                )[0]
-                first = rest + sizes.record[s]
-                first[memory < pending[t] + record_peak[s]] = np.inf
-                first[memory - (made[t + 1] - made[s + 1]) < back_peak[s]] = np.inf
+                first = self.best[s + 1, t, after_record] + sizes.record[s]
+                first[memory < max(pending[t] + record_peak[s], back_peak[s])] = np.inf
                 better = first <= best
                 best[better], choice[better] = first[better], 0
                 choice[~np.isfinite(best)] = -1
                 self.best[s, t], self.choice[s, t] = best, choice
-        self.sizes = sizes
-        self.state, self.recorded, self.made = state, recorded, made
-
-    def shifted(self, flat: Any, rows: Any, shift: Any, memory: Integers) -> Any:
-        """Return rows of the table with less memory each: Opt(row, m - shift)."""
-        columns = np.maximum(memory - shift[:, None], -1) + 1
-        return flat[rows[:, None] * self.width + columns]
+                lowered[s, t] = best[own_state]
 
     def actions(self, level: int) -> list[Action]:
         """Return the actions of the best schedule from a level of memory.
@@ -266,9 +267,14 @@ class Table:
                 k = s + offset
                 actions.append(Action("advance", s, k))
                 actions.append(Action("keep", k))
-                todo.append((s, k - 1, memory - int(self.made[t + 1] - self.made[k])))
+                todo.append((s, k - 1, memory))
                 todo.append((k, t, memory - int(self.state[s, k])))
         return actions
+
+
+def shifted(memory: Integers, less: Integers) -> Integers:
+    """Return the columns of the table with less memory, one row for each size."""
+    return np.asarray(np.maximum(memory - less[:, None], -1) + 1)
 
 
 def rounding(unit: int) -> Any:
@@ -277,12 +283,22 @@ def rounding(unit: int) -> Any:
 
 
 def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
-    """Return the size of a level: exact if few levels are enough, or a share of the largest."""
+    """Return the size of a level, such that the sizes of what is kept are near whole numbers of it.
+
+    It is between one and two shares of the largest; or exact, if few levels are enough for that.
+    """
     exact = gcd(
         *sizes.recorded, *sizes.advance_peak, *sizes.record_peak, *sizes.replay_peak,
         *sizes.back_peak, *sizes.pending, *sizes.results, *(n for row in sizes.state for n in row),
     )  # fmt: skip
-    return exact if exact and largest <= exact * levels else max(1, -(-largest // levels))
+    if exact and largest <= exact * levels:
+        return exact
+    share = max(1, -(-largest // levels))
+    kept = np.array([*sizes.state[0], *sizes.recorded])
+    units = np.unique(np.linspace(share, 2 * share, UNITS_TRIED).astype(np.int64))
+    remainder = kept % units[:, None]
+    error = np.minimum(remainder, units[:, None] - remainder).sum(axis=1)
+    return int(units[error.argmin()])
 
 
 def candidates(
