@@ -9,8 +9,9 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up: a module may import those before it.
 LAYERS = [
     "errors", "files", "tree", "graph", "ops", "var", "builder", "build", "differentiate",
-    "schedule", "trace", "replay", "cost", "liveness", "bounds", "budget", "separators",
-    "stages", "policies", "table", "frontier", "backend",
+    "schedule", "trace", "replay", "cost", "liveness", "chains", "bounds", "budget",
+    "separators",
+    "stages", "policies", "table", "frontier", "planning", "backend",
     "execute", "arguments", "compile", "api", "serialize", "networks", "demo", "cli",
 ]  # fmt: skip
 VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace"}

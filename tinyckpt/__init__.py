@@ -10,7 +10,7 @@ machine runs the schedule, and the trace of that run is what everyone looks at::
 """
 
 from tinyckpt import cost, networks
-from tinyckpt.api import RunResult, grad, plan, run, value_and_grad
+from tinyckpt.api import RunResult, grad, run, value_and_grad
 from tinyckpt.build import Var, build, checkpoint, name, scope
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs
@@ -23,6 +23,7 @@ from tinyckpt.errors import (
     ScheduleError,
     TinyckptError,
 )
+from tinyckpt.frontier import Frontier, Point
 from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all
 from tinyckpt.ops.activation import gelu, relu, sigmoid, silu, tanh
@@ -64,11 +65,12 @@ from tinyckpt.ops.shape import (
     stack,
     transpose,
 )
+from tinyckpt.planning import certify, frontier, lower_bound, plan
 from tinyckpt.policies import POLICIES, Policy
 from tinyckpt.policies import saveable as checkpoint_policies
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule
+from tinyckpt.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule
 from tinyckpt.separators import separators
 from tinyckpt.serialize import (
     load_graph,
@@ -87,6 +89,7 @@ __all__ = [
     "PRIMITIVES",
     "BackendError",
     "BudgetError",
+    "Certificate",
     "Compiled",
     "Compute",
     "Costs",
@@ -94,10 +97,12 @@ __all__ = [
     "Fetch",
     "FormatError",
     "Free",
+    "Frontier",
     "Graph",
     "GraphError",
     "Offload",
     "Operator",
+    "Point",
     "Policy",
     "Primitive",
     "RunResult",
@@ -116,6 +121,7 @@ __all__ = [
     "astype",
     "broadcast_to",
     "build",
+    "certify",
     "checkpoint",
     "checkpoint_policies",
     "compile",
@@ -130,6 +136,7 @@ __all__ = [
     "exp",
     "expand_dims",
     "from_order",
+    "frontier",
     "full",
     "gelu",
     "grad",
@@ -144,6 +151,7 @@ __all__ = [
     "load_trace",
     "log",
     "log_softmax",
+    "lower_bound",
     "matmul",
     "max",
     "maximum",

@@ -1,4 +1,4 @@
-"""The user's side: plan a schedule, run it, or let one call do everything."""
+"""The user's side: run a schedule, or let one call do everything from function to gradients."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ from tinyckpt.arguments import sources_of
 from tinyckpt.backend import Backend, dense, get_backend
 from tinyckpt.build import build
 from tinyckpt.compile import Compiled, compile
-from tinyckpt.cost import Costs, evaluations
 from tinyckpt.differentiate import differentiate
-from tinyckpt.errors import BackendError, GraphError, ScheduleError
+from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph
-from tinyckpt.policies import POLICIES, Policy
-from tinyckpt.replay import replay
+from tinyckpt.planning import PolicyLike, plan
 from tinyckpt.schedule import Schedule
 from tinyckpt.trace import Trace
 from tinyckpt.tree import leaves, map_leaves
-
-PolicyLike = str | Policy | Callable[..., Schedule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,52 +37,6 @@ class RunResult:
     value: Any
     gradients: Any
     trace: Trace
-
-
-def plan(
-    graph: Graph, policy: PolicyLike = "store_all", *, costs: Costs | None = None, **options: Any
-) -> Schedule:
-    """Return the schedule that a policy makes of a graph.
-
-    Args:
-        graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.
-        policy: a name or entry of ``POLICIES``, or a function of your own,
-            ``policy(graph, costs, **options)`` -> Schedule.
-        costs: what evaluations cost and values weigh; one an evaluation, and bytes, if not given.
-        options: the policy's own, such as ``keep=...`` for ``retain``.
-
-    Raises:
-        ScheduleError: if the policy is unknown, refuses its options, or returns something illegal.
-    """
-    if not isinstance(graph, Graph):
-        raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
-    if costs is not None and (len(costs.operators), len(costs.data)) != (
-        len(graph.operators),
-        len(graph.data),
-    ):
-        raise ScheduleError(f"the costs are not those of {graph.name}: other numbers of nodes")
-    if callable(policy):
-        schedule = policy(graph, costs or evaluations(graph), **options)
-        if not isinstance(schedule, Schedule):
-            raise ScheduleError(
-                f"the policy returned a {type(schedule).__name__}; return a Schedule, such as "
-                "tc.from_order(graph, [operator ids])"
-            )
-        if schedule.graph is not graph:
-            raise ScheduleError("the policy returned a schedule of another graph")
-        replay(schedule)
-        return schedule
-    name = policy.name if isinstance(policy, Policy) else policy
-    if not isinstance(name, str) or name not in POLICIES:
-        raise ScheduleError(f"unknown policy {policy!r}; known are {', '.join(POLICIES)}")
-    planner = POLICIES[name].plan
-    legal = planner.__kwdefaults__ or {}
-    for option in options:
-        if option not in legal:
-            raise ScheduleError(
-                f"{name} has no option {option!r}; it has {', '.join(legal) or 'none'}"
-            )
-    return planner(graph, costs or evaluations(graph), **options)
 
 
 def run(

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import ceil, exp, inf, log
 
+from tinyckpt.chains import fewest_evaluations, uniform_chain
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
@@ -38,6 +39,10 @@ def cost_bound(graph: Graph, costs: Costs, budget: int) -> float:
         budget: in the memory unit of the costs. If no schedule can be within it, as far as is
             known here, the bound is infinite.
     """
+    chain = uniform_chain(graph, costs)
+    if chain is not None:
+        room = budget // max(costs.data)
+        return fewest_evaluations(chain, room) * costs.operators[0] if room >= 3 else inf
     problem = Problem(graph, costs)
     needed = necessary(graph)
     base = sum(costs.operators[index] for index in needed)

@@ -12,12 +12,13 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any, NoReturn
 
-from tinyckpt.api import RunResult, plan, run
+from tinyckpt.api import RunResult, run
 from tinyckpt.backend import BACKENDS
 from tinyckpt.demo import demo
 from tinyckpt.errors import BackendError, GraphError, ScheduleError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.networks import NETWORKS, network_from_text, random_arrays
+from tinyckpt.planning import plan
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
 from tinyckpt.serialize import load_trace, save_trace

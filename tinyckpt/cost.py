@@ -45,6 +45,17 @@ def evaluations(graph: Graph) -> Costs:
     return custom(graph, (1,) * len(graph.operators), "evaluations")
 
 
+def given(graph: Graph) -> Costs:
+    """Return the costs that the graph's operators carry, such as a profile; 1 each if they do not.
+
+    This is what a plan minimises unless it is told otherwise.
+    """
+    costs = [operator.cost for operator in graph.operators if operator.cost is not None]
+    if not costs or len(costs) < len(graph.operators):
+        return evaluations(graph)
+    return custom(graph, costs)
+
+
 def flops(graph: Graph) -> Costs:
     """Return costs in floating-point operations; operators that only move data cost nothing."""
     return custom(graph, [operator.flops for operator in graph.operators], "FLOPs")

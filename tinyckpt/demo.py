@@ -7,10 +7,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tinyckpt.api import plan
 from tinyckpt.errors import FormatError, TinyckptError
 from tinyckpt.networks import chain
 from tinyckpt.networks.digits import STEPS, accuracy, digits_network, train
+from tinyckpt.planning import plan
 from tinyckpt.replay import replay
 from tinyckpt.table import TRACE_HEADER, table, trace_row
 from tinyckpt.trace import Trace

@@ -131,11 +131,11 @@ class Frontier:
         """Return a table: budgets, costs, and which policy found them."""
         least = sum(self.costs.operators)
         rows = [
-            [amount(self.costs, p.peak), f"{p.cost:g}", f"{p.cost / least:.4f}" if least else "",
-             f"{p.policy}: {p.detail}"]
+            [f"{p.policy}: {p.detail}", amount(self.costs, p.peak), f"{p.cost:g}",
+             f"{p.cost / least:.4f}" if least else ""]
             for p in thinned(self.points, 24)
         ]  # fmt: skip
-        return table(["peak", self.costs.unit, "of store-all", "found by"], rows)
+        return table(["found by", "peak", self.costs.unit, "of store-all"], rows)
 
 
 def thinned(points: tuple[Point, ...], most: int) -> list[Point]:
@@ -343,7 +343,7 @@ MOST_KNOWN = 4
 def frontier(
     graph: Graph,
     costs: Costs,
-    time_limit: float = 10.0,
+    time_limit: float = 8.0,
     progress: Progress | None = None,
 ) -> Frontier:
     """Return the frontier that the portfolio finds.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from math import comb
 
+from tinyckpt.chains import advances, repetitions
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
@@ -22,25 +23,6 @@ from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import cheap_cuts, stages
-
-
-def advances(steps: int, slots: int) -> int:
-    """Return t(steps, slots): the fewest advances that reverse some steps from some slots.
-
-    >>> advances(10, 3), advances(100, 10), advances(1000, 32)
-    (15, 222, 2405)
-    """
-    r = repetitions(steps, slots)
-    return r * steps - comb(slots + r, r - 1) if r else 0
-
-
-def repetitions(steps: int, slots: int) -> int:
-    """Return the smallest r with C(slots + r, slots) >= steps: how often any step is repeated."""
-    r, reach = 0, 1
-    while reach < steps:
-        r += 1
-        reach = reach * (slots + r) // r
-    return r
 
 
 def split(steps: int, slots: int) -> int:

@@ -1,0 +1,175 @@
+"""Budgets: the peak is within, the cost never rises with the budget, and the bound holds."""
+
+from math import inf, isqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tinyckpt.chains import fewest_evaluations, uniform_chain
+from tinyckpt.cost import evaluations, flops, in_nodes
+from tinyckpt.networks.transformer import transformer
+
+
+def test_chains_are_planned_optimally_at_every_budget_and_say_so() -> None:
+    for n in (8, 16):
+        graph = tc.networks.chain(n)
+        for budget in range(3, n + 3):
+            schedule = tc.plan(graph, budget=f"{budget} nodes")
+            trace = tc.replay(schedule)
+            assert trace.peak_nodes <= budget
+            assert trace.evaluations == fewest_evaluations(n, budget)
+            assert schedule.certificate is not None
+            assert schedule.certificate.status == "optimal"
+            assert schedule.certificate.gap == 0
+
+
+def test_a_uniform_chain_is_known_when_it_is_seen() -> None:
+    graph = tc.networks.chain(5)
+    assert uniform_chain(graph, evaluations(graph)) == 5
+    uneven = tc.cost.custom(graph, [*range(1, 12)])
+    assert uniform_chain(graph, uneven) is None
+    other = tc.differentiate(tc.build(lambda x: tc.half_squared_norm(tc.tanh(x)), tc.Spec(3)))
+    assert uniform_chain(other, evaluations(other)) is None
+
+
+def test_budgets_may_be_written_in_many_ways() -> None:
+    graph = tc.networks.chain(16)  # store-all: 18 values of 512 bytes
+    for budget in ("4608 B", "4.5 KiB", "9 nodes", 4608, 0.5, "50 %", "0.00461 MB"):
+        assert tc.replay(tc.plan(graph, budget=budget)).peak_bytes == 4608
+    for wrong in ("much", "3 pounds", -1, 1.5, True, "120 %", "3.5 nodes", "", float("nan")):
+        with pytest.raises(tc.BudgetError, match="legal are '64 MiB'"):
+            tc.plan(graph, budget=wrong)
+
+
+def test_too_small_a_budget_names_the_smallest_that_is_not() -> None:
+    graph = tc.networks.chain(16)
+    with pytest.raises(tc.BudgetError, match="the smallest peak found is 3 nodes, which is proven"):
+        tc.plan(graph, budget="2 nodes")
+    with pytest.raises(tc.BudgetError) as caught:
+        tc.plan(graph, budget=1024)
+    assert (caught.value.smallest, caught.value.proven) == (1536, True)
+    assert tc.lower_bound(graph, 1024) == inf
+    assert tc.replay(tc.plan(graph, budget=1536)).peak_bytes == 1536
+
+
+def test_a_policy_with_a_budget_and_one_without() -> None:
+    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    for policy in ("revolve", "rotor", "dtr", "greedy", "chen_budget"):
+        schedule = tc.plan(graph, policy, budget=0.7)
+        assert tc.replay(schedule).peak_bytes <= 0.7 * tc.replay(tc.plan(graph)).peak_bytes
+        assert schedule.policy == policy
+        assert schedule.certificate is not None
+        assert schedule.certificate.lower_bound <= schedule.certificate.cost
+    with pytest.raises(tc.ScheduleError, match=r"sqrt_n takes no budget; .* one of chen_budget"):
+        tc.plan(graph, "sqrt_n", budget=0.5)
+    with pytest.raises(tc.ScheduleError, match="has no option 'effort'; it has time_limit, prog"):
+        tc.plan(graph, budget=0.5, effort=3)
+
+
+def test_a_certificate_reads_as_a_sentence() -> None:
+    graph = tc.networks.chain(16)
+    assert str(tc.plan(graph, budget="9 nodes").certificate) == (
+        "optimal: no schedule within 9 nodes costs less than 42 evaluations"
+    )
+    assert tc.certify(tc.plan(graph, "sqrt_n")).status == "optimal"
+    network = tc.networks.residual_mlp(4, 8, 64).graph()
+    text = str(tc.certify(tc.plan(network, "sqrt_n")))
+    assert text.startswith("heuristic: ")
+    assert "above the optimum" in text
+
+
+def test_the_frontier_is_a_table_of_falling_costs() -> None:
+    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    frontier = tc.frontier(graph)
+    assert tc.frontier(graph) is frontier
+    peaks = [point.peak for point in frontier.points]
+    costs = [point.cost for point in frontier.points]
+    assert peaks == sorted(set(peaks))
+    assert costs == sorted(set(costs), reverse=True)
+    assert frontier.complete
+    assert costs[-1] == len(graph.operators)
+    for point in frontier.points[:: max(1, len(peaks) // 6)]:
+        trace = tc.replay(tc.from_order(graph, point.order.tolist()))
+        assert (trace.peak_bytes, trace.evaluations) == (point.peak, point.cost)
+    assert "found by" in str(frontier)
+
+
+def test_an_interrupted_search_returns_what_it_has() -> None:
+    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    calls = []
+
+    def interrupt(policy: str, points: int) -> None:
+        calls.append(policy)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    frontier = tc.frontier(graph, flops(graph), progress=interrupt)
+    assert not frontier.complete
+    assert len(calls) == 3
+    assert tc.replay(frontier.schedule(10**9)).recomputations == 0
+
+
+def test_time_is_limited() -> None:
+    graph = transformer(2, 24, 2, 8, 2, 11).graph()
+    frontier = tc.frontier(graph, time_limit=0)
+    assert not frontier.complete
+    assert frontier.points
+
+
+@settings(max_examples=examples(100))
+@given(training_graphs(), st.sampled_from([evaluations, flops]), st.booleans())
+def test_peaks_are_within_and_costs_fall_on_drawn_graphs(
+    case: Any, unit: Any, in_values: bool
+) -> None:
+    graph, arguments = case
+    costs = in_nodes(unit(graph)) if in_values else unit(graph)
+    store_all = tc.replay(tc.plan(graph))
+    largest = store_all.peak_nodes if in_values else store_all.peak_bytes
+    before = inf
+    for share in (0.2, 0.4, 0.55, 0.7, 0.85, 1.0):
+        budget = int(share * largest)
+        bound = tc.lower_bound(graph, budget, costs)
+        try:
+            schedule = tc.plan(graph, budget=budget, costs=costs, time_limit=3)
+        except tc.BudgetError as error:
+            assert error.smallest is None or error.smallest > budget
+            assert before == inf
+            continue
+        trace = tc.replay(schedule)
+        assert (trace.peak_nodes if in_values else trace.peak_bytes) <= budget
+        assert schedule.certificate is not None
+        cost = schedule.certificate.cost
+        assert bound <= cost <= before
+        before = cost
+    assert before == sum(costs.operators)
+    result = tc.run(schedule, *arguments, check_nan=False)
+    assert result.trace == trace
+
+
+def test_a_transformer_at_ten_budgets() -> None:
+    graph = transformer().graph()
+    costs = flops(graph)
+    largest = tc.replay(tc.plan(graph)).peak_bytes
+    before = inf
+    for percent in range(40, 100, 6):
+        schedule = tc.plan(graph, budget=f"{percent} %", costs=costs, time_limit=5)
+        assert tc.replay(schedule).peak_bytes <= largest * percent // 100
+        assert schedule.certificate is not None
+        assert schedule.certificate.cost <= before
+        before = schedule.certificate.cost
+
+
+def test_a_long_chain_has_its_frontier_too() -> None:
+    graph = tc.networks.chain(2000)
+    root = isqrt(2000)
+    schedule = tc.plan(graph, budget=f"{2 * root} nodes", time_limit=8)
+    trace = tc.replay(schedule)
+    assert trace.peak_nodes <= 2 * root
+    assert trace.evaluations <= 1.01 * fewest_evaluations(2000, 2 * root)
+    assert np.array_equal(trace.schedule.steps[:1], [tc.Compute(0)])
