@@ -11,7 +11,7 @@ LAYERS = [
     "errors", "files", "tree", "graph", "ops", "var", "builder", "build", "differentiate",
     "schedule", "trace", "replay", "cost", "liveness", "chains", "bounds", "budget",
     "separators",
-    "stages", "policies", "table", "frontier", "planning", "backend",
+    "stages", "policies", "table", "frontier", "planning", "explain", "backend",
     "execute", "arguments", "compile", "api", "serialize", "networks", "demo", "cli",
 ]  # fmt: skip
 VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace"}

@@ -23,6 +23,7 @@ from tinyckpt.errors import (
     ScheduleError,
     TinyckptError,
 )
+from tinyckpt.explain import Explanation, explain
 from tinyckpt.frontier import Frontier, Point
 from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all
@@ -94,6 +95,7 @@ __all__ = [
     "Compute",
     "Costs",
     "DataNode",
+    "Explanation",
     "Fetch",
     "FormatError",
     "Free",
@@ -135,6 +137,7 @@ __all__ = [
     "equal",
     "exp",
     "expand_dims",
+    "explain",
     "from_order",
     "frontier",
     "full",

@@ -148,7 +148,9 @@ def thinned(points: tuple[Point, ...], most: int) -> list[Point]:
 
 def amount(costs: Costs, memory: int) -> str:
     """Return an amount of memory in the unit of the costs."""
-    return f"{memory} nodes" if costs.memory_unit == "nodes" else size_text(memory)
+    if costs.memory_unit == "nodes":
+        return f"{memory} {'node' if memory == 1 else 'nodes'}"
+    return size_text(memory)
 
 
 def certificate_of(graph: Graph, costs: Costs, cost: float, budget: int) -> Certificate:

@@ -8,7 +8,9 @@ from tinyckpt.trace import Trace, size_text
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows in aligned columns: the first to the left, the others to the right.
+    """Return rows in aligned columns: text to the left, numbers to the right.
+
+    A column is one of numbers if all its entries begin with a digit, or are empty.
 
     >>> print(table(["policy", "peak"], [["store_all", "18"], ["sqrt_n", "9"]]))
     policy     peak
@@ -17,10 +19,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
     columns = list(zip(header, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
+    numeric = [all(not text or text[0].isdigit() for text in column[1:]) for column in columns]
     lines = []
     for row in (header, *rows):
-        first, *others = zip(row, widths, strict=True)
-        cells = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
+        cells = [
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(row, widths, numeric, strict=True)
+        ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 

@@ -1,0 +1,271 @@
+"""Why a schedule is as it is: what it keeps, what fills its peak, what its recomputations cost.
+
+The listing of the values that the backward half reads is what ``jax.ad_checkpoint
+.print_saved_residuals`` shows of a function, with what JAX cannot know: their fate, step by step.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tinyckpt.cost import Costs, in_nodes
+from tinyckpt.frontier import amount
+from tinyckpt.planning import certify, costs_of, frontier
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Certificate, Compute, Free, Offload, Schedule, step_text
+from tinyckpt.table import table
+from tinyckpt.trace import Trace, size_text
+
+MOST_ROWS = 16  # of each list in the text; the data hold all
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """What became of a forward value that the backward half reads.
+
+    Attributes:
+        data: its id; ``name``, ``shape`` and ``nbytes`` say what it is.
+        made_by: the operator that computes it, with its scope.
+        read_by: the backward operators that read it.
+        fate: ``kept`` from its first evaluation to its last reader, ``recomputed``, or
+            ``offloaded`` to the host's memory and fetched again.
+        evaluations: how often it is computed.
+        extra_cost: what the evaluations after the first cost, in the unit of the costs.
+        reason: the same as a sentence.
+    """
+
+    data: int
+    name: str
+    shape: str
+    nbytes: int
+    made_by: str
+    read_by: tuple[str, ...]
+    fate: Literal["kept", "recomputed", "offloaded"]
+    evaluations: int
+    extra_cost: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """An operator that is evaluated more than once.
+
+    Attributes:
+        operator: its id, and its ``name``.
+        times: evaluations after the first.
+        cost: of those, in the unit of the costs.
+        needed_for: the backward operators that follow each of them.
+    """
+
+    operator: int
+    name: str
+    times: int
+    cost: float
+    needed_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What ``explain`` found; ``print`` shows it as text.
+
+    Attributes:
+        trace: the replayed trace.
+        costs: what the numbers are counted in.
+        certificate: how far from the optimum the schedule is at most.
+        residuals: the forward values that the backward half reads, in the order they are made.
+        recomputed: operators that are evaluated again, dearest first.
+        at_peak: names and bytes of what is live at the peak, largest first.
+        next_budget, next_cost: the next larger peak at which less would be spent, and how much
+            would be; None if nothing cheaper is known.
+    """
+
+    trace: Trace
+    costs: Costs
+    certificate: Certificate
+    residuals: tuple[Residual, ...]
+    recomputed: tuple[Recomputed, ...]
+    at_peak: tuple[tuple[str, int], ...]
+    next_budget: int | None
+    next_cost: float | None
+
+    def __str__(self) -> str:
+        schedule = self.trace.schedule
+        verb, name = step_text(schedule.graph, schedule.steps[self.trace.peak_step])
+        parts = [
+            f"{self.trace.summary()}\n{schedule.note}\n{self.certificate}",
+            f"At the peak, step {self.trace.peak_step} ({verb} {name}), these are live:\n"
+            + table(["value", "memory"], shortened([[n, size_text(b)] for n, b in self.at_peak])),
+            "What the backward half reads, and what becomes of it:\n" + self.residual_table(),
+        ]
+        if self.recomputed:
+            rows = [
+                [r.name, str(r.times), f"{r.cost:g}", listed(r.needed_for)] for r in self.recomputed
+            ]
+            header = ["computed again", "times", self.costs.unit, "for"]
+            parts.append(table(header, shortened(rows)))
+        parts.append(self.advice())
+        return "\n\n".join(parts)
+
+    def residual_table(self) -> str:
+        """Return the listing of residuals."""
+        rows = [[r.name, r.shape, size_text(r.nbytes), r.made_by, r.reason] for r in self.residuals]
+        return table(["value", "shape", "memory", "made by", "fate"], shortened(rows))
+
+    def advice(self) -> str:
+        """Return what one more unit of budget would buy."""
+        if self.next_budget is None or self.next_cost is None:
+            return "More memory would buy nothing that is known here."
+        own = peak_of(self.trace, self.costs)
+        return (
+            f"With {amount(self.costs, self.next_budget - own)} more, {self.next_cost:g} "
+            f"{self.costs.unit} would do instead of {self.certificate.cost:g}."
+        )
+
+
+def explain(
+    schedule: Schedule,
+    costs: Costs | None = None,
+    *,
+    nodes: bool = False,
+    time_limit: float = 8.0,
+) -> Explanation:
+    """Return what a schedule keeps, recomputes and holds at its peak, and why.
+
+    Args:
+        schedule: a legal schedule, from any policy.
+        costs: as in ``plan``.
+        nodes: whether memory is counted in values instead of bytes.
+        time_limit: seconds to look for what more memory would buy; what is known of the graph from
+            planning it is used at once.
+
+    Raises:
+        ScheduleError: if the schedule is not legal.
+    """
+    resolved = costs_of(schedule.graph, costs)
+    resolved = in_nodes(resolved) if nodes else resolved
+    trace = replay(schedule)
+    certificate = schedule.certificate
+    if certificate is None or certificate.unit != resolved.unit:
+        certificate = certify(schedule, resolved)
+    cheaper = next_cheaper(trace, resolved, certificate.cost, time_limit)
+    live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
+    held = [(schedule.graph.data[d].name, schedule.graph.data[d].nbytes) for d in sorted(live)]
+    if isinstance(step := schedule.steps[trace.peak_step], Compute):
+        workspace = schedule.graph.operators[step.operator].workspace
+        held += [("workspace", workspace)] if workspace else []
+    return Explanation(
+        trace,
+        resolved,
+        certificate,
+        residuals_of(schedule, resolved),
+        recomputed_of(schedule, resolved),
+        tuple(sorted(held, key=lambda entry: -entry[1])),
+        *cheaper,
+    )
+
+
+def peak_of(trace: Trace, costs: Costs) -> int:
+    """Return the peak in the memory unit of the costs."""
+    return trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
+
+
+def next_cheaper(
+    trace: Trace, costs: Costs, cost: float, time_limit: float
+) -> tuple[int | None, float | None]:
+    """Return the next larger peak of the frontier that costs less, and its cost."""
+    points = frontier(trace.graph, costs, time_limit=time_limit).points
+    behind = bisect_right([point.peak for point in points], peak_of(trace, costs))
+    for point in points[behind:]:
+        if point.cost < cost:
+            return point.peak, point.cost
+    return None, None
+
+
+def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
+    """Return what becomes of each forward value that the backward half reads."""
+    graph = schedule.graph
+    computed: dict[int, list[int]] = {}
+    dropped: dict[int, list[int]] = {}
+    moved: set[int] = set()
+    for position, step in enumerate(schedule.steps):
+        if isinstance(step, Compute):
+            for data in graph.operators[step.operator].outputs:
+                computed.setdefault(data, []).append(position)
+        elif isinstance(step, Free):
+            dropped.setdefault(step.data, []).append(position)
+        elif isinstance(step, Offload):
+            moved.add(step.data)
+    found = []
+    for operator in graph.operators[: graph.forward_count]:
+        for data in operator.outputs:
+            node = graph.data[data]
+            readers = [r for r in graph.consumers[data] if r >= graph.forward_count]
+            if not readers or data not in computed:
+                continue
+            times = len(computed[data])
+            first = graph.operators[readers[0]].name
+            extra = (times - 1) * costs.operators[operator.id]
+            fate: Literal["kept", "recomputed", "offloaded"] = "kept"
+            reason = f"kept for {first}"
+            if data in schedule.checkpoints:
+                reason += ", as a checkpoint"
+            if data in moved:
+                fate, reason = "offloaded", f"waits on the host for {first}"
+            elif times > 1:
+                fate = "recomputed"
+                reason = (
+                    f"freed at step {dropped[data][0]}, computed again at "
+                    f"{'step' if times == 2 else 'steps'} "
+                    f"{', '.join(map(str, computed[data][1:4]))}{', …' if times > 4 else ''}"
+                )
+            where = f"{operator.name} in {operator.scope}" if operator.scope else operator.name
+            shape, names = str(node.spec), tuple(graph.operators[r].name for r in readers)
+            name = node.label or node.name
+            entry = (data, name, shape, node.nbytes, where, names, fate, times, extra, reason)
+            found.append(Residual(*entry))
+    return tuple(found)
+
+
+def recomputed_of(schedule: Schedule, costs: Costs) -> tuple[Recomputed, ...]:
+    """Return the operators that are evaluated more than once, dearest first."""
+    graph = schedule.graph
+    seen: set[int] = set()
+    waiting: list[int] = []
+    needed_for: dict[int, list[str]] = {}
+    for step in schedule.steps:
+        if not isinstance(step, Compute):
+            continue
+        if step.operator in seen:
+            waiting.append(step.operator)
+        elif step.operator >= graph.forward_count:
+            for operator in waiting:
+                needed_for.setdefault(operator, []).append(graph.operators[step.operator].name)
+            waiting = []
+        seen.add(step.operator)
+    found = [
+        Recomputed(
+            operator,
+            graph.operators[operator].name,
+            len(targets),
+            len(targets) * costs.operators[operator],
+            tuple(targets),
+        )
+        for operator, targets in needed_for.items()
+    ]
+    return tuple(sorted(found, key=lambda entry: (-entry.cost, entry.operator)))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return a few names in a row."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def shortened(rows: list[list[str]]) -> list[list[str]]:
+    """Return the first rows, and how many more there are."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    rest = [f"… {len(rows) - MOST_ROWS + 1} more", *[""] * (len(rows[0]) - 1)]
+    return [*rows[: MOST_ROWS - 1], rest]
