@@ -4,7 +4,7 @@ EXTRAS ?= viz,dev
 BIN := .venv/bin
 STAMP := .venv/.installed-$(EXTRAS)
 
-.PHONY: demo test check test-deep gpu-test format images clean
+.PHONY: demo test check test-deep gpu-test format images graphs clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
@@ -30,6 +30,11 @@ format: $(STAMP)
 # The pictures of the README.
 images: $(STAMP)
 	$(BIN)/python docs/images.py
+
+# The graphs of well-known networks that ship as JSON documents.
+graphs: $(STAMP)
+	for name in vgg16 vgg16_bn resnet50 mobilenet unet; do \
+	    $(BIN)/tinyckpt graph $$name -o tinyckpt/data/graphs/$$name.json || exit 1; done
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed')"

@@ -6,45 +6,42 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tinyckpt import cost
 from tinyckpt.api import RunResult, run
-from tinyckpt.backend import BACKENDS
+from tinyckpt.cost import Costs
 from tinyckpt.demo import demo
 from tinyckpt.errors import BackendError, GraphError, ScheduleError, TinyckptError
+from tinyckpt.explain import explain
 from tinyckpt.graph import Graph
-from tinyckpt.networks import NETWORKS, network_from_text, random_arrays
-from tinyckpt.planning import plan
+from tinyckpt.graphfile import is_graph, save_graph
+from tinyckpt.networks import network_from_text, random_arrays
+from tinyckpt.parser import make_parser
+from tinyckpt.planning import frontier, options_of, plan
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
+from tinyckpt.schedule import Schedule
 from tinyckpt.serialize import load_trace, save_trace
 from tinyckpt.table import TRACE_HEADER, table, trace_row
-from tinyckpt.trace import Trace
+from tinyckpt.trace import Trace, size_text
 
-FORMS = "\n".join(f"  {form:24} {what}" for form, what in NETWORKS.values())
-NETWORK_HELP = f"""NETWORK is one of
-{FORMS}
-  {"path/to/file.py:function":24} a function that returns a tinyckpt.networks.Network"""
-POLICY_HELP = "POLICY is one of\n" + "\n".join(
-    f"  {policy.name:24} {policy.summary}" for policy in POLICIES.values()
-)
-EXAMPLES = """start here
-  tinyckpt demo                                  see everything, in seconds
-  tinyckpt compare chain:16                      what each policy costs
-  tinyckpt plan chain:4 --policy sqrt_n          one schedule, step by step
-  tinyckpt gif chain:16 -o sqrt.gif              watch it
-  tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif"""
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 PRINTED_STEPS = 200
+COSTS: dict[str, Callable[[Graph], Costs]] = {
+    "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
+    "traffic": cost.traffic,
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0, 1 for a failed job, 2 for wrong usage."""
-    parser = make_parser()
+    parser = make_parser(JOBS)
     options = parser.parse_args(arguments)
     try:
         result: int = options.job(options)
@@ -71,93 +68,6 @@ def failed(reason: str) -> int:
     return 1
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command line's parser."""
-    parser = argparse.ArgumentParser(
-        prog="tinyckpt",
-        description="See, understand and plan gradient checkpointing.",
-        epilog=f"{EXAMPLES}\n\n{NETWORK_HELP}\n\n{POLICY_HELP}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    def command(name: str, job: Any, text: str, *, policies: bool = True) -> Any:
-        sub = commands.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=f"{NETWORK_HELP}\n\n{POLICY_HELP}" if policies else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        sub.set_defaults(job=job, parser=sub)
-        return sub
-
-    sub = command("demo", demo_job, "see everything, in seconds", policies=False)
-    sub.add_argument("-o", "--output", default="demo-out", metavar="FOLDER", help="for pictures")
-
-    sub = command("plan", plan_job, "print one schedule, and what it costs")
-    add_network(sub)
-    add_policy(sub)
-    sub.add_argument("-o", "--output", metavar="FILE.json", help="write the trace as JSON")
-
-    sub = command("run", run_job, "execute one schedule on random arrays, and measure it")
-    add_network(sub)
-    add_policy(sub)
-    sub.add_argument("--backend", default="numpy", choices=BACKENDS)
-
-    sub = command("compare", compare_job, "compare policies: evaluations, peak, time")
-    add_network(sub)
-    add_policies(sub)
-    sub.add_argument("--backend", default="numpy", choices=BACKENDS)
-
-    sub = command("gif", gif_job, "draw policies as an animated GIF, in step")
-    add_network(sub, "NETWORK, or a trace that plan wrote, ending in .json")
-    add_policies(sub)
-    sub.add_argument("-o", "--output", required=True, metavar="OUT.gif")
-    sub.add_argument("--theme", default="light", choices=("light", "dark"))
-    sub.add_argument("--scale", type=int, default=1, choices=(1, 2, 3), help="800 pixels each")
-    sub.add_argument("--fps", type=float, default=8.0, help="frames a second, at most 50")
-    sub.add_argument("--title", help="in place of the policy's name")
-    sub.add_argument(
-        "--still",
-        type=int,
-        metavar="STEP",
-        help="also write OUT.png: this step, as plan numbers them from 0",
-    )
-    return parser
-
-
-def add_network(parser: Any, text: str = "what to plan, see below") -> None:
-    """Add the positional argument NETWORK."""
-    parser.add_argument("network", metavar="NETWORK", help=text)
-
-
-def add_policy(parser: Any) -> None:
-    """Add one policy and its options."""
-    parser.add_argument("--policy", default="sqrt_n", choices=tuple(POLICIES), metavar="POLICY")
-    add_policy_options(parser)
-
-
-def add_policies(parser: Any) -> None:
-    """Add any number of policies and their options."""
-    parser.add_argument(
-        "--policy",
-        action="append",
-        choices=tuple(POLICIES),
-        metavar="POLICY",
-        help="may be given several times",
-    )
-    add_policy_options(parser)
-
-
-def add_policy_options(parser: Any) -> None:
-    """Add what some policies can be told."""
-    parser.add_argument("--segments", type=int, metavar="N", help="for sqrt_n: how many segments")
-    parser.add_argument(
-        "--keep", action="append", metavar="NAME", help="for retain: a value to keep, by its name"
-    )
-
-
 def wrong_usage(options: Any, reason: str) -> NoReturn:
     """Print the command's usage and the reason; exit with 2."""
     parser: argparse.ArgumentParser = options.parser
@@ -174,24 +84,99 @@ def graph_of(options: Any) -> tuple[Graph, Any]:
 
 def policy_options(options: Any, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return each policy's own options; one that no chosen policy has is wrong usage."""
-    given = {"sqrt_n": {"segments": options.segments}, "retain": {"keep": options.keep}}
-    for policy, values in given.items():
-        for name, value in values.items():
-            if value is not None and policy not in policies:
-                wrong_usage(options, f"--{name} is an option of {policy}, which was not asked for")
+    given: dict[str, Any] = {}
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            wrong_usage(options, f"--set {text}: expected OPTION=VALUE, such as slots=5")
+        given[name] = parsed(value)
+    for name in ("segments", "keep"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    for name in given:
+        if any(name in options_of(POLICIES[policy]) for policy in policies):
+            continue
+        able = [policy.name for policy in POLICIES.values() if name in options_of(policy)]
+        flag = f"--{name}" if name in ("segments", "keep") else f"--set {name}"
+        if not able:
+            wrong_usage(options, f"{flag}: no policy has this option")
+        wrong_usage(options, f"{flag} is an option of {', '.join(able)}, which was not asked for")
     return {
-        policy: {name: value for name, value in given.get(policy, {}).items() if value is not None}
+        policy: {name: v for name, v in given.items() if name in options_of(POLICIES[policy])}
         for policy in policies
     }
 
 
-def traces_of(graph: Graph, policies: Sequence[str], options: Any) -> list[Trace]:
-    """Return the replayed traces of some policies."""
+def parsed(text: str) -> Any:
+    """Return an option's value: a number if it looks like one, a list if it has commas."""
+    if "," in text:
+        return [parsed(part) for part in text.split(",")]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def schedules_of(graph: Graph, policies: Sequence[str], options: Any) -> list[Schedule]:
+    """Return the schedules of some policies; with a budget and no policy, the best of all."""
     own = policy_options(options, policies)
+    costs = COSTS[options.cost](graph)
     try:
-        return [replay(plan(graph, policy, **own[policy])) for policy in policies]
+        if options.budget is not None and not policies:
+            return [best(graph, costs, options)]
+        return [
+            plan(graph, policy, costs=costs, budget=budget_for(policy, options), **own[policy])
+            for policy in policies
+        ]
     except ScheduleError as error:
         wrong_usage(options, str(error))
+
+
+def budget_for(policy: str, options: Any) -> str | int | float | None:
+    """Return the budget, for a policy that takes one."""
+    if options.budget is None or "budget" not in options_of(POLICIES[policy]):
+        return None
+    value: str | int | float = number_or_text(options.budget)
+    return value
+
+
+def number_or_text(text: str) -> Any:
+    """Return a budget as the library takes it: 4096 and 0.5 are numbers."""
+    value = parsed(text)
+    return text if isinstance(value, list) else value
+
+
+def best(graph: Graph, costs: Costs, options: Any) -> Schedule:
+    """Return the best schedule within the budget, showing what is being searched."""
+    with searching(options.network) as progress:
+        return plan(
+            graph,
+            budget=number_or_text(options.budget),
+            costs=costs,
+            time_limit=options.time_limit,
+            progress=progress,
+        )
+
+
+@contextmanager
+def searching(what: str) -> Iterator[Callable[[str, int], None]]:
+    """Show on a terminal which policy is being tried, on a line that is gone afterwards."""
+    shown = sys.stderr.isatty()
+
+    def progress(policy: str, points: int) -> None:
+        if shown:
+            text = (
+                f"planning {what}: {policy}, {points} points on the frontier; Ctrl-C: that will do"
+            )
+            print(f"\r{text:.99}\033[K", end="", file=sys.stderr)
+
+    try:
+        yield progress
+    finally:
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr)
 
 
 def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:
@@ -209,17 +194,47 @@ def demo_job(options: Any) -> int:
 
 
 def plan_job(options: Any) -> int:
-    """Print a schedule, and write its trace."""
+    """Print a schedule, its explanation or the frontier, and write its trace."""
     graph, _ = graph_of(options)
-    (trace,) = traces_of(graph, [options.policy], options)
-    if len(trace.steps) <= PRINTED_STEPS:
-        print("\n".join(trace.lines()))
+    costs = COSTS[options.cost](graph)
+    if options.frontier:
+        nodes = str(options.budget or "").strip().endswith(("node", "nodes"))
+        with searching(options.network) as progress:
+            limit = options.time_limit
+            print(frontier(graph, costs, nodes=nodes, time_limit=limit, progress=progress))
+        return 0
+    policies = [options.policy] if options.policy else [] if options.budget else ["sqrt_n"]
+    (schedule,) = schedules_of(graph, policies, options)
+    trace = replay(schedule)
+    if options.explain:
+        nodes = schedule.options.get("memory_unit") == "nodes"
+        print(explain(schedule, costs, nodes=nodes, time_limit=options.time_limit))
     else:
-        print(f"{len(trace.steps)} steps, too many to print; -o FILE.json writes them")
-    print(trace.summary())
-    print(trace.schedule.note)
+        if len(trace.steps) <= PRINTED_STEPS:
+            print("\n".join(trace.lines()))
+        else:
+            print(f"{len(trace.steps)} steps, too many to print; -o FILE.json writes them")
+        print(trace.summary())
+        print(schedule.note)
+        if schedule.certificate:
+            print(schedule.certificate)
     if options.output:
         save_trace(trace, options.output)
+        print(f"written to {options.output}")
+    return 0
+
+
+def graph_job(options: Any) -> int:
+    """Print a graph in short, and write it."""
+    graph, _ = graph_of(options)
+    trace = replay(plan(graph))
+    print(
+        f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward; "
+        f"sources {size_text(graph.source_bytes)}, store-all's peak {size_text(trace.peak_bytes)}, "
+        f"{sum(operator.flops for operator in graph.operators):.4g} FLOPs"
+    )
+    if options.output:
+        save_graph(graph, options.output)
         print(f"written to {options.output}")
     return 0
 
@@ -227,7 +242,9 @@ def plan_job(options: Any) -> int:
 def run_job(options: Any) -> int:
     """Execute a schedule."""
     graph, specs = graph_of(options)
-    (expected,) = traces_of(graph, [options.policy], options)
+    policies = [options.policy] if options.policy else [] if options.budget else ["sqrt_n"]
+    (schedule,) = schedules_of(graph, policies, options)
+    expected = replay(schedule)
     result, seconds = seconds_of(expected, random_arrays(specs), options.backend)
     print(result.trace.summary())
     if result.value is not None:
@@ -239,28 +256,39 @@ def run_job(options: Any) -> int:
 
 
 def compare_job(options: Any) -> int:
-    """Print a table of policies."""
+    """Print a table of policies, and what the best known schedule would cost at their peaks."""
     graph, specs = graph_of(options)
-    arrays = random_arrays(specs)
+    costs = COSTS[options.cost](graph)
+    schedules = schedules_of(graph, options.policy or DEFAULT_POLICIES, options)
+    with searching(options.network) as progress:
+        known = frontier(graph, costs, time_limit=options.time_limit, progress=progress)
+    if options.budget is not None:
+        schedules.append(best(graph, costs, options))
+    executes = all(operator.primitive is not None for operator in graph.operators)
+    arrays = random_arrays(specs) if executes else ()
     rows = []
-    for trace in traces_of(graph, options.policy or DEFAULT_POLICIES, options):
-        _, seconds = seconds_of(trace, arrays, options.backend)
-        rows.append([*trace_row(trace), f"{1000 * seconds:.1f} ms"])
+    for schedule in schedules:
+        trace = replay(schedule)
+        least = f"{known.within(trace.peak_bytes).cost:g}" if trace.peak_bytes else ""
+        time = f"{1000 * seconds_of(trace, arrays, options.backend)[1]:.1f} ms" if executes else "-"
+        rows.append([*trace_row(trace), least, time])
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
-    print(table([*TRACE_HEADER, "time"], rows))
+    print(table([*TRACE_HEADER, f"best known, {costs.unit}", "time"], rows))
     return 0
 
 
 def gif_job(options: Any) -> int:
     """Write a GIF."""
     viz = viz_module()
-    if options.network.endswith(".json"):
-        if options.policy or options.segments is not None or options.keep:
+    if options.network.endswith(".json") and not is_graph(options.network):
+        if options.policy or options.segments is not None or options.keep or options.budget:
             wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
         traces = [load_trace(options.network)]
     else:
         graph, _ = graph_of(options)
-        traces = traces_of(graph, options.policy or ("sqrt_n",), options)
+        policies = options.policy or (() if options.budget else ("sqrt_n",))
+        schedules = schedules_of(graph, policies, options)
+        traces = [replay(schedule) for schedule in schedules]
     if options.title is not None and len(traces) > 1:
         wrong_usage(options, "--title is for one policy; several are called by their names")
     last = max(len(trace.steps) for trace in traces) - 1
@@ -286,3 +314,9 @@ def viz_module() -> ModuleType:
         raise BackendError(
             f"pictures need {error.name}, which is not installed: pip install 'tinyckpt[viz]'"
         ) from error
+
+
+JOBS = {
+    "demo": demo_job, "plan": plan_job, "run": run_job, "compare": compare_job,
+    "graph": graph_job, "gif": gif_job,
+}  # fmt: skip

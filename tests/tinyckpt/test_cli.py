@@ -44,12 +44,14 @@ def test_retain(capsys: pytest.CaptureFixture[str]) -> None:
 def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", "chain:16")
     assert code == 0
-    rows = {line.split()[0]: line.split()[1:4] for line in out.splitlines()[2:]}
-    assert rows == {
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[2:]}
+    assert {policy: row[1:4] for policy, row in rows.items()} == {
         "store_all": ["33", "1.00", "18"],
         "sqrt_n": ["42", "1.27", "9"],
         "recompute_all": ["153", "4.64", "3"],
     }
+    # All three are optimal at their own peaks.
+    assert [row[6] for row in rows.values()] == ["33", "42", "153"]
 
 
 @pytest.mark.parametrize("network", ["chain:3", "mlp:2x4", "residual:2x4", "branching:2x4"])
@@ -99,6 +101,9 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
         (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
         (("compare", "chain:4", "--keep", "f1"), "an option of retain, which was not asked for"),
+        (("plan", "chain:4", "--set", "slots"), "expected OPTION=VALUE, such as slots=5"),
+        (("plan", "chain:4", "--set", "wings=2"), "--set wings: no policy has this option"),
+        (("plan", "chain:4", "--set", "slots=2"), "--set slots is an option of revolve, which"),
         (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
         (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
         (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
@@ -144,6 +149,53 @@ def test_a_failed_job_is_1(
     assert code == 1
     assert message in err
     assert err.startswith("tinyckpt: ")
+
+
+def test_a_budget_plans_with_a_certificate(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:16", "--budget", "9 nodes")
+    assert code == 0
+    assert "optimal: no schedule within 9 nodes costs less than 42 evaluations" in out
+    code, out, _ = run(capsys, "plan", "chain:16", "--budget", "50 %", "--policy", "greedy")
+    assert "greedy on chain:16" in out
+    code, _, err = run(capsys, "plan", "chain:16", "--budget", "2 nodes")
+    assert code == 1
+    assert "the smallest peak found is 3 nodes, which is proven to be the smallest there is" in err
+    code, _, err = run(capsys, "plan", "chain:16", "--budget", "a lot")
+    assert code == 1
+    assert "legal are '64 MiB'" in err
+
+
+def test_explain_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:8", "--budget", "5 nodes", "--explain")
+    assert code == 0
+    assert "At the peak, step" in out
+    assert "With 1 node more, 21 evaluations would do instead of 22." in out
+    code, out, _ = run(capsys, "plan", "chain:8", "--frontier", "--budget", "1 node")
+    assert code == 0
+    peaks = {line.split()[-4]: line.split()[-2] for line in out.splitlines()[1:]}
+    assert peaks == {
+        "3": "45", "4": "26", "5": "22", "6": "21", "7": "20", "8": "19", "9": "18", "10": "17",
+    }  # fmt: skip
+
+
+def test_options_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:10", "--policy", "revolve", "--set", "slots=3")
+    assert code == 0
+    assert "11 stages from 3 slots: 18 advances" in out
+
+
+def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "unet.json"
+    code, out, _ = run(capsys, "graph", "unet:1", "-o", str(path))
+    assert code == 0
+    assert out.startswith("unet: 159 operators, 53 of them forward; sources ")
+    code, out, _ = run(capsys, "compare", str(path), "--cost", "flops", "--time-limit", "1")
+    assert code == 0
+    assert "recompute_all" in out
+    assert run(capsys, "run", str(path))[0] == 1
+    pytest.importorskip("viz")
+    picture = tmp_path / "unet.gif"
+    assert run(capsys, "gif", str(path), "--policy", "store_all", "-o", str(picture))[0] == 0
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

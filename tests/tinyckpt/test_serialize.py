@@ -96,8 +96,8 @@ GRAPH = ("schedule", "graph")
     ("keys", "value", "match"),
     [
         (("schema",), "other", r"the schema is 'other'; expected 'tinyckpt\.trace'"),
-        (("version",), 2, r"version 2 of tinyckpt\.trace; this tinyckpt reads version 1"),
-        (("version",), "1", "version 1"),
+        (("version",), 3, r"version 3 of tinyckpt\.trace; this tinyckpt reads version 2"),
+        (("version",), "2", "version 2"),
         (("nodes",), None, "NoneType, which is not legal"),
         (("nodes", 0), -1, "at least 0"),
         (("nodes", 0), 7, "not those of its schedule"),
@@ -109,23 +109,30 @@ GRAPH = ("schedule", "graph")
         (("schedule", "steps", 0), ["compute"], "expected 2 entries, got 1"),
         (("schedule", "steps"), [], "the schedule is not legal"),
         (("schedule", "checkpoints"), [99], "less than 9"),
-        ((*GRAPH, "data", 0, 2), "complex64", "'complex64' must be one of float16"),
-        ((*GRAPH, "data", 0, 1), [-1], "at least 0"),
-        ((*GRAPH, "data", 0, 1), [10**400], "must be at least 0 and less than"),
-        ((*GRAPH, "data", 0, 1), [2**40, 2**40], "its shape is too large"),
-        ((*GRAPH, "data", 0, 2), ">f8", "must be one of float16"),
-        ((*GRAPH, "data", 0, 2), "\ud800", "must be one of float16"),
-        ((*GRAPH, "operators", 1, 3), [1], "an output of two operators"),
-        ((*GRAPH, "data", 0, 3), "villain", "'villain' must be one of input"),
-        ((*GRAPH, "data", 2, 5), 5, "its producer does not list it"),
-        ((*GRAPH, "data", 1, 4), 5, "its bytes do not fit its shape"),
-        ((*GRAPH, "data", 1, 6), 0, "its bytes do not fit"),
-        ((*GRAPH, "operators", 0, 2), [5], "reads 5, which is produced later"),
-        ((*GRAPH, "operators", 0, 3), [], "an operator needs at least one output"),
-        ((*GRAPH, "operators", 0, 4), "sideways", "'sideways' must be one of forward"),
-        ((*GRAPH, "operators", 0, 4), "backward", "a forward operator behind a backward one"),
+        ((*GRAPH, "data", 0, "dtype"), "complex64", "'complex64' must be one of float16"),
+        ((*GRAPH, "data", 0, "shape"), [-1], "at least 0"),
+        ((*GRAPH, "data", 0, "shape"), [10**400], "must be at least 0 and less than"),
+        ((*GRAPH, "data", 0, "shape"), [2**40, 2**40], "its shape is too large"),
+        ((*GRAPH, "data", 0, "dtype"), ">f8", "must be one of float16"),
+        ((*GRAPH, "data", 0, "dtype"), "\ud800", "must be one of float16"),
+        ((*GRAPH, "data", 0, "role"), "villain", "'villain' must be one of input"),
+        ((*GRAPH, "data", 0, "role"), "activation", "cannot be, since no operator makes it"),
+        ((*GRAPH, "data", 1, "role"), "input", "cannot be, since f1 makes it"),
+        ((*GRAPH, "data", 1, "name"), "x", "the name 'x' is taken"),
+        ((*GRAPH, "data", 1, "view_of"), "f3", "is a view of something that is not an input"),
+        ((*GRAPH, "data", 1), 3, "expected an object, got int"),
+        ((*GRAPH, "operators", 1, "outputs"), ["f1"], "an output of two operators"),
+        ((*GRAPH, "operators", 0, "inputs"), ["f3"], "reads 3, which is produced later"),
+        ((*GRAPH, "operators", 0, "inputs"), ["me"], "'me' is not the name of anything"),
+        ((*GRAPH, "operators", 0, "outputs"), [], "an operator needs at least one output"),
+        ((*GRAPH, "operators", 0, "phase"), "sideways", "'sideways' must be one of forward"),
+        ((*GRAPH, "operators", 0, "phase"), "backward", "a forward operator behind a backward one"),
+        ((*GRAPH, "operators", 0, "cost"), -1, "must be a finite number of 0 or more"),
+        ((*GRAPH, "operators", 0, "cost"), float("inf"), "must be a finite number of 0 or more"),
+        ((*GRAPH, "operators", 0, "workspace"), 0.5, "float, which is not legal"),
         ((*GRAPH, "operators"), {}, "dict, which is not legal"),
-        ((*GRAPH, "gradients"), 99, "less than 9"),
+        ((*GRAPH, "gradients"), "nobody", "'nobody' is not the name of anything"),
+        ((*GRAPH, "gradients"), None, "there is nothing to compute"),
     ],
 )
 def test_damaged_documents(tmp_path: Path, keys: Any, value: Any, match: str) -> None:
@@ -220,3 +227,45 @@ def test_a_loaded_graph_is_abstract(tmp_path: Path) -> None:
     assert all(operator.primitive is None for operator in graph.operators)
     unequal = dataclasses.replace(graph, name="other")
     assert unequal != graph
+
+
+PROFILE = {
+    "schema": "tinyckpt.graph",
+    "version": 2,
+    "name": "my model",
+    "data": [
+        {"name": "x", "bytes": 100},
+        {"name": "h", "bytes": 200},
+        {"name": "y", "bytes": 50},
+        {"name": "dy", "bytes": 50},
+        {"name": "dh", "bytes": 200},
+        {"name": "dx", "bytes": 100},
+    ],
+    "operators": [
+        {"name": "layer1", "inputs": ["x"], "outputs": ["h"], "cost": 3.5},
+        {"name": "layer2", "inputs": ["h"], "outputs": ["y"], "cost": 1},
+        {"name": "loss", "inputs": ["y"], "outputs": ["dy"], "phase": "backward", "cost": 0},
+        {"name": "layer2_grad", "inputs": ["h", "dy"], "outputs": ["dh"], "phase": "backward",
+         "adjoint_of": "layer2", "cost": 2},
+        {"name": "layer1_grad", "inputs": ["x", "dh"], "outputs": ["dx"], "phase": "backward",
+         "adjoint_of": "layer1", "cost": 7, "workspace": 10},
+    ],
+    "gradients": ["dx"],
+}  # fmt: skip
+
+
+def test_a_profile_from_elsewhere_is_planned_by_its_own_costs(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(PROFILE))
+    graph = tc.load_graph(path)
+    assert tc.replay(tc.plan(graph)).peak_bytes == 200 + 50 + 200
+    assert tc.cost.given(graph).operators == (3.5, 1, 0, 2, 7)
+    schedule = tc.plan(graph, budget=450)
+    assert schedule.certificate is not None
+    assert (schedule.certificate.status, schedule.certificate.cost) == ("optimal", 13.5)
+    with pytest.raises(tc.BudgetError, match="450 B, which is proven to be the smallest there is"):
+        tc.plan(graph, budget=449)
+    with pytest.raises(tc.BackendError, match="layer1 is abstract"):
+        tc.run(schedule)
+    tc.save_graph(graph, tmp_path / "again.json")
+    assert tc.load_graph(tmp_path / "again.json") == graph

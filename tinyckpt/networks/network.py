@@ -6,21 +6,17 @@ can still be planned, replayed and drawn.
 
 from __future__ import annotations
 
-import importlib.util
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.build import build, scope
 from tinyckpt.differentiate import differentiate
-from tinyckpt.errors import GraphError, TinyckptError
-from tinyckpt.graph import Graph, Spec, TrainingGraph
-from tinyckpt.networks.chain import chain
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec, TrainingGraph
 from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.reduce import mean
@@ -159,87 +155,3 @@ def branching(depth: int = 3, width: int = 8, batch: int = 8, *, dtype: str = "f
     params = {"down": [down] * depth, "up": [up] * depth}
     data = Spec((batch, width), dtype)
     return Network(name, loss, (params, data, data))
-
-
-MOST_LAYERS = 1_000_000  # of a network named on the command line; more is a slip of the finger
-
-# What NETWORK may be on the command line: name -> (form, what it is).
-NETWORKS: dict[str, tuple[str, str]] = {
-    "chain": ("chain:N", "the canonical chain of N layers"),
-    "mlp": ("mlp:LAYERSxWIDTH", "a classifier with LAYERS hidden layers"),
-    "residual": ("residual:BLOCKSxWIDTH", "a residual MLP"),
-    "branching": ("branching:DEPTHxWIDTH", "a small U-shaped net"),
-}
-FACTORIES: dict[str, Callable[..., Network]] = {
-    "mlp": mlp, "residual": residual_mlp, "branching": branching,
-}  # fmt: skip
-
-
-def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
-    """Return the training graph that a command line names, and specs of its arguments.
-
-    Args:
-        text: such as ``chain:16`` or ``mlp:8x256``; or ``path/to/file.py:function``, a function in
-            that file that takes nothing and returns a Network.
-
-    Raises:
-        GraphError: if the text names nothing; lists what it may be.
-    """
-    name, _, sizes = text.partition(":")
-    if ".py:" in text:
-        network = network_of_file(*text.rsplit(":", 1))
-        return network.graph(), network.specs
-    if name not in NETWORKS:
-        forms = ", ".join(form for form, _ in NETWORKS.values())
-        raise GraphError(
-            f"unknown network {text!r}; known are {forms} and path/to/file.py:function"
-        )
-    form = NETWORKS[name][0]
-    count = form.count("x") + 1 if name != "chain" else 1
-    numbers = sizes.split("x")
-    if len(numbers) != count or not all(number.isdecimal() for number in numbers):
-        raise GraphError(f"network {text!r} does not have the form {form}, such as {example(name)}")
-    if int(numbers[0]) > MOST_LAYERS:
-        raise GraphError(f"network {text!r}: more than {MOST_LAYERS:,} layers")
-    if name == "chain":
-        return chain(int(sizes)), (Spec((8, 8)),)
-    network = FACTORIES[name](*map(int, numbers))
-    return network.graph(), network.specs
-
-
-def example(name: str) -> str:
-    """Return an example of a network on the command line."""
-    return f"{name}:16" if name == "chain" else f"{name}:4x32"
-
-
-def network_of_file(path: str, function: str) -> Network:
-    """Return the Network that a function in a Python file returns."""
-    try:
-        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-        assert spec is not None  # the path ends in .py
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        made = getattr(module, function, None)
-        if not callable(made):
-            raise GraphError(f"{path} has no function {function!r}")
-        network = made()
-    except OSError as error:
-        raise GraphError(f"cannot read {path}: {error.strerror or error}") from error
-    except SyntaxError as error:
-        raise GraphError(f"{path} is not valid Python: {error}") from error
-    except TinyckptError:
-        raise
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # the file is the user's: whatever it raises is about the file
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{last.filename}, line {last.lineno}"
-        raise GraphError(f"{path}:{function}: {type(error).__name__}: {error} ({where})") from error
-    if not isinstance(network, Network):
-        raise GraphError(
-            f"{path}:{function} returned a {type(network).__name__}; it must return a "
-            "tc.networks.Network(name, loss, specs)"
-        )
-    return network

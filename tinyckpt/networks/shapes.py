@@ -6,16 +6,15 @@ tinyckpt's own; the graphs plan, replay and draw, and refuse to execute. All val
 
 Not modelled: activations in place, the running averages of batch norm, dropout, the optimiser.
 
-    python -m tinyckpt.networks.shapes FOLDER      writes the graphs as JSON documents
+They ship as JSON documents in ``tinyckpt/data/graphs``; ``tinyckpt graph resnet50 -o FILE.json``
+writes one, and ``make graphs`` all of them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.build import build, scope
@@ -28,7 +27,6 @@ from tinyckpt.ops.activation import relu
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import concatenate, reshape, transpose
-from tinyckpt.serialize import save_graph
 
 if TYPE_CHECKING:
     from tinyckpt.var import Var
@@ -298,20 +296,3 @@ SHAPES: dict[str, Callable[..., TrainingGraph]] = {
     "mobilenet": mobilenet,
     "unet": unet,
 }
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write every graph, at its default size, as FOLDER/NAME.json."""
-    if len(arguments) != 1:
-        print("usage: python -m tinyckpt.networks.shapes FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(arguments[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, network in SHAPES.items():
-        save_graph(network(), folder / f"{name}.json")
-        print(folder / f"{name}.json")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""Explanations: what is kept, what fills the peak, what each recomputation costs."""
+
+import numpy as np
+import pytest
+
+import tinyckpt as tc
+
+
+def test_every_value_of_a_chain_has_its_fate() -> None:
+    graph = tc.networks.chain(8)
+    explanation = tc.explain(tc.plan(graph, budget="5 nodes"), nodes=True)
+    assert [r.name for r in explanation.residuals] == [f"f{i}" for i in range(1, 9)]
+    kept = [r.name for r in explanation.residuals if r.fate == "kept"]
+    again = [r.name for r in explanation.residuals if r.fate == "recomputed"]
+    assert len(kept) + len(again) == 8
+    assert sum(r.extra_cost for r in explanation.residuals) == 22 - 17
+    assert sum(r.cost for r in explanation.recomputed) == 22 - 17
+    assert len(explanation.at_peak) == explanation.trace.peak_nodes == 5
+    assert (explanation.next_budget, explanation.next_cost) == (6, 21)
+    assert explanation.certificate.status == "optimal"
+    for residual in explanation.residuals:
+        assert residual.read_by[-1] == f"b{residual.name[1:]}"
+        assert residual.evaluations == (1 if residual.fate == "kept" else 2)
+
+
+def test_it_reads_as_a_report() -> None:
+    text = str(tc.explain(tc.plan(tc.networks.chain(4), "sqrt_n"), nodes=True))
+    assert "sqrt_n on chain:4: 10 evaluations, 1 of them recomputations; peak 5 nodes" in text
+    assert "4 stages in 2 segments; kept f2" in text
+    assert "optimal: no schedule within 5 nodes costs less than 10 evaluations" in text
+    assert "freed at step 2, computed again at step 15" in text
+    assert "kept for b2, as a checkpoint" in text
+    assert "With 1 node more, 9 evaluations would do instead of 10." in text
+    assert "More memory would buy nothing" in str(tc.explain(tc.plan(tc.networks.chain(4))))
+
+
+def test_the_peaks_live_values_add_up() -> None:
+    graph = tc.networks.residual_mlp(3, 8, 64).graph()
+    explanation = tc.explain(tc.plan(graph, "sqrt_n"), time_limit=1)
+    assert sum(nbytes for _, nbytes in explanation.at_peak) == explanation.trace.peak_bytes
+
+
+def test_values_on_the_host_are_told_apart() -> None:
+    def loss(x: tc.Var) -> tc.Var:
+        return tc.half_squared_norm(tc.tanh(tc.tanh(tc.name(tc.tanh(x), "first"))))
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec(4)))
+    rule = tc.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_offloaded=["first"]
+    )
+    schedule = tc.plan(graph, "saveable", rule=rule)
+    explanation = tc.explain(schedule, time_limit=1)
+    fates = {r.name: r.fate for r in explanation.residuals}
+    assert fates["first"] == "offloaded"
+    assert tc.run(schedule, np.ones(4)).trace == explanation.trace
+
+
+def test_an_illegal_schedule_has_no_explanation() -> None:
+    graph = tc.networks.chain(2)
+    with pytest.raises(tc.ScheduleError):
+        tc.explain(tc.Schedule(graph, (tc.Compute(1),), "broken"))

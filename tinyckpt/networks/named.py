@@ -1,0 +1,123 @@
+"""The networks by the names that the command line gives them, and files that hold others."""
+
+from __future__ import annotations
+
+import importlib.util
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tinyckpt.errors import GraphError, TinyckptError
+from tinyckpt.graph import Graph, Spec
+from tinyckpt.graphfile import load_graph
+from tinyckpt.networks.chain import chain
+from tinyckpt.networks.network import Network, branching, mlp, residual_mlp
+from tinyckpt.networks.shapes import SHAPES
+from tinyckpt.networks.transformer import transformer
+from tinyckpt.tree import map_leaves
+
+MOST_LAYERS = 1_000_000  # of a network named on the command line; more is a slip of the finger
+
+# What NETWORK may be: name -> (form, an example, what it is).
+NETWORKS: dict[str, tuple[str, str, str]] = {
+    "chain": ("chain:N", "chain:16", "the canonical chain of N layers"),
+    "mlp": ("mlp:LAYERSxWIDTH", "mlp:4x32", "a classifier with LAYERS hidden layers"),
+    "residual": ("residual:BLOCKSxWIDTH", "residual:4x32", "a residual MLP"),
+    "branching": ("branching:DEPTHxWIDTH", "branching:3x8", "a small U-shaped net"),
+    "transformer": (
+        "transformer:LAYERSxWIDTH", "transformer:12x768", "a decoder; 64 of the width are a head",
+    ),
+    "vgg16": ("vgg16:BATCH", "vgg16:32", "VGG-16, in shapes and costs; cannot be executed"),
+    "vgg16_bn": ("vgg16_bn:BATCH", "vgg16_bn:32", "the same with batch norm"),
+    "resnet50": ("resnet50:BATCH", "resnet50:32", "ResNet-50, likewise"),
+    "mobilenet": ("mobilenet:BATCH", "mobilenet:32", "MobileNet, likewise"),
+    "unet": ("unet:BATCH", "unet:8", "the U-Net, likewise"),
+}  # fmt: skip
+FACTORIES: dict[str, Callable[..., Network]] = {
+    "mlp": mlp,
+    "residual": residual_mlp,
+    "branching": branching,
+    "transformer": lambda layers, width: transformer(layers, width, max(width // 64, 1)),
+}
+
+
+def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
+    """Return the training graph that a command line names, and specs of its arguments.
+
+    Args:
+        text: such as ``chain:16`` or ``mlp:8x256``; ``path/to/graph.json``, a graph as
+            ``save_graph`` writes it; or ``path/to/file.py:function``, a function in that file that
+            takes nothing and returns a Network.
+
+    Raises:
+        GraphError: if the text names nothing; lists what it may be.
+        FormatError: if a graph's file is damaged.
+    """
+    name, _, sizes = text.partition(":")
+    if ".py:" in text:
+        network = network_of_file(*text.rsplit(":", 1))
+        return network.graph(), network.specs
+    if text.endswith(".json"):
+        graph = load_graph(text)
+        return graph, specs_of(graph)
+    if name not in NETWORKS:
+        forms = ", ".join(form for form, _, _ in NETWORKS.values())
+        raise GraphError(
+            f"unknown network {text!r}; known are {forms}, path/to/graph.json and "
+            "path/to/file.py:function"
+        )
+    form, example, _ = NETWORKS[name]
+    if name in SHAPES and not sizes:
+        sizes = example.partition(":")[2]
+    numbers = sizes.split("x")
+    count = len(form.partition(":")[2].split("x"))
+    if len(numbers) != count or not all(number.isdecimal() for number in numbers):
+        raise GraphError(f"network {text!r} does not have the form {form}, such as {example}")
+    if int(numbers[0]) > MOST_LAYERS:
+        raise GraphError(f"network {text!r}: more than {MOST_LAYERS:,} layers")
+    if name == "chain":
+        return chain(int(sizes)), (Spec((8, 8)),)
+    if name in SHAPES:
+        graph = SHAPES[name](int(sizes))
+        return graph, specs_of(graph)
+    network = FACTORIES[name](*map(int, numbers))
+    return network.graph(), network.specs
+
+
+def specs_of(graph: Graph) -> tuple[Any, ...]:
+    """Return the specs of a graph's arguments, in their nesting."""
+    return tuple(map_leaves(lambda data: graph.data[data].spec, list(graph.arguments)))
+
+
+def network_of_file(path: str, function: str) -> Network:
+    """Return the Network that a function in a Python file returns."""
+    try:
+        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+        assert spec is not None  # the path ends in .py
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        made = getattr(module, function, None)
+        if not callable(made):
+            raise GraphError(f"{path} has no function {function!r}")
+        network = made()
+    except OSError as error:
+        raise GraphError(f"cannot read {path}: {error.strerror or error}") from error
+    except SyntaxError as error:
+        raise GraphError(f"{path} is not valid Python: {error}") from error
+    except TinyckptError:
+        raise
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # the file is the user's: whatever it raises is about the file
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}"
+        raise GraphError(f"{path}:{function}: {type(error).__name__}: {error} ({where})") from error
+    if not isinstance(network, Network):
+        raise GraphError(
+            f"{path}:{function} returned a {type(network).__name__}; it must return a "
+            "tc.networks.Network(name, loss, specs)"
+        )
+    return network

@@ -1,0 +1,155 @@
+"""The arguments of the ``tinyckpt`` command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tinyckpt.backend import BACKENDS
+from tinyckpt.networks import NETWORKS
+from tinyckpt.policies import POLICIES
+
+FORMS = "\n".join(f"  {form:26} {what}" for form, _, what in NETWORKS.values())
+NETWORK_HELP = f"""NETWORK is one of
+{FORMS}
+  {"path/to/graph.json":26} a graph: a profile of your model, or what graph -o writes
+  {"path/to/file.py:function":26} a function that returns a tinyckpt.networks.Network"""
+POLICY_HELP = "POLICY is one of\n" + "\n".join(
+    f"  {policy.name:26} {policy.summary}" for policy in POLICIES.values()
+)
+BUDGET_HELP = """BUDGET is the peak to stay within: '64 MiB', a number of bytes, '9 nodes',
+or '50 %' or 0.5 of store-all's peak"""
+EXAMPLES = """start here
+  tinyckpt demo                                  see everything, in seconds
+  tinyckpt compare chain:16                      what each policy costs
+  tinyckpt plan chain:4 --policy sqrt_n          one schedule, step by step
+  tinyckpt plan resnet50 --budget '1.5 GiB' --cost flops --explain
+  tinyckpt plan chain:16 --frontier              the best at every budget
+  tinyckpt gif chain:16 -o sqrt.gif              watch it
+  tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif"""
+COSTS = ("given", "evaluations", "flops", "traffic")
+Job = Callable[[Any], int]
+
+
+def make_parser(jobs: Mapping[str, Job]) -> argparse.ArgumentParser:
+    """Return the command line's parser.
+
+    Args:
+        jobs: what each command does, by its name.
+    """
+    parser = argparse.ArgumentParser(
+        prog="tinyckpt",
+        description="See, understand and plan gradient checkpointing.",
+        epilog=f"{EXAMPLES}\n\n{NETWORK_HELP}\n\n{POLICY_HELP}\n\n{BUDGET_HELP}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, *, policies: bool = True) -> Any:
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"{NETWORK_HELP}\n\n{POLICY_HELP}\n\n{BUDGET_HELP}"
+            if policies
+            else NETWORK_HELP,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(job=jobs[name], parser=sub)
+        return sub
+
+    sub = command("demo", "see everything, in seconds", policies=False)
+    sub.add_argument("-o", "--output", default="demo-out", metavar="FOLDER", help="for pictures")
+
+    sub = command("plan", "print one schedule, and what it costs")
+    add_network(sub)
+    add_policy(sub)
+    add_planning(sub)
+    sub.add_argument("--explain", action="store_true", help="print why, instead of the steps")
+    sub.add_argument(
+        "--frontier", action="store_true", help="print the best known at every budget instead"
+    )
+    sub.add_argument("-o", "--output", metavar="FILE.json", help="write the trace as JSON")
+
+    sub = command("run", "execute one schedule on random arrays, and measure it")
+    add_network(sub)
+    add_policy(sub)
+    add_planning(sub)
+    sub.add_argument("--backend", default="numpy", choices=BACKENDS)
+
+    sub = command("compare", "compare policies: evaluations, peak, time")
+    add_network(sub)
+    add_policies(sub)
+    add_planning(sub)
+    sub.add_argument("--backend", default="numpy", choices=BACKENDS)
+
+    sub = command("graph", "print a network's graph in short, and write it", policies=False)
+    add_network(sub)
+    sub.add_argument("-o", "--output", metavar="FILE.json", help="write the graph as JSON")
+
+    sub = command("gif", "draw policies as an animated GIF, in step")
+    add_network(sub, "NETWORK, or a trace that plan wrote, ending in .json")
+    add_policies(sub)
+    add_planning(sub)
+    sub.add_argument("-o", "--output", required=True, metavar="OUT.gif")
+    sub.add_argument("--theme", default="light", choices=("light", "dark"))
+    sub.add_argument("--scale", type=int, default=1, choices=(1, 2, 3), help="800 pixels each")
+    sub.add_argument("--fps", type=float, default=8.0, help="frames a second, at most 50")
+    sub.add_argument("--title", help="in place of the policy's name")
+    sub.add_argument(
+        "--still",
+        type=int,
+        metavar="STEP",
+        help="also write OUT.png: this step, as plan numbers them from 0",
+    )
+    return parser
+
+
+def add_network(parser: Any, text: str = "what to plan, see below") -> None:
+    """Add the positional argument NETWORK."""
+    parser.add_argument("network", metavar="NETWORK", help=text)
+
+
+def add_policy(parser: Any) -> None:
+    """Add one policy."""
+    parser.add_argument(
+        "--policy",
+        choices=tuple(POLICIES),
+        metavar="POLICY",
+        help="see below; sqrt_n, or with a budget the best of all",
+    )
+
+
+def add_policies(parser: Any) -> None:
+    """Add any number of policies."""
+    parser.add_argument(
+        "--policy",
+        action="append",
+        choices=tuple(POLICIES),
+        metavar="POLICY",
+        help="may be given several times",
+    )
+
+
+def add_planning(parser: Any) -> None:
+    """Add the budget, the costs, and what some policies can be told."""
+    parser.add_argument("--budget", metavar="BUDGET", help="the peak to stay within, see below")
+    parser.add_argument(
+        "--cost", default="given", choices=COSTS,
+        help="what to save: the graph's own costs or evaluations, FLOPs, or bytes moved",
+    )  # fmt: skip
+    parser.add_argument(
+        "--time-limit", type=float, default=8.0, metavar="S", help="seconds to search for plans"
+    )
+    parser.add_argument("--segments", type=int, metavar="N", help="for sqrt_n: how many segments")
+    parser.add_argument(
+        "--keep", action="append", metavar="NAME", help="for retain: a value to keep, by its name"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="another option of the policy, such as slots=5 for revolve",
+    )
