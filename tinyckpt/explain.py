@@ -130,7 +130,7 @@ def explain(
     costs: Costs | None = None,
     *,
     nodes: bool = False,
-    time_limit: float = 8.0,
+    time_limit: float = 6.0,
 ) -> Explanation:
     """Return what a schedule keeps, recomputes and holds at its peak, and why.
 

@@ -314,15 +314,30 @@ class Search:
         random = Random(0)
         for number in range(RESTARTS):
             for budget in self.budgets(GRID):
-                spread = random.choice((0.1, 0.3, 0.6, 1.0))
-                weights = [random.lognormvariate(0.0, spread) for _ in self.graph.data]
-                score = weighted_score(SCORES[random.choice(list(SCORES))], weights)
+                score = random_score(random, len(self.graph.data))
                 for order in self.evicted(budget, score, program, anchored):
                     yield "greedy", f"evicted with random weights, round {number + 1}", order
 
+    def at(self, budget: int) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield plans for one budget, without end: what a long search for one plan is made of."""
+        random = Random(0)
+        programs = (frugal_program(self.problem), self.stored)
+        for program in programs:
+            for name, score in SCORES.items():
+                for anchors in (False, True):
+                    for order in self.evicted(budget, score, program, anchors):
+                        yield "greedy", f"evicted by {name}", order
+        while True:
+            score, anchors = random_score(random, len(self.graph.data)), random.random() < 0.5
+            for order in self.evicted(budget, score, programs[0], anchors):
+                yield "greedy", "evicted with random weights", order
 
-def weighted_score(score: Score, weights: list[float]) -> Score:
-    """Return a score that is multiplied by a weight for each value."""
+
+def random_score(random: Random, count: int) -> Score:
+    """Return a score that is multiplied by a random weight for each of ``count`` values."""
+    spread = random.choice((0.1, 0.3, 0.6, 1.0))
+    weights = [random.lognormvariate(0.0, spread) for _ in range(count)]
+    score = SCORES[random.choice(list(SCORES))]
     return lambda run, data: score(run, data) * weights[data]
 
 
@@ -345,7 +360,7 @@ MOST_KNOWN = 4
 def frontier(
     graph: Graph,
     costs: Costs,
-    time_limit: float = 8.0,
+    time_limit: float = 6.0,
     progress: Progress | None = None,
 ) -> Frontier:
     """Return the frontier that the portfolio finds.

@@ -90,7 +90,7 @@ def frontier(
     costs: Costs | None = None,
     *,
     nodes: bool = False,
-    time_limit: float = 8.0,
+    time_limit: float = 6.0,
     progress: Progress | None = None,
 ) -> Frontier:
     """Return peak against cost of the best schedules that all planners together find.

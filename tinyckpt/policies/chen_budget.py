@@ -91,5 +91,7 @@ CHEN_BUDGET = Policy(
     "chen_budget",
     plan_chen_budget,
     "fill segments up to a size, and search for the size that suits the budget",
+    "a heuristic",
+    "48 times O(V + E)",
     "Chen et al. 2016, arXiv 1604.06174, algorithm 3",
 )

@@ -68,5 +68,7 @@ CHEN_RECURSIVE = Policy(
     "chen_recursive",
     plan_chen_recursive,
     "keep the state in the middle, and treat each half likewise: O(log n) memory",
+    "a heuristic: O(log n) memory for O(n log n) evaluations on a chain",
+    "O(V + E) and the schedule",
     "Chen et al. 2016, arXiv 1604.06174, section 4.4",
 )

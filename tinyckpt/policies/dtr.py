@@ -123,5 +123,7 @@ DTR = Policy(
     "dtr",
     plan_dtr,
     "evict online by (cost of recomputing) / (memory x staleness), knowing no future",
+    "a heuristic, online; O(n) evaluations in O(sqrt(n)) memory on chains (its theorem 3.1)",
+    "O(n) evictions, each over what is resident",
     "Kirisame et al. 2021, arXiv 2006.09616",
 )

@@ -92,5 +92,7 @@ KNAPSACK = Policy(
     "knapsack",
     plan_knapsack,
     "save the dearest values that fit a share of the saved bytes; misses the true peak",
+    "optimal for the saved bytes, which are not the peak",
+    "O(n) times 1000 levels of memory",
     "activation_memory_budget of PyTorch 2.4 and later, by default a knapsack",
 )

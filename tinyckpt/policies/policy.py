@@ -16,10 +16,14 @@ class Policy:
         name: what ``plan`` and the command line call it.
         plan: ``plan(graph, costs, **options)`` -> Schedule.
         summary: one line that says what it does.
+        optimality: among which schedules its result is the best, if it is.
+        complexity: how the time to plan grows.
         source: the paper it comes from, with a DOI or arXiv number, or "folklore".
     """
 
     name: str
     plan: Callable[..., Schedule]
     summary: str
+    optimality: str
+    complexity: str
     source: str

@@ -107,5 +107,7 @@ REGIONS = Policy(
     "regions",
     plan_regions,
     "recompute the inside of functions marked with @tc.checkpoint, nested ones too",
+    "as good as the marks",
+    "O(V + E)",
     "torch.utils.checkpoint and jax.checkpoint as their users apply them",
 )

@@ -151,5 +151,7 @@ RETAIN = Policy(
     "retain",
     plan_retain,
     "keep what you pick by name, label or predicate; recompute the rest once",
+    "as good as what is picked",
+    "O(V + E)",
     "what torch.utils.checkpoint and jax.checkpoint let a user choose",
 )

@@ -154,5 +154,7 @@ REVOLVE = Policy(
     "revolve",
     plan_revolve,
     "as many states as there are slots, placed for the fewest advances on equal stages",
+    "optimal on uniform chains, with the fewest states written; a heuristic elsewhere",
+    "O(V + E) and the schedule",
     "Griewank and Walther 2000, doi:10.1145/347837.347846",
 )

@@ -204,18 +204,20 @@ class Table:
         pending, back_peak = rounded(sizes.pending) + behind, rounded(sizes.back_peak) + behind
         replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
         advance_peak = rounded(sizes.advance_peak)
-        advanced = np.concatenate([[0.0], np.cumsum(sizes.advance)])
+        advanced = np.concatenate([[0.0], np.cumsum(sizes.advance)]).astype(np.float32)
         # Column 0 stands for "less than nothing" and is never feasible.
         memory = np.arange(-1, levels + 1)
-        self.best = np.full((count, count, len(memory)), np.inf)
+        # Single precision: what is found is costed exactly afterwards.
+        self.best = np.full((count, count, len(memory)), np.inf, np.float32)
         # The same with the memory of state s taken away, for when nothing else holds part of it.
         lowered = np.full_like(self.best, np.inf)
         # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
         self.choice = np.full(self.best.shape, -1, np.int16)
         for s in range(count - 1, -1, -1):
             own_state = shifted(memory, self.state[0, s : s + 1])[0]
-            overlaps = not np.array_equal(self.state[s, s + 1 :], self.state[0, s + 1 :])
-            columns = shifted(memory, self.state[s, s + 1 :])
+            # States of which this one holds a part: skip connections.
+            sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
+            columns = shifted(memory, self.state[s, s + 1 + sharing])
             after_record = shifted(memory, self.recorded[s : s + 1])[0]
             self.best[s, s, memory >= max(pending[s] + replay_peak[s], back_peak[s])] = (
                 sizes.replay[s]
@@ -225,12 +227,10 @@ class Table:
             passing = np.maximum.accumulate(advance_peak[s:] + held)
             for t in range(s + 1, count):
                 # Keep state k: the right part has less memory by that state, the left part as much.
-                right = (
-                    np.take_along_axis(self.best[s + 1 : t + 1, t], columns[: t - s], 1)
-                    if overlaps
-                    else lowered[s + 1 : t + 1, t]
-                )
-                cost = right + self.best[s, s:t]
+                cost = lowered[s + 1 : t + 1, t] + self.best[s, s:t]
+                for place, column in zip(sharing, columns, strict=True):
+                    if place < t - s:
+                        cost[place] = self.best[s + 1 + place, t, column] + self.best[s, s + place]
                 cost += (advanced[s + 1 : t + 1] - advanced[s])[:, None]
                 cost[memory < (pending[t] + passing[: t - s])[:, None]] = np.inf
                 pick = cost.argmin(axis=0)
@@ -358,5 +358,7 @@ ROTOR = Policy(
     "rotor",
     plan_rotor,
     "the least cost on a chain of unequal stages, by dynamic programming over memory",
+    "optimal for the stages among schedules that keep states persistently, up to rounding",
+    "O(m L^3) for L stages and m levels of memory; L is at most 200",
     "Beaumont et al. 2019, arXiv 1911.13214",
 )

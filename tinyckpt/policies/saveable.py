@@ -180,5 +180,7 @@ SAVEABLE = Policy(
     "saveable",
     plan_saveable,
     "JAX's checkpoint policies by their names: dots_saveable, save_only_these_names, ...",
+    "as good as the rule",
+    "O(V + E)",
     "jax.checkpoint_policies",
 )

@@ -125,5 +125,7 @@ SQRT_N = Policy(
     "sqrt_n",
     plan_sqrt_n,
     "cut into about sqrt(n) segments, keep what crosses, recompute each segment once",
+    "optimal at its own peak on uniform chains of k^2 layers; a heuristic elsewhere",
+    "O(V + E)",
     "Chen et al. 2016, arXiv 1604.06174",
 )

@@ -17,5 +17,7 @@ STORE_ALL = Policy(
     "store_all",
     plan_store_all,
     "evaluate everything once, keep all that the backward half reads",
+    "the least cost there is; the most memory",
+    "O(V + E)",
     "what every framework does unless told otherwise",
 )
