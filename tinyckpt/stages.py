@@ -64,48 +64,82 @@ def stages(graph: Graph, cuts: Iterable[int]) -> tuple[Stage, ...]:
     crossing = crossing_values(graph, ends[:-1])
     home = homes(graph, stage_of, [frozenset(values) for values in crossing])
     backward, tape = place_backward(graph, home, len(ends), crossing)
-    elsewhere = set(graph.outputs)
-    for index, values in enumerate(tape):
-        elsewhere.update(data for data in values if stage_of_value(graph, stage_of, data) != index)
-    result = []
+    cut_and_tape = [(*cut, *values) for cut, values in zip(crossing, tape, strict=True)]
+    advance = needed(graph, stage_of, crossing)
+    record = needed(graph, stage_of, cut_and_tape)
+    replay = needed(graph, stage_of, tape)
+    once = needed_once(graph, stage_of, crossing, tape)
     first = 0
+    result = []
     for index, end in enumerate(ends):
-        forward = range(first, end + 1)
-        advance = within(graph, forward, crossing[index])
-        wanted = within(graph, forward, [*crossing[index], *elsewhere])
+        forward = tuple(range(first, end + 1))
         result.append(
             Stage(
-                tuple(forward),
-                tuple(backward[index]),
-                crossing[index],
-                tuple(tape[index]),
-                advance,
-                within(graph, forward, [*crossing[index], *tape[index]]),
-                within(graph, forward, tape[index]),
-                tuple(operator for operator in wanted if operator not in set(advance)),
+                forward, tuple(backward[index]), crossing[index], tuple(tape[index]),
+                tuple(advance[index]), tuple(record[index]), tuple(replay[index]),
+                tuple(once[index]),
             )
-        )
+        )  # fmt: skip
         first = max(first, end + 1)
     return tuple(result)
 
 
-def stage_of_value(graph: Graph, stage_of: list[int], data: int) -> int:
-    """Return the stage that makes a forward value."""
-    producer = graph.data[data].producer
-    assert producer is not None  # sources are on no tape
-    return stage_of[producer]
+def needed(
+    graph: Graph, stage_of: Sequence[int], targets: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Return for every stage which of its operators it takes to make its targets, from its state.
+
+    Targets that another stage makes are not its business.
+    """
+    wanted = bytearray(len(graph.data))
+    for index, values in enumerate(targets):
+        for data in values:
+            producer = graph.data[data].producer
+            if producer is not None and stage_of[producer] == index:
+                wanted[data] = 1
+    found: list[list[int]] = [[] for _ in targets]
+    for operator in reversed(graph.operators[: graph.forward_count]):
+        if not any(wanted[data] for data in operator.outputs):
+            continue
+        stage = stage_of[operator.id]
+        found[stage].append(operator.id)
+        for data in operator.inputs:
+            producer = graph.data[data].producer
+            if producer is not None and stage_of[producer] == stage:
+                wanted[data] = 1
+    for operators in found:
+        operators.reverse()
+    return found
 
 
-def within(graph: Graph, operators: range, targets: Iterable[int]) -> tuple[int, ...]:
-    """Return which of some consecutive operators it takes to make some values."""
-    wanted = set(targets)
-    needed = []
-    for index in reversed(operators):
-        operator = graph.operators[index]
-        if not wanted.isdisjoint(operator.outputs):
-            needed.append(index)
-            wanted.update(operator.inputs)
-    return tuple(reversed(needed))
+def needed_once(
+    graph: Graph,
+    stage_of: Sequence[int],
+    crossing: Sequence[tuple[int, ...]],
+    tape: Sequence[Sequence[int]],
+) -> list[list[int]]:
+    """Return for every stage what the first sweep must evaluate besides what makes the cut.
+
+    That makes results of the graph, and what another stage has on its tape.
+    """
+    targets = [list(values) for values in crossing]
+    for data in graph.outputs:
+        producer = graph.data[data].producer
+        if producer is not None and producer < graph.forward_count:
+            targets[stage_of[producer]].append(data)
+    for index, values in enumerate(tape):
+        for data in values:
+            producer = graph.data[data].producer
+            assert producer is not None  # sources are on no tape
+            if stage_of[producer] != index:
+                targets[stage_of[producer]].append(data)
+    with_cut = needed(graph, stage_of, crossing)
+    return [
+        [operator for operator in operators if operator not in set(without)]
+        if len(operators) > len(without)
+        else []
+        for operators, without in zip(needed(graph, stage_of, targets), with_cut, strict=True)
+    ]
 
 
 def ends_in_result(graph: Graph) -> bool:
