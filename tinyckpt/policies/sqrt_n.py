@@ -6,7 +6,7 @@ arXiv 1604.06174, section 3.2. The search over segment sizes for a budget is ``c
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from math import isqrt
@@ -79,28 +79,43 @@ def place_cuts(
     graph: Graph, stages: Sequence[int], count: int, weights: Sequence[int]
 ) -> list[Cut]:
     """Return the cuts between ``count`` segments of about equal weight."""
-    separator_of = {}
-    for data in separators(graph):
-        producer = graph.data[data].producer
-        assert producer is not None  # sources separate nothing
-        separator_of[producer] = data
+    separator_at = separators_behind(graph, stages)
     reach = len(stages) // (2 * count)
     places: list[int] = []
     for target in targets(weights, count):
         earliest = places[-1] + 1 if places else 0
         nearby = sorted(range(-reach, reach + 1), key=lambda offset: (abs(offset), offset))
         for place in (target + offset for offset in nearby):
-            if earliest <= place < len(stages) - 1 and stages[place] in separator_of:
+            if earliest <= place < len(stages) - 1 and place in separator_at:
                 break
         else:
             place = max(target, earliest)
         if place < len(stages):
             places.append(place)
-    ends = [stages[place] for place in places]
+    ends = [separator_at[place][0] if place in separator_at else stages[place] for place in places]
+    crossing = crossing_values(graph, ends)
     return [
-        Cut(end, (separator_of[end],), True) if end in separator_of else Cut(end, crossing, False)
-        for end, crossing in zip(ends, crossing_values(graph, ends), strict=False)
+        Cut(end, (separator_at[place][1],), True)
+        if place in separator_at
+        else Cut(end, values, False)
+        for place, end, values in zip(places, ends, crossing, strict=False)
     ]
+
+
+def separators_behind(graph: Graph, stages: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return for stages, by position, the operator and the separator that it makes.
+
+    That is the stage's own separator; or else the last one before the next stage, such as the sum
+    of a residual stream that no backward operator reads.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for data in separators(graph):
+        producer = graph.data[data].producer
+        assert producer is not None  # sources separate nothing
+        place = bisect_right(stages, producer) - 1
+        if place >= 0 and (place not in found or found[place][0] != stages[place]):
+            found[place] = producer, data
+    return found
 
 
 def targets(weights: Sequence[int], count: int) -> list[int]:
