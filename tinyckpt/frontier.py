@@ -174,6 +174,8 @@ class Search:
         self.add("store_all", "every operator once", self.stored)
         self.largest = self.points[0].peak
         self.smallest = smallest_budget(self.problem, necessary(graph))
+        self.remaining = self.attempts()
+        self.spent, self.complete = 0.0, False
 
     def add(self, policy: str, detail: str, order: list[int]) -> None:
         """Note a schedule, unless another one is no dearer and has no higher peak."""
@@ -185,21 +187,25 @@ class Search:
         self.points.append(Point(peak, cost, policy, detail, evaluated))
 
     def run(self, time_limit: float, progress: Progress | None = None) -> Frontier:
-        """Search until all is tried, the time is up, or someone interrupts."""
-        end = perf_counter() + time_limit
-        complete = True
+        """Search until all is tried, the time is up, or someone interrupts.
+
+        A search that its time limit cut goes on where it was, if it is given more.
+        """
+        begin = perf_counter() - self.spent
         try:
-            for policy, detail, order in self.attempts():
-                self.add(policy, detail, order)
-                if progress is not None:
-                    progress(policy, len(self.points))
-                if perf_counter() > end:
-                    complete = False
+            while not self.complete and perf_counter() - begin < time_limit:
+                attempt = next(self.remaining, None)
+                if attempt is None:
+                    self.complete = True
                     break
+                self.add(*attempt)
+                if progress is not None:
+                    progress(attempt[0], len(self.points))
         except KeyboardInterrupt:
-            complete = False
+            self.remaining = self.attempts()  # an interrupted generator is at its end
+        self.spent = max(self.spent, perf_counter() - begin)
         points = tuple(sorted(self.points, key=lambda point: point.peak))
-        return Frontier(self.graph, self.costs, points, complete)
+        return Frontier(self.graph, self.costs, points, self.complete)
 
     def attempts(self) -> Iterator[tuple[str, str, list[int]]]:
         """Yield schedules: policy, detail, order of evaluations; what pays most first."""
@@ -352,8 +358,8 @@ def steps_up_to(count: int) -> list[int]:
 
 
 # Searches by graph and costs, the latest last: a second budget for the same graph is a look-up, and
-# is monotone with the first even if a time limit cut the search.
-_known: list[Frontier] = []
+# is monotone with the first even if the time limit cut the search.
+_known: list[Search] = []
 MOST_KNOWN = 4
 
 
@@ -368,14 +374,14 @@ def frontier(
     Args:
         graph: the training graph.
         costs: what evaluations cost and values weigh.
-        time_limit: seconds after which the search returns what it has. A frontier of the same graph
-            and costs that is known from before is returned at once.
+        time_limit: seconds after which the search returns what it has, those spent on the same
+            graph and costs before included.
         progress: called as ``progress(policy, points)`` after every attempt.
     """
-    for known in _known:
-        if known.graph is graph and known.costs == costs:
-            return known
-    found = Search(graph, costs).run(time_limit, progress)
-    _known.append(found)
+    for search in _known:
+        if search.graph is graph and search.costs == costs:
+            return search.run(time_limit, progress)
+    search = Search(graph, costs)
+    _known.append(search)
     del _known[:-MOST_KNOWN]
-    return found
+    return search.run(time_limit, progress)

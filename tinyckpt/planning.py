@@ -33,8 +33,8 @@ def plan(
 
     With a budget and no policy, all planners are tried and the cheapest schedule whose true peak is
     within the budget is returned, with a certificate: optimal, or how far from it at most. What is
-    searched does not depend on the budget (see ``frontier``), so a larger budget never costs more;
-    for the same graph, a second budget is a look-up.
+    searched does not depend on the budget (see ``frontier``), so a larger budget never costs more,
+    given the same time; for the same graph, a second budget is a look-up.
 
     Args:
         graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.
@@ -102,8 +102,8 @@ def frontier(
         graph: the training graph.
         costs: as in ``plan``.
         nodes: whether memory is counted in values instead of bytes.
-        time_limit: seconds after which the search ends. What is known of a graph from before is
-            returned at once.
+        time_limit: seconds after which the search ends, those spent on the same graph before
+            included: asking again is a look-up, unless it is with more time.
         progress: called as ``progress(policy, points)`` after every attempt.
     """
     resolved = costs_of(graph, costs)
