@@ -195,8 +195,9 @@ def test_dtr_rematerialises_as_often_as_its_authors_simulator(n: int, expected: 
     assert rematerialisations(n, "dtr") == expected
 
 
-def test_lru_is_no_match_for_it() -> None:
-    assert rematerialisations(100, "lru") == 355
+@pytest.mark.parametrize(("n", "expected"), [(100, 355), (1000, 26196)])
+def test_lru_is_no_match_for_it(n: int, expected: int) -> None:
+    assert rematerialisations(n, "lru") == expected
 
 
 @pytest.mark.parametrize("heuristic", HEURISTICS)

@@ -63,6 +63,7 @@ class Eviction:
         self.resident = bytearray(len(graph.data))
         self.computed = bytearray(len(graph.operators))
         self.live = 0
+        self._weighty: set[int] = set()  # resident values that hold memory
         self._holders = [0] * len(graph.data)  # resident values of each storage, by its root
         self._locks = [0] * len(graph.data)
         self._uses: list[list[int]] = [[] for _ in graph.data]  # positions, the next use last
@@ -156,6 +157,8 @@ class Eviction:
         for data in outputs:
             self.resident[data] = 1
             root = self.root[data]
+            if self.size[root]:
+                self._weighty.add(data)
             self._holders[root] += 1
             if self._holders[root] == 1:
                 self.live += self.size[root]
@@ -174,6 +177,7 @@ class Eviction:
 
     def _remove(self, data: int) -> None:
         self.resident[data] = 0
+        self._weighty.discard(data)
         root = self.root[data]
         self._holders[root] -= 1
         if not self._holders[root]:
@@ -183,14 +187,11 @@ class Eviction:
         """Evict until so much memory is free."""
         while self.live + needed > self.budget:
             best, lowest = -1, float("inf")
-            for data, resident in enumerate(self.resident):
-                root = self.root[data]
-                if not resident or self._locks[root] or not self.size[root]:
-                    continue
-                if self.next_use(data) == NEVER:
-                    continue  # a result that is complete; nothing recomputes it
+            for data in self._weighty:
+                if self._locks[self.root[data]] or self.next_use(data) == NEVER:
+                    continue  # needed now, or a complete result, which nothing recomputes
                 score = self.score(self, data)
-                if score <= lowest:  # of equals the latest
+                if score < lowest or (score == lowest and data > best):  # of equals the latest
                     best, lowest = data, score
             if best < 0:
                 raise BudgetError(
