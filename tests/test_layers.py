@@ -8,13 +8,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # From the bottom up: a module may import those before it.
 LAYERS = [
-    "errors", "files", "tree", "graph", "documents", "graphfile", "ops", "var", "builder", "build",
-    "differentiate", "schedule", "trace", "replay", "cost", "liveness", "chains", "bounds",
+    "errors", "units", "files", "tree", "graph", "documents", "graphfile", "ops", "var", "builder",
+    "build", "differentiate", "schedule", "trace", "replay", "cost", "liveness", "chains", "bounds",
     "budget", "separators", "stages", "policies", "table", "frontier", "planning", "explain",
     "backend", "execute", "arguments", "compile", "api", "serialize", "networks", "demo", "parser",
     "cli",
 ]  # fmt: skip
-VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace"}
+VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace", "units"}
 VIZ_LAYERS = [
     "theme", "dot", "layout", "scene", "sprites", "strip", "canvas", "panel", "draw", "progress",
     "gif", "chart",

@@ -25,4 +25,4 @@ def test_a_lesson(path: Path) -> None:
 
 
 def test_there_are_lessons() -> None:
-    assert [path.stem[:2] for path in LESSONS] == ["01", "02", "03", "04", "05"]
+    assert [path.stem[:2] for path in LESSONS] == [f"{number:02}" for number in range(1, 10)]

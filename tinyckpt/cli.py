@@ -29,7 +29,8 @@ from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
 from tinyckpt.serialize import load_trace, save_trace
 from tinyckpt.table import TRACE_HEADER, table, trace_row
-from tinyckpt.trace import Trace, size_text
+from tinyckpt.trace import Trace
+from tinyckpt.units import size_text
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 PRINTED_STEPS = 200
@@ -207,8 +208,7 @@ def plan_job(options: Any) -> int:
     (schedule,) = schedules_of(graph, policies, options)
     trace = replay(schedule)
     if options.explain:
-        nodes = schedule.options.get("memory_unit") == "nodes"
-        print(explain(schedule, costs, nodes=nodes, time_limit=options.time_limit))
+        print(explain(schedule, costs, time_limit=options.time_limit))
     else:
         if len(trace.steps) <= PRINTED_STEPS:
             print("\n".join(trace.lines()))

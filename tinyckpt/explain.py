@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyckpt.cost import Costs, in_nodes
-from tinyckpt.frontier import amount
 from tinyckpt.planning import certify, costs_of, frontier
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Compute, Free, Offload, Schedule, step_text
 from tinyckpt.table import table
-from tinyckpt.trace import Trace, size_text
+from tinyckpt.trace import Trace
+from tinyckpt.units import cost_text, memory_text, size_text
 
 MOST_ROWS = 16  # of each list in the text; the data hold all
 
@@ -118,10 +118,11 @@ class Explanation:
         """Return what one more unit of budget would buy."""
         if self.next_budget is None or self.next_cost is None:
             return "More memory would buy nothing that is known here."
-        own = peak_of(self.trace, self.costs)
+        more = self.next_budget - peak_of(self.trace, self.costs)
         return (
-            f"With {amount(self.costs, self.next_budget - own)} more, {self.next_cost:g} "
-            f"{self.costs.unit} would do instead of {self.certificate.cost:g}."
+            f"With {memory_text(more, self.costs.memory_unit)} more, "
+            f"{cost_text(self.next_cost, self.costs.unit)} would do instead of "
+            f"{cost_text(self.certificate.cost, self.costs.unit)}."
         )
 
 
@@ -129,7 +130,7 @@ def explain(
     schedule: Schedule,
     costs: Costs | None = None,
     *,
-    nodes: bool = False,
+    nodes: bool | None = None,
     time_limit: float = 6.0,
 ) -> Explanation:
     """Return what a schedule keeps, recomputes and holds at its peak, and why.
@@ -137,7 +138,8 @@ def explain(
     Args:
         schedule: a legal schedule, from any policy.
         costs: as in ``plan``.
-        nodes: whether memory is counted in values instead of bytes.
+        nodes: whether memory is counted in values instead of bytes; by default, as in the budget
+            that the schedule was planned for.
         time_limit: seconds to look for what more memory would buy; what is known of the graph from
             planning it is used at once.
 
@@ -145,10 +147,13 @@ def explain(
         ScheduleError: if the schedule is not legal.
     """
     resolved = costs_of(schedule.graph, costs)
-    resolved = in_nodes(resolved) if nodes else resolved
     trace = replay(schedule)
     certificate = schedule.certificate
-    if certificate is None or certificate.unit != resolved.unit:
+    if nodes is None:
+        nodes = certificate is not None and certificate.memory_unit == "nodes"
+    resolved = in_nodes(resolved) if nodes else resolved
+    units = resolved.unit, resolved.memory_unit
+    if certificate is None or (certificate.unit, certificate.memory_unit) != units:
         certificate = certify(schedule, resolved)
     cheaper = next_cheaper(trace, resolved, certificate.cost, time_limit)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()

@@ -18,6 +18,7 @@ from time import perf_counter
 import numpy as np
 
 from tinyckpt.bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.chains import advances
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
@@ -26,7 +27,7 @@ from tinyckpt.policies import chen_budget, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
 from tinyckpt.policies.eviction import Eviction, anchors_of
 from tinyckpt.policies.greedy import SCORES, Score, pruned
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import from_order, kept_values
 from tinyckpt.policies.program import frugal_program, reordered, translated
 from tinyckpt.policies.retain import retaining_order
 from tinyckpt.policies.reversal import nothing_to_reverse, order_of
@@ -36,12 +37,13 @@ from tinyckpt.policies.sqrt_n import place_cuts
 from tinyckpt.schedule import Certificate, Schedule
 from tinyckpt.stages import cheap_cuts, stages, useful_cuts
 from tinyckpt.table import table
-from tinyckpt.trace import size_text
+from tinyckpt.units import counted, memory_text
 
 # Budgets that plans are made for, as shares of store-all's peak; the coarse ones first.
 GRID = [k / 16 for k in (8, 12, 4, 10, 6, 14, 2, 7, 9, 5, 11, 3, 13, 15)]
 FINE_GRID = [k / 32 for k in range(31, 2, -2)]
 LARGEST_EVICTED = 6000  # operators; beyond, running with eviction takes minutes
+LONGEST = 600_000  # advances of a plan by Revolve; few slots on a long chain need more
 LARGEST_QUADRATIC = 400  # forward operators up to which recompute-all is tried
 ROTOR_STAGES, ROTOR_LEVELS = 200, 256
 COARSE = 6  # budgets of the grid that come first
@@ -93,17 +95,18 @@ class Frontier:
         index = bisect_right([point.peak for point in self.points], budget) - 1
         if index >= 0:
             return self.points[index]
+        unit = self.costs.memory_unit
         problem = Problem(self.graph, self.costs)
         needed = smallest_budget(problem, necessary(self.graph))
         smallest = self.points[0].peak
         known = (
             "which is proven to be the smallest there is"
             if smallest == needed
-            else f"and less than {amount(self.costs, needed)} is proven to be impossible"
+            else f"and less than {memory_text(needed, unit)} is proven to be impossible"
         )
         raise BudgetError(
-            f"no schedule of {self.graph.name} was found within {amount(self.costs, budget)}: the "
-            f"smallest peak found is {amount(self.costs, smallest)}, {known}",
+            f"no schedule of {self.graph.name} was found within {memory_text(budget, unit)}: the "
+            f"smallest peak found is {memory_text(smallest, unit)}, {known}",
             smallest,
             smallest == needed,
         )
@@ -115,7 +118,7 @@ class Frontier:
             BudgetError: if there is none.
         """
         point = self.within(budget)
-        note = f"{point.detail}; peak {amount(self.costs, point.peak)}"
+        note = f"{point.detail}; peak {memory_text(point.peak, self.costs.memory_unit)}"
         options = {"budget": budget, "memory_unit": self.costs.memory_unit}
         certificate = certificate_of(self.graph, self.costs, point.cost, budget)
         return from_order(
@@ -124,14 +127,15 @@ class Frontier:
             point.policy,
             options,
             note,
-            certificate=certificate if certified else None,
+            kept_values(self.graph, point.order),
+            certificate if certified else None,
         )
 
     def __str__(self) -> str:
         """Return a table: budgets, costs, and which policy found them."""
         least = sum(self.costs.operators)
         rows = [
-            [f"{p.policy}: {p.detail}", amount(self.costs, p.peak), f"{p.cost:g}",
+            [f"{p.policy}: {p.detail}", memory_text(p.peak, self.costs.memory_unit), f"{p.cost:g}",
              f"{p.cost / least:.4f}" if least else ""]
             for p in thinned(self.points, 24)
         ]  # fmt: skip
@@ -144,13 +148,6 @@ def thinned(points: tuple[Point, ...], most: int) -> list[Point]:
         return list(points)
     places = np.linspace(0, len(points) - 1, most).round().astype(int)
     return [points[place] for place in dict.fromkeys(places.tolist())]
-
-
-def amount(costs: Costs, memory: int) -> str:
-    """Return an amount of memory in the unit of the costs."""
-    if costs.memory_unit == "nodes":
-        return f"{memory} {'node' if memory == 1 else 'nodes'}"
-    return size_text(memory)
 
 
 def certificate_of(graph: Graph, costs: Costs, cost: float, budget: int) -> Certificate:
@@ -245,16 +242,19 @@ class Search:
         """Yield what the planners for chains make, at every setting worth trying."""
         graph, costs = self.graph, self.costs
         parts = stages(graph, cheap_cuts(graph, costs))
-        for slots in steps_up_to(len(parts)):
+        for slots in coarse_first(steps_up_to(len(parts))):
+            if advances(len(parts), slots) > LONGEST:
+                continue
             order = order_of(parts, revolve_actions(len(parts), slots))
-            yield "revolve", f"{len(parts)} stages from {slots} slots", order
+            detail = f"{len(parts)} stages from {counted(slots, 'slot')}"
+            yield "revolve", detail, order
         read = stages_of(graph)
-        for segments in steps_up_to(len(read))[1:]:
+        for segments in coarse_first(steps_up_to(len(read))[1:]):
             cuts = place_cuts(graph, read, segments, [1] * len(read))
             order = segmented_order(graph, cuts)
             yield "sqrt_n", f"{len(read)} stages in {segments} segments", order
         for size, cuts in chen_budget.candidates(graph, costs):
-            detail = f"segments of {amount(costs, size)}"
+            detail = f"segments of {memory_text(size, costs.memory_unit)}"
             yield "chen_budget", detail, segmented_order(graph, cuts)
         for k in (1, 2, 3, 5, 8):
             order = order_of(parts, recursive_actions(len(parts), k))
@@ -355,6 +355,18 @@ def steps_up_to(count: int) -> list[int]:
         numbers.append(number)
         number = max(number + 1, round(number * 1.08))
     return [*numbers, max(count, 1)]
+
+
+def coarse_first(numbers: list[int]) -> list[int]:
+    """Return the numbers in an order in which any beginning is spread over all of them.
+
+    >>> coarse_first([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    [1, 9, 5, 3, 7, 2, 4, 6, 8]
+    """
+    places: dict[int, None] = {}
+    for step in (8, 4, 2, 1):
+        places.update(dict.fromkeys(range(0, len(numbers), step)))
+    return [numbers[place] for place in places]
 
 
 # Searches by graph and costs, the latest last: a second budget for the same graph is a look-up, and

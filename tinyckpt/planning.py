@@ -8,6 +8,7 @@ from typing import Any
 
 from tinyckpt.bounds import cost_bound
 from tinyckpt.budget import parse_budget
+from tinyckpt.chains import uniform_chain
 from tinyckpt.cost import Costs, given, in_nodes
 from tinyckpt.errors import ScheduleError
 from tinyckpt.frontier import Frontier, Progress, certificate_of
@@ -31,10 +32,10 @@ def plan(
 ) -> Schedule:
     """Return the schedule that a policy makes of a graph, or the best that is known in a budget.
 
-    With a budget and no policy, all planners are tried and the cheapest schedule whose true peak is
-    within the budget is returned, with a certificate: optimal, or how far from it at most. What is
-    searched does not depend on the budget (see ``frontier``), so a larger budget never costs more,
-    given the same time; for the same graph, a second budget is a look-up.
+    With a budget and no policy, all planners are tried, and the cheapest schedule of the frontier
+    whose true peak is within the budget is returned, with a certificate: optimal, or how far from
+    it at most. What is searched does not depend on the budget (see ``frontier``), so a larger
+    budget never costs more, given the same time; for the same graph, a second budget is a look-up.
 
     Args:
         graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.
@@ -64,6 +65,11 @@ def plan(
                 raise ScheduleError(
                     f"a plan without a policy has no option {option!r}; it has {', '.join(legal)}"
                 )
+        chain = uniform_chain(graph, costs)
+        if chain is not None and (room := limit // max(costs.data)) >= 3:
+            # Nothing to search: Revolve is optimal at every budget.
+            schedule = planned(graph, "revolve", costs, {"slots": min(room - 2, chain)})
+            return certified(schedule, costs, limit)
         return search(graph, costs, **options).schedule(limit)
     name = policy.name if isinstance(policy, Policy) else policy
     if isinstance(name, str) and name in POLICIES and "budget" not in options_of(POLICIES[name]):
@@ -122,14 +128,16 @@ def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> flo
     return cost_bound(graph, costs, limit)
 
 
-def certify(schedule: Schedule, costs: Costs | None = None) -> Certificate:
+def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = False) -> Certificate:
     """Return how far from the optimum at its own peak a schedule is, at most.
 
     Args:
         schedule: a legal schedule, from any policy.
         costs: as in ``plan``.
+        nodes: whether memory is counted in values instead of bytes.
     """
     resolved = costs_of(schedule.graph, costs)
+    resolved = in_nodes(resolved) if nodes else resolved
     order = [step.operator for step in schedule.steps if isinstance(step, Compute)]
     trace = replay(schedule)
     peak = trace.peak_nodes if resolved.memory_unit == "nodes" else trace.peak_bytes

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
+from tinyckpt.units import cost_text, memory_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,14 @@ class Certificate:
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
     def __str__(self) -> str:
-        within = f"within {self.budget} {self.memory_unit}"
+        within = f"within {memory_text(self.budget, self.memory_unit)}"
+        cost = cost_text(self.cost, self.unit)
         if self.status == "optimal":
-            return f"optimal: no schedule {within} costs less than {self.cost:g} {self.unit}"
+            return f"optimal: no schedule {within} costs less than {cost}"
         if self.status == "optimal in its class":
-            return f"optimal {within} among {self.scope}: {self.cost:g} {self.unit}"
+            return f"optimal {within} among {self.scope}: {cost}"
         return (
-            f"heuristic: {self.cost:g} {self.unit} {within}; at least {self.lower_bound:g} are "
+            f"heuristic: {cost} {within}; at least {cost_text(self.lower_bound, self.unit)} are "
             f"needed, so that it is at most {100 * self.gap:.3g} % above the optimum"
         )
 

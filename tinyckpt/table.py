@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tinyckpt.trace import Trace, size_text
+from tinyckpt.trace import Trace
+from tinyckpt.units import size_text
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

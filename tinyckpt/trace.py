@@ -17,20 +17,7 @@ from dataclasses import dataclass, field
 
 from tinyckpt.graph import Graph
 from tinyckpt.schedule import Compute, Fetch, Schedule, Step, step_text
-
-
-def size_text(nbytes: float) -> str:
-    """Return bytes as people read them.
-
-    >>> size_text(2048), size_text(67108864), size_text(12)
-    ('2.0 KiB', '64.0 MiB', '12 B')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if nbytes < 1024 or unit == "TiB":
-            break
-        nbytes /= 1024
-    return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-
+from tinyckpt.units import size_text
 
 # The columns of a trace, in the order of a row.
 COLUMNS = (

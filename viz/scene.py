@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
-from tinyckpt.trace import size_text
+from tinyckpt.units import size_text
 from viz.dot import Cell
 
 if TYPE_CHECKING:

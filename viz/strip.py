@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.schedule import Compute, Fetch
-from tinyckpt.trace import size_text
+from tinyckpt.units import size_text
 from viz.scene import count_text, live_of
 from viz.sprites import Indices, Inks, text_layer
 

@@ -169,7 +169,7 @@ def test_explain_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:8", "--budget", "5 nodes", "--explain")
     assert code == 0
     assert "At the peak, step" in out
-    assert "With 1 node more, 21 evaluations would do instead of 22." in out
+    assert "With 1 node more, 21 evaluations would do instead of 22 evaluations." in out
     code, out, _ = run(capsys, "plan", "chain:8", "--frontier", "--budget", "1 node")
     assert code == 0
     peaks = {line.split()[-4]: line.split()[-2] for line in out.splitlines()[1:]}

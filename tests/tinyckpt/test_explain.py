@@ -30,7 +30,7 @@ def test_it_reads_as_a_report() -> None:
     assert "optimal: no schedule within 5 nodes costs less than 10 evaluations" in text
     assert "freed at step 2, computed again at step 15" in text
     assert "kept for b2, as a checkpoint" in text
-    assert "With 1 node more, 9 evaluations would do instead of 10." in text
+    assert "With 1 node more, 9 evaluations would do instead of 10 evaluations." in text
     assert "More memory would buy nothing" in str(tc.explain(tc.plan(tc.networks.chain(4))))
 
 

@@ -27,7 +27,7 @@ from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
 from tinyckpt.policies.eviction import Eviction
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import from_order, kept_values
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 
@@ -116,7 +116,8 @@ def plan_dtr(
     limit = problem.peak(range(len(graph.operators))) // 2 if budget is None else budget
     order = Eviction(problem, limit, HEURISTICS[heuristic]).run()
     note = f"{len(order) - len(graph.operators)} recomputations, evicted by {heuristic}"
-    return from_order(graph, order, "dtr", {"heuristic": heuristic}, note)
+    options = {"heuristic": heuristic}
+    return from_order(graph, order, "dtr", options, note, kept_values(graph, order))
 
 
 DTR = Policy(

@@ -25,7 +25,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.liveness import Integers, Problem
 from tinyckpt.policies.dtr import evicted_neighbourhood, memory
 from tinyckpt.policies.eviction import Eviction
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import from_order, kept_values
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.program import frugal_program
 from tinyckpt.schedule import Schedule
@@ -157,7 +157,7 @@ def plan_greedy(graph: Graph, costs: Costs, *, budget: int | None = None) -> Sch
         )
     _, score, order = min(found)
     note = f"{len(order) - len(stored)} recomputations, evicted by {score}"
-    return from_order(graph, order, "greedy", note=note)
+    return from_order(graph, order, "greedy", {}, note, kept_values(graph, order))
 
 
 def largest_need(problem: Problem) -> int:

@@ -4,7 +4,8 @@ This is what planners of saved sets do, among them ``activation_memory_budget`` 
 compiler: of the values that the backward half reads, save those that are dear to recompute and fit,
 a 0/1 knapsack; recompute the rest when it is first needed. What the recomputation itself holds, and
 when, is not in that picture. So the budget is not the peak, and the peak may even grow as the
-budget shrinks: lesson 8 shows it, and so does github.com/pytorch/pytorch/issues/197838.
+budget shrinks, as lesson 8 shows; github.com/pytorch/pytorch/issues/197838 reports the same of
+PyTorch, where the option is documented as a share of what is saved.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.retain import last_target_of, retaining_order
 from tinyckpt.schedule import Schedule
+from tinyckpt.units import memory_text
 
 BUCKETS = 1000  # steps into which the budget is divided; sizes are rounded up to them
 
@@ -52,7 +54,8 @@ def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float
     capacity = int(share * sum(sizes))
     kept = [saved[item] for item in fill(sizes, values, capacity)]
     promised = sum(costs.data[data] for data in kept)
-    note = f"saved {len(kept)} of {len(saved)} values, {promised} {costs.memory_unit}; not the peak"
+    amount = memory_text(promised, costs.memory_unit)
+    note = f"saved {len(kept)} of {len(saved)} values, {amount}; not the peak"
     order = retaining_order(graph, kept, reuse=True)
     options = {"activation_memory_budget": share}
     return from_order(graph, order, "knapsack", options, note, kept)

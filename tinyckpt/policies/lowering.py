@@ -75,6 +75,23 @@ def steps_of(order: Integers, spans: Spans) -> tuple[Step, ...]:
     return tuple(merged.tolist())
 
 
+def kept_values(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
+    """Return the checkpoints of an order: forward values kept from the first sweep on.
+
+    Those are computed once, and read by a backward operator, or again to recompute others, after
+    the backward sweep has begun. Where nothing is recomputed, nothing was chosen, and none is.
+    """
+    positions = np.asarray(order, np.int64)
+    spans = Flat(graph).spans(positions)
+    first, outputs = graph.forward_count, set(graph.outputs)
+    if len(positions) == len(np.unique(positions)):
+        return []
+    turn = int(np.argmax(positions >= first))
+    times = np.bincount(spans.data, minlength=len(graph.data))
+    kept = spans.data[(spans.begin < turn) & (spans.end >= turn) & (times[spans.data] == 1)]
+    return [data for data in kept.tolist() if data not in outputs]
+
+
 def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
     """Return the schedule with some values in the host's memory between two of their readers.
 

@@ -26,14 +26,14 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
     Args:
         graph: any graph; without backward operators the order is the forward sweep.
         keep: data ids to keep from the forward sweep until their last reader.
-        reuse: whether a recomputed value stays for later backward operators that read it. If not,
-            it is gone once the operator that asked for it, and the very next one, have read it.
+        reuse: whether a recomputed value stays for all that will read it, so that nothing is
+            evaluated more than twice. If not, it is gone once the operator that asked for it, and
+            the very next one, have read it.
     """
     targets = range(graph.forward_count, len(graph.operators))
     order = list(range(graph.forward_count))
     if not targets or not order:
         return [*order, *targets]
-    last_target = last_target_of(graph)
     kept = with_bases(graph, keep)
     kept.update(graph.outputs)
     # Sources, kept values and results; and all that backward operators make, since only the
@@ -50,8 +50,7 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
             order.append(operator)
             if reuse:
                 for data in graph.operators[operator].outputs:
-                    if last_target[data] > target:
-                        resident[data] = 1
+                    resident[data] = 1
         order.append(target)
         evaluated = target
     return order

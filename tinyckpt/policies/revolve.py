@@ -23,6 +23,7 @@ from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import cheap_cuts, stages
+from tinyckpt.units import counted, memory_text
 
 
 def split(steps: int, slots: int) -> int:
@@ -104,8 +105,8 @@ def plan_revolve(
     actions = revolve_actions(len(parts), min(chosen, len(parts)))
     order = order_of(parts, actions)
     note = (
-        f"{len(parts)} stages from {chosen} slots: {advances(len(parts), chosen)} advances, "
-        "the fewest if all stages were equal"
+        f"{len(parts)} stages from {counted(chosen, 'slot')}: "
+        f"{advances(len(parts), chosen)} advances, the fewest if all stages were equal"
     )
     options = {"slots": chosen}
     return from_order(graph, order, "revolve", options, note, first_kept(parts, actions))
@@ -128,25 +129,26 @@ def most_slots(problem: Problem, budget: int) -> int:
     Raises:
         BudgetError: if one slot is too many.
     """
-    graph = problem.graph
-    parts = stages(graph, cheap_cuts(graph, problem.costs))
+    parts = stages(problem.graph, cheap_cuts(problem.graph, problem.costs))
 
     def peak(slots: int) -> int:
         return problem.peak(order_of(parts, revolve_actions(len(parts), slots)))
 
-    smallest = peak(1)
-    if smallest > budget:
-        raise BudgetError(
-            f"revolve needs {smallest} {problem.costs.memory_unit} with a single slot, "
-            f"which is more than the budget of {budget}"
-        )
-    low, high = 1, len(parts) + 1
+    low, high = 0, len(parts) + 1
     while high - low > 1:
-        middle = (low + high) // 2
+        # Few slots make long schedules: come from above, by ever larger steps down.
+        middle = high // 2 if low == 0 else (low + high) // 2
         if peak(middle) <= budget:
             low = middle
         else:
             high = middle
+    if low == 0:
+        smallest, unit = peak(1), problem.costs.memory_unit
+        raise BudgetError(
+            f"revolve needs {memory_text(smallest, unit)} with a single slot, which is more than "
+            f"the budget of {memory_text(budget, unit)}",
+            smallest,
+        )
     return low
 
 

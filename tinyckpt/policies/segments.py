@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tinyckpt.graph import Graph
 from tinyckpt.policies.retain import last_target_of, retaining_order, some_names
+from tinyckpt.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,3 @@ def note_of(graph: Graph, stages: int, segments: int, cuts: Sequence[Cut]) -> st
     if cuts:
         note += f"; kept {some_names([graph.data[data] for data in kept_at(cuts)])}"
     return note
-
-
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,150 @@
+# %% [markdown]
+# # 7. The optimum
+#
+# A chain of n layers, room for b values: what is the least number of evaluations? The chain is one
+# of the few cases where this is known exactly. Griewank and Walther, "Algorithm 799: Revolve", ACM
+# TOMS 26(1), 2000. (On general graphs the problem is NP-hard: lesson 9.)
+
+# %%
+from functools import cache
+from math import comb
+from pathlib import Path
+
+import numpy as np
+
+import tinyckpt as tc
+import viz
+
+OUT = Path(__file__).parent / "out"
+OUT.mkdir(exist_ok=True)
+
+# %% [markdown]
+# Revolve's words: reverse a chain of *steps*, with *slots* that hold one state each. **The initial
+# state sits in a slot too**; this is what users trip over most. t(l, s) is the least number of
+# advances. With one slot, start over from the beginning each time. With more, advance k steps, put
+# the state in a slot, reverse the rest with one slot less, and the first k steps with all slots:
+
+
+# %%
+@cache
+def t(steps, slots):
+    """Return the fewest advances, by trying every place for the next checkpoint."""
+    if steps == 1 or slots == 1:
+        return steps * (steps - 1) // 2
+    return min(k + t(k, slots) + t(steps - k, slots - 1) for k in range(1, steps))
+
+
+# %% [markdown]
+# There is a closed form. With s slots and no step advanced through more than r times one can
+# reverse C(s+r, s) steps: count the ways to spend slots and repetitions. So take the smallest r
+# that reaches far enough; then t = r*l - C(s+r, r-1).
+
+
+# %%
+def closed_form(steps, slots):
+    r = 0
+    while comb(slots + r, slots) < steps:
+        r += 1
+    return r * steps - comb(slots + r, r - 1) if r else 0
+
+
+print("steps:  ", *(f"{steps:4}" for steps in range(2, 17, 2)))
+for slots in (1, 2, 3, 4):
+    print(f"{slots} slots:", *(f"{closed_form(steps, slots):4}" for steps in range(2, 17, 2)))
+
+# %% [markdown]
+# From steps to our chain. It has n+1 of them: n layers and `l`. Of a budget of b values, two go to
+# the cotangents and one to the value that is being evaluated; the other b-3 may be checkpoints. And
+# x, the initial state, has a slot that costs nothing, since a source is not charged: s = b-2. Every
+# backward operator and `l` are evaluated once: (n+1) + t(n+1, b-2) evaluations in all.
+
+
+# %%
+def optimum(n, budget):
+    return (n + 1) + closed_form(n + 1, budget - 2)
+
+
+planned = {}
+for budget in range(3, 11):
+    schedule = tc.plan(tc.networks.chain(8), budget=f"{budget} nodes")
+    trace = tc.replay(schedule)
+    planned[budget] = trace.evaluations
+    print(f"{trace.peak_nodes:2} values: {trace.evaluations} evaluations, {schedule.policy}")
+
+# %% [markdown]
+# Given a budget, `tc.plan` returns a schedule whose true peak is within it; and a *certificate*,
+# what is known about the distance from the best. And if there is no schedule, it says so.
+
+# %%
+print(tc.plan(tc.networks.chain(16), budget="9 nodes").certificate)
+try:
+    tc.plan(tc.networks.chain(16), budget="2 nodes")
+except tc.BudgetError as error:
+    print(error)
+
+# %% [markdown]
+# 42 evaluations with 9 values for n = 16: we know that from lesson 5. It is sqrt(n). For n = k*k at
+# its peak of 2k+1 there are s = 2k-1 slots, r is 2, and the formula gives 2n+1 + (k-1)^2, exactly
+# what sqrt(n) needs. While no step has to be advanced through more than twice, a further slot saves
+# exactly one evaluation, that of the value in it. And with peak 3, a single slot, there is nothing
+# to choose: recompute-all is optimal too.
+
+# %% [markdown]
+# **Predict.** And the recursion? 15 layers, peak 6: it needs 48 evaluations. What is the optimum?
+
+# %%
+my_guess = 0
+
+# %%
+best = tc.plan(tc.networks.chain(15), "revolve", budget="6 nodes")
+halved = tc.plan(tc.networks.chain(15), "chen_recursive")
+print(f"you said {my_guess}; it is {tc.replay(best).evaluations}")
+
+# %% [markdown]
+# Halving is the mistake. The first part is advanced through once more than the second, to get to
+# the checkpoint; the second has one slot less. With s slots and r repetitions the balance is at
+# about r/(s+r) of the chain: in the middle only if r = s. Here s = 4 and r = 3, so before it:
+
+# %%
+costs = [k + t(k, 4) + t(16 - k, 3) for k in range(1, 16)]
+for k, cost in enumerate(costs, start=1):
+    print(f"first checkpoint behind f{k:<2}: {16 + cost} evaluations  {'#' * cost}")
+
+# %% [markdown]
+# The deeper the chain, the dearer the habit of halving:
+
+# %%
+chain = tc.networks.chain(1023)
+print(tc.replay(tc.plan(chain, "chen_recursive")).summary())
+print(tc.replay(tc.plan(chain, "revolve", slots=10)).summary())
+
+# %% [markdown]
+# Ten thousand layers, sixteen values; store-all would hold 10002. How many times over is the
+# forward half evaluated?
+
+# %%
+abyss = tc.networks.chain(10_000)
+deep = tc.replay(tc.plan(abyss, "revolve", slots=14))
+print(deep.summary())
+bound = tc.lower_bound(abyss, "16 nodes")
+passes = (deep.evaluations - 10_001) / 10_000
+print(f"{passes:.2f} times over; and no schedule has fewer than {bound} evaluations")
+
+# %%
+pair = [tc.replay(schedule) for schedule in (halved, best)]
+print(viz.gif(pair, OUT / "07_optimum.gif", fps=8))
+print(viz.timeline(pair, OUT / "07_timeline.png"))
+
+# %%
+assert all(t(a, s) == closed_form(a, s) for a in range(1, 60) for s in range(1, 10))
+assert list(planned.values()) == [45, 26, 22, 21, 20, 19, 18, 17]
+assert planned == {budget: optimum(8, budget) for budget in planned}
+for k in range(2, 30):
+    assert optimum(k * k, 2 * k + 1) == 2 * k * k + 1 + (k - 1) ** 2
+    assert optimum(k, 3) == k * (k + 1) // 2 + k + 1
+assert [(trace.evaluations, trace.peak_nodes) for trace in pair] == [(48, 6), (43, 6)]
+assert costs.index(min(costs)) + 1 == 5
+assert (optimum(15, 6), optimum(1023, 12)) == (43, 4779)
+assert (deep.evaluations, deep.peak_nodes, bound) == (56130, 16, 56130)
+x = np.linspace(-1, 1, 64).reshape(8, 8)
+assert np.array_equal(tc.run(best, x).gradients, tc.run(halved, x).gradients)

@@ -1,0 +1,145 @@
+# %% [markdown]
+# # 9. Not only chains
+#
+# Real networks have skip connections, branches, and values of very different size and cost. That
+# raises three questions that a uniform chain does not: where can one cut, what is worth keeping,
+# and how does one say so? At the end, a network of real size.
+
+# %%
+from pathlib import Path
+
+import tinyckpt as tc
+import viz
+
+OUT = Path(__file__).parent / "out"
+OUT.mkdir(exist_ok=True)
+MIB = 2**20
+
+# %% [markdown]
+# **Where to cut.** A *separator* is a value through which everything computed before it must pass:
+# keep it, and you need nothing else from before. In a chain each value is one. In a residual net,
+# the stream goes around the block, so that there is none inside a block (but in the first, which
+# starts from the input). In a U-Net the way down is read again on the way up: there are none but at
+# the two ends.
+
+# %%
+residual = tc.networks.residual_mlp(4, 32).graph()
+unet = tc.networks.unet(8)
+for graph in (tc.networks.chain(8), residual, unet):
+    values = [graph.data[data] for data in tc.separators(graph)]
+    print(f"{graph.name}: {len(values)} separators, {graph.forward_count} forward operators")
+    print("   ", ", ".join(value.name for value in values))
+    print("    sqrt_n:", tc.plan(graph, "sqrt_n").note)
+
+# %% [markdown]
+# Where there is no separator one can still cut, if one keeps *all* values that cross, as the last
+# line shows. That makes a chain of stages again, so every policy of the last lessons applies.
+#
+# **What to keep.** "Keep what is expensive to compute." Here is a small transformer, with the
+# dearest values of one of its layers, and what it takes to compute each from its inputs:
+
+# %%
+model = tc.networks.transformer(4, 128, heads=8, length=256, batch=4, vocabulary=512).graph()
+layer = [o for o in model.operators[: model.forward_count] if o.scope.startswith("layer2")]
+layer.sort(key=lambda operator: -operator.flops)
+print("made by      MiB    MFLOP  FLOP/byte")
+for operator in layer[:9]:
+    node = model.data[operator.outputs[0]]
+    print(f"{operator.name:10} {node.nbytes / MIB:5.1f} {operator.flops / 1e6:8.1f}", end=" ")
+    print(f"{operator.flops / node.nbytes:10.1f}  {operator.scope} {node.label or ''}")
+
+# %% [markdown]
+# The matrix products are the dear ones. But `matmul_8`, queries times keys, is by far the largest
+# of them. JAX has a policy for either choice: `dots_saveable` keeps all products and recomputes the
+# rest; `dots_with_no_batch_dims_saveable` keeps the products with weights, and not those inside the
+# attention, which have batch dimensions.
+
+# %% [markdown]
+# **Predict.** Store-all has a peak of 81 MiB. `dots_saveable` keeps 25 of 206 values, the products.
+# What is its peak, in MiB?
+
+# %%
+my_guess = 0
+
+# %%
+rules = {
+    "everything_saveable": (),
+    "nothing_saveable": (),
+    "dots_saveable": (),
+    "dots_with_no_batch_dims_saveable": (),
+    "save_anything_except_these_names": ["attention_scores"],
+    "save_only_these_names": ["residual"],
+}
+found = {}
+for rule, names in rules.items():
+    trace = tc.replay(tc.plan(model, "saveable", rule=rule, names=names))
+    done = [model.operators[s.operator].flops for s in trace.steps if isinstance(s, tc.Compute)]
+    share = sum(done) / sum(operator.flops for operator in model.operators)
+    found[rule] = round(trace.peak_bytes / MIB, 1)
+    print(f"{found[rule]:5.1f} MiB, {share:.2f} of store-all's FLOPs: {rule} {', '.join(names)}")
+print(f"you said {my_guess}; it is {found['dots_saveable']}")
+
+# %% [markdown]
+# Without the products inside the attention it is 41.3, for little more work. What counts is not the
+# expense, but the expense *per byte*: recompute what is large and cheap (the attention core,
+# activations, norms), keep what is small and dear. Two traps besides: to leave out the attention
+# scores alone saves nothing, for the sums that they are made of are as large, and kept in their
+# stead; and `nothing_saveable` on a whole model recomputes everything at once, and then holds it.
+#
+# **How to say it.** `tc.checkpoint` marks functions whose inside is to be recomputed, as
+# `torch.utils.checkpoint` and `jax.checkpoint` do; the policy `regions` goes by the marks. 64
+# layers: as one region, as 8 regions, and as 4 regions with 4 more in each.
+
+
+# %%
+def repeated(function, times):
+    def net(h):
+        for _ in range(times):
+            h = function(h)
+        return h
+
+    return net
+
+
+inner = tc.checkpoint(repeated(tc.tanh, 4))
+nets = {
+    "no region": repeated(tc.tanh, 64),
+    "one region": tc.checkpoint(repeated(tc.tanh, 64)),
+    "per block": repeated(tc.checkpoint(repeated(tc.tanh, 8)), 8),
+    "nested": repeated(tc.checkpoint(repeated(inner, 4)), 4),
+}
+counts = {}
+for name, net in nets.items():
+    loss = tc.build(lambda x, net=net: tc.half_squared_norm(net(x)), tc.Spec((8, 8)))
+    trace = tc.replay(tc.plan(tc.differentiate(loss), "regions"))
+    counts[name] = (trace.peak_nodes, trace.recomputations)
+    print(f"{name:10}  peak {counts[name][0]} values, {counts[name][1]} recomputations")
+
+# %% [markdown]
+# One region around everything saves nothing, and costs a whole forward pass. Wrap per block; nest,
+# and it is the recursion of lesson 6, written by hand.
+#
+# Or say only the budget. ResNet-50, batch 32, in half of store-all's peak, by FLOPs; among others
+# this tries `rotor` (a chain's optimum for unequal stages) and `greedy` (evict what is cheap per
+# byte and not needed soon). The best is NP-hard to find; the certificate says how near this is.
+
+# %%
+resnet = tc.networks.resnet50(32)
+flops = tc.cost.flops(resnet)
+stored = tc.replay(tc.plan(resnet)).peak_bytes
+schedule = tc.plan(resnet, budget=0.5, costs=flops, time_limit=3.0)
+half = tc.replay(schedule)
+print(f"store-all {stored / MIB:.0f} MiB, now {half.peak_bytes / MIB:.0f} MiB, {schedule.policy}")
+print(schedule.certificate)
+
+# %%
+small = tc.networks.branching(3, 8).graph()
+pair = [tc.replay(tc.plan(small)), tc.replay(tc.plan(small, budget=0.8))]
+print(viz.gif(pair, OUT / "09_branching.gif"))
+
+# %%
+assert [len(tc.separators(graph)) for graph in (residual, unet)] == [12, 14]
+assert list(found.values()) == [81.4, 81.4, 66.5, 41.3, 81.4, 30.9]
+assert list(counts.values()) == [(67, 0), (67, 63), (18, 56), (13, 96)]
+assert 2 * half.peak_bytes <= stored
+assert schedule.certificate.lower_bound <= schedule.certificate.cost
