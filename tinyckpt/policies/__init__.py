@@ -5,6 +5,7 @@ from tinyckpt.policies.chen_recursive import CHEN_RECURSIVE
 from tinyckpt.policies.dtr import DTR
 from tinyckpt.policies.greedy import GREEDY
 from tinyckpt.policies.knapsack import KNAPSACK
+from tinyckpt.policies.optimal import OPTIMAL
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.recompute_all import RECOMPUTE_ALL
 from tinyckpt.policies.regions import REGIONS
@@ -25,6 +26,7 @@ POLICIES: dict[str, Policy] = {
         CHEN_BUDGET,
         REVOLVE,
         ROTOR,
+        OPTIMAL,
         DTR,
         GREEDY,
         KNAPSACK,
