@@ -12,8 +12,9 @@ for p times its memory, or made again by its operator, whose inputs are then wan
 flow through that network is at most the cut, so a flow that is not quite the largest still gives a
 true bound; here it is pushed from the last operators to the first without going back on itself.
 
-The bound is over all schedules: any order, any number of recomputations. Its source is this
-project; the moment of the first evaluation of the loss gradient is the usual argument for chains.
+The bound is over all schedules on one device: any order, any number of recomputations, nothing
+moved to the host. Its source is this project; the moment of the first evaluation of the loss
+gradient is the usual argument for chains.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
 
-MOMENTS = 48  # operators u that are tried
+MOMENTS = 48  # operators u that are tried; fewer in large graphs, to keep to seconds
+WORK = 40_000  # moments times operators
 PRICES = 24  # steps of the search for the best price
 
 
@@ -41,8 +43,9 @@ def cost_bound(graph: Graph, costs: Costs, budget: int) -> float:
     """
     chain = uniform_chain(graph, costs)
     if chain is not None:
-        room = budget // max(costs.data)
-        return fewest_evaluations(chain, room) * costs.operators[0] if room >= 3 else inf
+        n, size = chain
+        room = budget // size
+        return fewest_evaluations(n, room) * costs.operators[0] if room >= 3 else inf
     return flow_bound(graph, costs, budget)
 
 
@@ -57,12 +60,14 @@ def flow_bound(graph: Graph, costs: Costs, budget: int) -> float:
         return base
     network = Network(problem, needed)
     moments = network.moments()
-    step = max(1, len(moments) // MOMENTS)
+    most = max(2, min(MOMENTS, WORK // max(len(needed), 1)))
+    step = max(1, len(moments) // most)
     extra = [(network.bound(moment, budget), moment) for moment in moments[::step]]
     best = max((value for value, _ in extra), default=0.0)
     if step > 1 and best > 0:  # look around the best of the sample
         at = moments.index(max(extra)[1])
         nearby = moments[max(0, at - step + 1) : at + step]
+        nearby = nearby[:: max(1, len(nearby) // most)]
         best = max(best, *(network.bound(moment, budget) for moment in nearby))
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
     # Sums of floats may come out a little high.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from numbers import Integral, Real
 
 from tinyckpt.cost import Costs, in_nodes
 from tinyckpt.errors import BudgetError
@@ -34,16 +36,23 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     [4096, 9, 2560]
     """
     if isinstance(budget, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z%]+)\s*", budget)
-        number, unit = (float(match[1]), match[2].lower()) if match else (0.0, "")
-        if unit in ("node", "nodes") and number.is_integer():
+        match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*", budget)
+        number, unit = (Fraction(match[1]), match[2].lower()) if match else (Fraction(-1), "")
+        if unit in ("node", "nodes") and number.denominator == 1:
             return int(number), in_nodes(costs)
         if unit in UNITS and costs.memory_unit == "bytes":
             return int(number * UNITS[unit]), costs
+        if unit == "" and number >= 0 and number.denominator == 1:
+            return int(number), costs
         if unit == "%" and number <= 100:
-            budget = number / 100
-    if isinstance(budget, float) and 0 <= budget <= 1:
-        return int(budget * Problem(graph, costs).peak(range(len(graph.operators)))), costs
-    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
-        return budget, costs
-    raise BudgetError(f"budget {budget!r}; legal are {FORMS}")
+            return share_of_store_all(graph, costs, number / 100), costs
+    elif isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
+        return int(budget), costs
+    elif isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
+        return share_of_store_all(graph, costs, Fraction(float(budget)).limit_denominator()), costs
+    raise BudgetError(f"budget {budget!r:.80}; legal are {FORMS}")
+
+
+def share_of_store_all(graph: Graph, costs: Costs, share: Fraction) -> int:
+    """Return a share of store-all's peak, rounded down."""
+    return int(share * Problem(graph, costs).peak(range(len(graph.operators))))

@@ -46,11 +46,15 @@ def fewest_evaluations(n: int, budget: int) -> int:
     return (n + 1) + advances(n + 1, min(budget - 2, n))
 
 
-def uniform_chain(graph: Graph, costs: Costs) -> int | None:
-    """Return n if the graph is ``chain(n)`` and all its costs and sizes are equal, else None."""
+def uniform_chain(graph: Graph, costs: Costs) -> tuple[int, int] | None:
+    """Return n and the size of a value if the graph is ``chain(n)``, else None.
+
+    All its operators must cost the same, and all values that they make must weigh the same; what
+    sources weigh does not matter.
+    """
     count = len(graph.operators)
     n = (count - 1) // 2
-    if n < 1 or count != 2 * n + 1 or graph.forward_count != n or len(graph.data) < count:
+    if n < 1 or count != 2 * n + 1 or graph.forward_count != n:
         return None
     made = [operator.outputs for operator in graph.operators]
     if any(len(outputs) != 1 for outputs in made) or graph.outputs != made[-1]:
@@ -66,4 +70,5 @@ def uniform_chain(graph: Graph, costs: Costs) -> int | None:
             return None
     sizes = {costs.data[outputs[0]] for outputs in made}
     alike = len(sizes) == 1 == len(set(costs.operators)) and not any(costs.workspace)
-    return n if alike and sizes != {0} else None
+    size = sizes.pop()
+    return (n, size) if alike and size else None

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from tinyckpt import cost
 from tinyckpt.api import RunResult, run
+from tinyckpt.budget import parse_budget
 from tinyckpt.cost import Costs
 from tinyckpt.demo import demo
 from tinyckpt.errors import BackendError, GraphError, ScheduleError, TinyckptError
@@ -30,7 +31,8 @@ from tinyckpt.schedule import Schedule
 from tinyckpt.serialize import load_trace, save_trace
 from tinyckpt.table import TRACE_HEADER, table, trace_row
 from tinyckpt.trace import Trace
-from tinyckpt.units import size_text
+from tinyckpt.tree import leaves
+from tinyckpt.units import cost_text, size_text
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 PRINTED_STEPS = 200
@@ -90,6 +92,8 @@ def policy_options(options: Any, policies: Sequence[str]) -> dict[str, dict[str,
         name, equals, value = text.partition("=")
         if not equals:
             wrong_usage(options, f"--set {text}: expected OPTION=VALUE, such as slots=5")
+        if name == "budget":
+            wrong_usage(options, f"--set {text}: use --budget {value}")
         given[name] = parsed(value)
     for name in ("segments", "keep"):
         if getattr(options, name) is not None:
@@ -120,24 +124,39 @@ def parsed(text: str) -> Any:
     return text
 
 
-def schedules_of(graph: Graph, policies: Sequence[str], options: Any) -> list[Schedule]:
-    """Return the schedules of some policies; with a budget and no policy, the best of all."""
+def schedules_of(
+    graph: Graph, policies: Sequence[str], options: Any, strict: bool = False
+) -> list[Schedule]:
+    """Return the schedules of some policies; with a budget and no policy, the best of all.
+
+    Args:
+        graph: what to plan.
+        policies: their names.
+        options: the command line's.
+        strict: whether each policy must take the budget, if there is one.
+    """
     own = policy_options(options, policies)
     costs = COSTS[options.cost](graph)
     try:
         if options.budget is not None and not policies:
             return [best(graph, costs, options)]
         return [
-            plan(graph, policy, costs=costs, budget=budget_for(policy, options), **own[policy])
+            plan(
+                graph,
+                policy,
+                costs=costs,
+                budget=budget_for(policy, options, strict),
+                **own[policy],
+            )
             for policy in policies
         ]
     except ScheduleError as error:
         wrong_usage(options, str(error))
 
 
-def budget_for(policy: str, options: Any) -> str | int | float | None:
-    """Return the budget, for a policy that takes one."""
-    if options.budget is None or "budget" not in options_of(POLICIES[policy]):
+def budget_for(policy: str, options: Any, strict: bool) -> str | int | float | None:
+    """Return the budget, if there is one and the policy takes it or must."""
+    if options.budget is None or not (strict or "budget" in options_of(POLICIES[policy])):
         return None
     value: str | int | float = number_or_text(options.budget)
     return value
@@ -199,13 +218,16 @@ def plan_job(options: Any) -> int:
     graph, _ = graph_of(options)
     costs = COSTS[options.cost](graph)
     if options.frontier:
-        nodes = str(options.budget or "").strip().endswith(("node", "nodes"))
+        if options.policy or options.output or options.explain:
+            wrong_usage(options, "--frontier goes with --budget, --cost and --time-limit only")
+        nodes = False
+        if options.budget is not None:  # its unit is what counts
+            nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
         with searching(options.network) as progress:
             limit = options.time_limit
             print(frontier(graph, costs, nodes=nodes, time_limit=limit, progress=progress))
         return 0
-    policies = [options.policy] if options.policy else [] if options.budget else ["sqrt_n"]
-    (schedule,) = schedules_of(graph, policies, options)
+    (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
     trace = replay(schedule)
     if options.explain:
         print(explain(schedule, costs, time_limit=options.time_limit))
@@ -222,6 +244,13 @@ def plan_job(options: Any) -> int:
         save_trace(trace, options.output)
         print(f"written to {options.output}")
     return 0
+
+
+def one_policy(options: Any) -> list[str]:
+    """Return the policy that was asked for; none if the best within a budget was."""
+    if options.policy:
+        return [options.policy]
+    return ["sqrt_n"] if options.budget is None else []
 
 
 def graph_job(options: Any) -> int:
@@ -242,13 +271,12 @@ def graph_job(options: Any) -> int:
 def run_job(options: Any) -> int:
     """Execute a schedule."""
     graph, specs = graph_of(options)
-    policies = [options.policy] if options.policy else [] if options.budget else ["sqrt_n"]
-    (schedule,) = schedules_of(graph, policies, options)
+    (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
     expected = replay(schedule)
     result, seconds = seconds_of(expected, random_arrays(specs), options.backend)
     print(result.trace.summary())
     if result.value is not None:
-        print(f"loss {float(result.value):.6g}")
+        print(f"loss {float(leaves(result.value)[0]):.6g}")
     print(f"{1000 * seconds:.1f} ms on {options.backend}, after one run to warm up")
     agree = "agrees with" if result.trace == expected else "DIFFERS from"
     print(f"what was measured from the arrays {agree} the replay")
@@ -269,7 +297,8 @@ def compare_job(options: Any) -> int:
     rows = []
     for schedule in schedules:
         trace = replay(schedule)
-        least = f"{known.within(trace.peak_bytes).cost:g}" if trace.peak_bytes else ""
+        within = [point.cost for point in known.points if point.peak <= trace.peak_bytes]
+        least = cost_text(min(within), costs.unit).split(" ")[0] if within else ""
         time = f"{1000 * seconds_of(trace, arrays, options.backend)[1]:.1f} ms" if executes else "-"
         rows.append([*trace_row(trace), least, time])
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
@@ -286,7 +315,7 @@ def gif_job(options: Any) -> int:
         traces = [load_trace(options.network)]
     else:
         graph, _ = graph_of(options)
-        policies = options.policy or (() if options.budget else ("sqrt_n",))
+        policies = options.policy or (("sqrt_n",) if options.budget is None else ())
         schedules = schedules_of(graph, policies, options)
         traces = [replay(schedule) for schedule in schedules]
     if options.title is not None and len(traces) > 1:

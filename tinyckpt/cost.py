@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from numbers import Real
 from typing import Literal
 
 from tinyckpt.errors import ScheduleError
@@ -17,6 +17,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.schedule import Compute
 from tinyckpt.trace import Trace
 
+LARGEST_COST = 1e300  # sums of such costs are still finite
 MemoryUnit = Literal["bytes", "nodes"]
 
 
@@ -102,11 +103,17 @@ def custom(graph: Graph, costs: Sequence[float], unit: str = "cost") -> Costs:
     Raises:
         ScheduleError: unless there is one finite number of 0 or more for every operator.
     """
-    if len(costs) != len(graph.operators) or not all(isfinite(c) and c >= 0 for c in costs):
+    if len(costs) != len(graph.operators):
         raise ScheduleError(
             f"costs: expected {len(graph.operators)} numbers of 0 or more, one for each operator "
             f"of {graph.name}, got {len(costs)}"
         )
+    for operator, cost in zip(graph.operators, costs, strict=True):
+        if not isinstance(cost, Real) or not 0 <= cost < LARGEST_COST:  # NaN is not, either
+            raise ScheduleError(
+                f"costs: that of {operator.name} is {cost!r:.80}; it must be a finite number of 0 "
+                "or more"
+            )
     return Costs(
         tuple(costs),
         tuple([node.nbytes for node in graph.data]),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -119,6 +118,6 @@ class Reader:
     def number(self, value: Any, where: str) -> float:
         """Return a finite number of 0 or more."""
         number: float = self.check(value, (int, float), where)
-        if isinstance(value, bool) or not isfinite(number) or number < 0:
+        if isinstance(value, bool) or not 0 <= number < LARGEST:  # NaN is not, either
             self.fail(where, f"{str(value)[:80]} must be a finite number of 0 or more")
         return number

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyckpt.cost import Costs, in_nodes
-from tinyckpt.planning import certify, costs_of, frontier
+from tinyckpt.planning import certified, cost_of, costs_of, frontier, peak_of
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Compute, Free, Offload, Schedule, step_text
 from tinyckpt.table import table
@@ -74,7 +74,8 @@ class Explanation:
     Attributes:
         trace: the replayed trace.
         costs: what the numbers are counted in.
-        certificate: how far from the optimum the schedule is at most.
+        cost: what the schedule costs.
+        certificate: how far from the optimum it is at most; None if it moves values to the host.
         residuals: the forward values that the backward half reads, in the order they are made.
         recomputed: operators that are evaluated again, dearest first.
         at_peak: names and bytes of what is live at the peak, largest first.
@@ -84,7 +85,8 @@ class Explanation:
 
     trace: Trace
     costs: Costs
-    certificate: Certificate
+    cost: float
+    certificate: Certificate | None
     residuals: tuple[Residual, ...]
     recomputed: tuple[Recomputed, ...]
     at_peak: tuple[tuple[str, int], ...]
@@ -93,9 +95,12 @@ class Explanation:
 
     def __str__(self) -> str:
         schedule = self.trace.schedule
+        if not schedule.steps:
+            return f"{self.trace.summary()}\n{schedule.note}"
         verb, name = step_text(schedule.graph, schedule.steps[self.trace.peak_step])
+        known = self.certificate or "moves values to the host: nothing is known of the optimum"
         parts = [
-            f"{self.trace.summary()}\n{schedule.note}\n{self.certificate}",
+            f"{self.trace.summary()}\n{schedule.note}\n{known}",
             f"At the peak, step {self.trace.peak_step} ({verb} {name}), these are live:\n"
             + table(["value", "memory"], shortened([[n, size_text(b)] for n, b in self.at_peak])),
             "What the backward half reads, and what becomes of it:\n" + self.residual_table(),
@@ -118,11 +123,11 @@ class Explanation:
         """Return what one more unit of budget would buy."""
         if self.next_budget is None or self.next_cost is None:
             return "More memory would buy nothing that is known here."
-        more = self.next_budget - peak_of(self.trace, self.costs)
+        more = self.next_budget - peak_of(self.trace.schedule, self.costs)
         return (
             f"With {memory_text(more, self.costs.memory_unit)} more, "
             f"{cost_text(self.next_cost, self.costs.unit)} would do instead of "
-            f"{cost_text(self.certificate.cost, self.costs.unit)}."
+            f"{cost_text(self.cost, self.costs.unit)}."
         )
 
 
@@ -152,18 +157,22 @@ def explain(
     if nodes is None:
         nodes = certificate is not None and certificate.memory_unit == "nodes"
     resolved = in_nodes(resolved) if nodes else resolved
-    units = resolved.unit, resolved.memory_unit
-    if certificate is None or (certificate.unit, certificate.memory_unit) != units:
-        certificate = certify(schedule, resolved)
-    cheaper = next_cheaper(trace, resolved, certificate.cost, time_limit)
+    cost = cost_of(schedule, resolved)
+    asked = cost, resolved.unit, resolved.memory_unit
+    given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
+    if given != asked:  # the certificate is about other costs, or there is none
+        certificate = certified(schedule, resolved, peak_of(schedule, resolved)).certificate
+    cheaper = next_cheaper(trace, resolved, cost, time_limit)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
     held = [(schedule.graph.data[d].name, schedule.graph.data[d].nbytes) for d in sorted(live)]
-    if isinstance(step := schedule.steps[trace.peak_step], Compute):
+    step = schedule.steps[trace.peak_step] if trace.steps else None
+    if isinstance(step, Compute):
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
     return Explanation(
         trace,
         resolved,
+        cost,
         certificate,
         residuals_of(schedule, resolved),
         recomputed_of(schedule, resolved),
@@ -172,17 +181,12 @@ def explain(
     )
 
 
-def peak_of(trace: Trace, costs: Costs) -> int:
-    """Return the peak in the memory unit of the costs."""
-    return trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
-
-
 def next_cheaper(
     trace: Trace, costs: Costs, cost: float, time_limit: float
 ) -> tuple[int | None, float | None]:
     """Return the next larger peak of the frontier that costs less, and its cost."""
     points = frontier(trace.graph, costs, time_limit=time_limit).points
-    behind = bisect_right([point.peak for point in points], peak_of(trace, costs))
+    behind = bisect_right([point.peak for point in points], peak_of(trace.schedule, costs))
     for point in points[behind:]:
         if point.cost < cost:
             return point.peak, point.cost

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, isnan
 from random import Random
 from time import perf_counter
 
@@ -20,14 +20,14 @@ import numpy as np
 from tinyckpt.bounds import cost_bound, necessary, smallest_budget
 from tinyckpt.chains import advances
 from tinyckpt.cost import Costs
-from tinyckpt.errors import BudgetError
+from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Integers, Problem
 from tinyckpt.policies import chen_budget, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
 from tinyckpt.policies.eviction import Eviction, anchors_of
 from tinyckpt.policies.greedy import SCORES, Score, pruned
-from tinyckpt.policies.lowering import from_order, kept_values
+from tinyckpt.policies.lowering import from_order, kept_values, without_dead
 from tinyckpt.policies.program import frugal_program, reordered, translated
 from tinyckpt.policies.retain import retaining_order
 from tinyckpt.policies.reversal import nothing_to_reverse, order_of
@@ -104,9 +104,11 @@ class Frontier:
             if smallest == needed
             else f"and less than {memory_text(needed, unit)} is proven to be impossible"
         )
+        cut = "" if self.complete else " in the time given"
         raise BudgetError(
-            f"no schedule of {self.graph.name} was found within {memory_text(budget, unit)}: the "
-            f"smallest peak found is {memory_text(smallest, unit)}, {known}",
+            f"no schedule of {self.graph.name} was found{cut} within "
+            f"{memory_text(budget, unit)}: the smallest peak found is "
+            f"{memory_text(smallest, unit)}, {known}",
             smallest,
             smallest == needed,
         )
@@ -152,7 +154,9 @@ def thinned(points: tuple[Point, ...], most: int) -> list[Point]:
 
 def certificate_of(graph: Graph, costs: Costs, cost: float, budget: int) -> Certificate:
     """Return what is known of a cost within a budget."""
-    bound = min(cost_bound(graph, costs, budget), cost)
+    bound = cost_bound(graph, costs, budget)
+    assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"
+    bound = min(bound, cost)  # they may differ by rounding
     status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"
     return Certificate(
         status,  # type: ignore[arg-type]
@@ -176,7 +180,7 @@ class Search:
 
     def add(self, policy: str, detail: str, order: list[int]) -> None:
         """Note a schedule, unless another one is no dearer and has no higher peak."""
-        evaluated = np.asarray(order, np.int64)
+        evaluated = np.asarray(without_dead(self.graph, order), np.int64)
         peak, cost = self.problem.peak(evaluated), self.problem.cost_of(evaluated)
         if any(point.peak <= peak and point.cost <= cost for point in self.points):
             return
@@ -390,6 +394,10 @@ def frontier(
             graph and costs before included.
         progress: called as ``progress(policy, points)`` after every attempt.
     """
+    if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or time_limit < 0:
+        raise ScheduleError(f"time_limit={time_limit!r}; it must be a number of seconds, 0 or more")
+    if isnan(time_limit):
+        raise ScheduleError("time_limit is NaN; it must be a number of seconds, 0 or more")
     for search in _known:
         if search.graph is graph and search.costs == costs:
             return search.run(time_limit, progress)

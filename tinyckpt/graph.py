@@ -201,6 +201,13 @@ class Graph:
         return "\n".join(lines)
 
 
+def producer_of(graph: Graph, data: int) -> int:
+    """Return the operator that makes a value which is not a source."""
+    producer = graph.data[data].producer
+    assert producer is not None
+    return producer
+
+
 # A Graph whose backward half is there: what ``differentiate`` returns and policies take.
 TrainingGraph = NewType("TrainingGraph", Graph)
 
@@ -209,8 +216,8 @@ def check_graph(graph: Graph) -> None:
     """Check what every graph must satisfy, whoever made it: the verifier of this data structure.
 
     Ids are positions; data nodes and operators name each other; operators read only what stands
-    before them; a view is of an input of its operator; bytes fit shape and dtype; the forward
-    operators come first.
+    before them, in the order of operators and of data; a view is of an input of its operator, and
+    no source is one; bytes fit shape and dtype; the forward operators come first.
 
     Raises:
         GraphError: names the first node or operator that does not fit.
@@ -231,6 +238,8 @@ def check_graph(graph: Graph) -> None:
             raise GraphError(f"{at}: its id is {node.id}")
         if made.get(position) != node.producer or (node.role in SOURCES) != node.is_source:
             raise GraphError(f"{at}: its producer does not list it as an output")
+        if node.is_source and node.view_of is not None:
+            raise GraphError(f"{at}: a source is not a view")
         if node.nbytes != (node.spec.nbytes if node.view_of is None else 0):
             raise GraphError(f"{at}: its bytes do not fit its shape and dtype")
     for operator in graph.operators:
@@ -238,7 +247,9 @@ def check_graph(graph: Graph) -> None:
         for data in operator.inputs:
             producer = graph.data[data].producer
             if producer is not None and producer >= operator.id:
-                raise GraphError(f"{at}: reads {data}, which is produced later")
+                raise GraphError(f"{at}: reads {graph.data[data].name}, which is produced later")
+            if producer is not None and data > min(operator.outputs):
+                raise GraphError(f"{at}: its output has a smaller id than what it reads")
         for data in operator.outputs:
             view_of = graph.data[data].view_of
             if view_of is not None and view_of not in operator.inputs:

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -138,6 +139,20 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
         for output in operator.outputs:
             if producer.setdefault(output, operator) is not operator:
                 reader.fail(at, f"{data_rows[output]['name'][:80]} is an output of two operators")
+    # Values may be listed in any order; here they stand in the order in which they are made.
+    places = in_order(operators, len(data_rows))
+    if places is not None:
+        data_rows = [data_rows[old] for old in sorted(range(len(places)), key=places.__getitem__)]
+        data_ids = {name: places[old] for name, old in data_ids.items()}
+        operators = tuple(
+            replace(
+                operator,
+                inputs=tuple([places[data] for data in operator.inputs]),
+                outputs=tuple([places[data] for data in operator.outputs]),
+            )
+            for operator in operators
+        )
+        producer = {places[data]: operators[made.id] for data, made in producer.items()}
     data = tuple(
         read_data(reader, row, i, data_ids, producer.get(i), f"{where}.data[{i}]")
         for i, row in enumerate(data_rows)
@@ -146,8 +161,13 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
     def template(name: str, kind: tuple[type, ...], default: Any) -> Template:
         nesting = reader.given(document, name, kind, default, where)
         at = f"{where}.{name}"
-        return map_leaves(lambda leaf: number_of(reader, leaf, data_ids, at), nesting)
+        try:
+            return map_leaves(lambda leaf: number_of(reader, leaf, data_ids, at), nesting)
+        except RecursionError:
+            reader.fail(at, "it is nested too deeply")
 
+    if sum(node.spec.nbytes for node in data) >= LARGEST:
+        reader.fail(f"{where}.data", "all values together have too many bytes")
     kinds = (list, dict, str, type(None))
     name = reader.get(document, "name", str, where)
     arguments = template("arguments", (list,), [])
@@ -160,6 +180,24 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
     except GraphError as error:
         reader.fail(where, str(error))
     return graph
+
+
+def in_order(operators: Sequence[Operator], count: int) -> list[int] | None:
+    """Return new places for the values, sources first, or None if they are in order already."""
+    made = {data for operator in operators for data in operator.outputs}
+    if all(
+        data < min(operator.outputs)
+        for operator in operators
+        for data in operator.inputs
+        if data in made
+    ):
+        return None
+    sources = [data for data in range(count) if data not in made]
+    order = [*sources, *(data for operator in operators for data in operator.outputs)]
+    places = [0] * count
+    for place, data in enumerate(order):
+        places[data] = place
+    return places
 
 
 def numbered(reader: Reader, rows: list[Any], where: str) -> dict[str, int]:

@@ -10,13 +10,14 @@ from tinyckpt.bounds import cost_bound
 from tinyckpt.budget import parse_budget
 from tinyckpt.chains import uniform_chain
 from tinyckpt.cost import Costs, given, in_nodes
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.frontier import Frontier, Progress, certificate_of
 from tinyckpt.frontier import frontier as search
 from tinyckpt.graph import Graph
 from tinyckpt.policies import POLICIES, Policy
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Certificate, Compute, Schedule
+from tinyckpt.schedule import Certificate, Compute, Fetch, Offload, Schedule
+from tinyckpt.units import memory_text
 
 PolicyLike = str | Policy | Callable[..., Schedule]
 Budget = str | int | float
@@ -66,10 +67,10 @@ def plan(
                     f"a plan without a policy has no option {option!r}; it has {', '.join(legal)}"
                 )
         chain = uniform_chain(graph, costs)
-        if chain is not None and (room := limit // max(costs.data)) >= 3:
+        if chain is not None and limit >= 3 * chain[1]:
             # Nothing to search: Revolve is optimal at every budget.
-            schedule = planned(graph, "revolve", costs, {"slots": min(room - 2, chain)})
-            return certified(schedule, costs, limit)
+            slots = min(limit // chain[1] - 2, chain[0])
+            return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
         return search(graph, costs, **options).schedule(limit)
     name = policy.name if isinstance(policy, Policy) else policy
     if isinstance(name, str) and name in POLICIES and "budget" not in options_of(POLICIES[name]):
@@ -79,6 +80,13 @@ def plan(
             f"{', '.join(able)}"
         )
     schedule = planned(graph, policy, costs, {**options, "budget": limit})
+    peak, unit = peak_of(schedule, costs), costs.memory_unit
+    if peak > limit:
+        raise BudgetError(
+            f"{schedule.policy} planned a peak of {memory_text(peak, unit)}, which is more than "
+            f"the budget of {memory_text(limit, unit)}",
+            peak,
+        )
     return schedule if schedule.certificate else certified(schedule, costs, limit)
 
 
@@ -86,7 +94,10 @@ def costs_of(graph: Graph, costs: Costs | None) -> Costs:
     """Return the costs to plan with, after checking that they are the graph's."""
     if costs is None:
         return given(graph)
-    if (len(costs.operators), len(costs.data)) != (len(graph.operators), len(graph.data)):
+    if not isinstance(costs, Costs):
+        raise ScheduleError(f"costs: expected tc.Costs, got a {type(costs).__name__}")
+    lengths = len(costs.operators), len(costs.data), len(costs.workspace)
+    if lengths != (len(graph.operators), len(graph.data), len(graph.operators)):
         raise ScheduleError(f"the costs are not those of {graph.name}: other numbers of nodes")
     return costs
 
@@ -112,6 +123,8 @@ def frontier(
             included: asking again is a look-up, unless it is with more time.
         progress: called as ``progress(policy, points)`` after every attempt.
     """
+    if not isinstance(graph, Graph):
+        raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
     resolved = costs_of(graph, costs)
     return search(graph, in_nodes(resolved) if nodes else resolved, time_limit, progress)
 
@@ -135,22 +148,40 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
         schedule: a legal schedule, from any policy.
         costs: as in ``plan``.
         nodes: whether memory is counted in values instead of bytes.
+
+    Raises:
+        ScheduleError: if the schedule is not legal, or moves values to the host.
     """
     resolved = costs_of(schedule.graph, costs)
     resolved = in_nodes(resolved) if nodes else resolved
-    order = [step.operator for step in schedule.steps if isinstance(step, Compute)]
+    certificate = certified(schedule, resolved, peak_of(schedule, resolved)).certificate
+    if certificate is None:
+        raise ScheduleError(
+            "a schedule that moves values to the host has no certificate: bounds are known here "
+            "for schedules on one device only"
+        )
+    return certificate
+
+
+def peak_of(schedule: Schedule, costs: Costs) -> int:
+    """Return the replayed peak in the memory unit of the costs."""
     trace = replay(schedule)
-    peak = trace.peak_nodes if resolved.memory_unit == "nodes" else trace.peak_bytes
-    return certificate_of(
-        schedule.graph, resolved, sum(resolved.operators[index] for index in order), peak
+    return trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
+
+
+def cost_of(schedule: Schedule, costs: Costs) -> float:
+    """Return the cost of all evaluations."""
+    return sum(
+        costs.operators[step.operator] for step in schedule.steps if isinstance(step, Compute)
     )
 
 
 def certified(schedule: Schedule, costs: Costs, budget: int) -> Schedule:
-    """Return the schedule with a certificate for a budget."""
-    cost = sum(costs.operators[step.operator] for step in schedule.steps
-               if isinstance(step, Compute))  # fmt: skip
-    return replace(schedule, certificate=certificate_of(schedule.graph, costs, cost, budget))
+    """Return the schedule with a certificate for a budget; without one if it uses the host."""
+    if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
+        return schedule
+    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget)
+    return replace(schedule, certificate=certificate)
 
 
 def options_of(policy: Policy) -> dict[str, Any]:

@@ -104,6 +104,11 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "chain:4", "--set", "slots"), "expected OPTION=VALUE, such as slots=5"),
         (("plan", "chain:4", "--set", "wings=2"), "--set wings: no policy has this option"),
         (("plan", "chain:4", "--set", "slots=2"), "--set slots is an option of revolve, which"),
+        (("plan", "chain:4", "--set", "budget=3"), "--set budget=3: use --budget 3"),
+        (("plan", "chain:4", "--policy", "sqrt_n", "--budget", "3"), "sqrt_n takes no budget"),
+        (("plan", "chain:4", "--frontier", "--policy", "dtr"), "--frontier goes with --budget"),
+        (("plan", "chain:4", "--policy=saveable", "--set", "rule=a,b"), "it must be one rule"),
+        (("plan", "chain:4", "--policy=dtr", "--set", "heuristic=a,b"), "unknown heuristic"),
         (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
         (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
         (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
@@ -182,6 +187,13 @@ def test_options_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:10", "--policy", "revolve", "--set", "slots=3")
     assert code == 0
     assert "11 stages from 3 slots: 18 advances" in out
+
+
+def test_a_single_name_needs_no_comma(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = ("--set", "rule=save_only_these_names", "--set", "names=attention_out")
+    code, out, _ = run(capsys, "plan", "transformer:1x64", "--policy", "saveable", *rule)
+    assert code == 0
+    assert "save_only_these_names: 1 of" in out
 
 
 def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

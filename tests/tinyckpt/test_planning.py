@@ -1,5 +1,6 @@
 """Budgets: the peak is within, the cost never rises with the budget, and the bound holds."""
 
+import dataclasses
 from math import inf, isqrt
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.random_dags import training_graphs
 from tinyckpt.chains import fewest_evaluations, uniform_chain
 from tinyckpt.cost import evaluations, flops, in_nodes
 from tinyckpt.networks.transformer import transformer
+from tinyckpt.policies.lowering import without_dead
 
 
 def test_chains_are_planned_optimally_at_every_budget_and_say_so() -> None:
@@ -31,18 +33,133 @@ def test_chains_are_planned_optimally_at_every_budget_and_say_so() -> None:
 
 def test_a_uniform_chain_is_known_when_it_is_seen() -> None:
     graph = tc.networks.chain(5)
-    assert uniform_chain(graph, evaluations(graph)) == 5
+    assert uniform_chain(graph, evaluations(graph)) == (5, 512)
     uneven = tc.cost.custom(graph, [*range(1, 12)])
     assert uniform_chain(graph, uneven) is None
     other = tc.differentiate(tc.build(lambda x: tc.half_squared_norm(tc.tanh(x)), tc.Spec(3)))
     assert uniform_chain(other, evaluations(other)) is None
 
 
+def test_what_sources_weigh_does_not_matter_on_a_chain() -> None:
+    graph = tc.networks.chain(6)
+    heavy = dataclasses.replace(graph.data[0], spec=tc.Spec(8192), nbytes=65536)
+    graph = dataclasses.replace(graph, data=(heavy, *graph.data[1:]))
+    for budget in range(3, 9):
+        assert tc.lower_bound(graph, 512 * budget) == fewest_evaluations(6, budget)
+        certificate = tc.plan(graph, budget=512 * budget).certificate
+        assert certificate is not None
+        assert (certificate.status, certificate.budget) == ("optimal", 512 * budget)
+
+
+def test_no_certificate_for_a_budget_that_is_broken() -> None:
+    graph = tc.networks.chain(16)
+
+    def deaf(graph: tc.Graph, costs: tc.Costs, budget: int) -> tc.Schedule:
+        return tc.plan(graph)
+
+    with pytest.raises(tc.BudgetError, match="planned a peak of 18 nodes, which is more than the"):
+        tc.plan(graph, deaf, budget="4 nodes")
+    with pytest.raises(tc.BudgetError, match="revolve planned a peak of 12 nodes"):
+        tc.plan(graph, "revolve", slots=10, budget="4 nodes")
+    forward = tc.build(lambda x: tc.tanh(tc.sin(x)), tc.Spec(4))
+    for policy in ("revolve", "rotor", "chen_budget", "greedy", "dtr"):
+        with pytest.raises(tc.BudgetError):
+            tc.plan(forward, policy, budget=1)
+    nothing = tc.build(lambda x: x, tc.Spec(3))
+    for policy in ("revolve", "rotor", "chen_budget", "greedy", "dtr"):
+        assert len(tc.plan(nothing, policy, budget=0)) == 0
+    assert "0 evaluations" in str(tc.explain(tc.plan(nothing)))
+
+
+def test_bounds_are_about_one_device() -> None:
+    graph = tc.networks.transformer(1, 8, 2, 4, 1, 11).graph()
+    schedule = tc.plan(graph, "saveable", rule="offload_dot_with_no_batch_dims")
+    assert any(isinstance(step, tc.Offload) for step in schedule.steps)
+    with pytest.raises(tc.ScheduleError, match="moves values to the host has no certificate"):
+        tc.certify(schedule)
+    explanation = tc.explain(schedule, time_limit=1)
+    assert explanation.certificate is None
+    assert "nothing is known of the optimum" in str(explanation)
+
+
+def layers_and_an_early_view(p: Any, x: Any) -> Any:
+    h, early = x, None
+    for layer in range(8):
+        h = tc.tanh(h @ p)
+        early = h if layer == 2 else early
+    return tc.mean(h * h), early.T  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("policy", ["dtr", "greedy", "rotor", "revolve", "chen_budget"])
+def test_a_view_that_is_a_result_holds_its_memory(policy: str) -> None:
+    specs = tc.Spec((8, 8)), tc.Spec((16, 8))
+    graph = tc.differentiate(tc.build(layers_and_an_early_view, *specs))
+    largest = tc.replay(tc.plan(graph)).peak_bytes
+    for percent in range(50, 100, 5):
+        budget = largest * percent // 100
+        try:
+            schedule = tc.plan(graph, policy, budget=budget)
+        except tc.BudgetError:
+            continue
+        assert tc.replay(schedule).peak_bytes <= budget
+
+
+@settings(max_examples=examples(150))
+@given(training_graphs(), st.sampled_from(["dtr", "greedy", "rotor", "revolve", "chen_budget"]),
+       st.integers(30, 100), st.booleans())  # fmt: skip
+def test_every_policy_with_a_budget_is_within_it_or_says_so(
+    case: Any, policy: str, percent: int, in_values: bool
+) -> None:
+    graph, _ = case
+    costs = in_nodes(flops(graph)) if in_values else flops(graph)
+    try:
+        schedule = tc.plan(graph, policy, budget=f"{percent} %", costs=costs)
+    except tc.BudgetError as error:
+        message = str(error)
+    else:
+        message = ""
+        certificate = schedule.certificate
+        assert certificate is not None
+        trace = tc.replay(schedule)
+        assert (trace.peak_nodes if in_values else trace.peak_bytes) <= certificate.budget
+        assert certificate.lower_bound <= certificate.cost
+    assert "planned a peak of" not in message  # planners know themselves what does not fit
+
+
+def test_nothing_is_computed_again_for_nobody() -> None:
+    for graph in (tc.networks.resnet50(1, 32), tc.networks.transformer(2, 8, 2, 4, 1, 11).graph()):
+        for policy in ("revolve", "chen_recursive", "rotor"):
+            schedule = tc.plan(graph, policy)
+            order = [s.operator for s in schedule.steps if isinstance(s, tc.Compute)]
+            assert without_dead(graph, order) == order
+
+
+def test_time_limits_are_numbers() -> None:
+    graph = tc.networks.residual_mlp(2, 4).graph()
+    for wrong in (-1, float("nan"), None, "5", True):
+        with pytest.raises(tc.ScheduleError, match="number of seconds, 0 or more"):
+            tc.plan(graph, budget=0.9, time_limit=wrong)
+
+
 def test_budgets_may_be_written_in_many_ways() -> None:
     graph = tc.networks.chain(16)  # store-all: 18 values of 512 bytes
-    for budget in ("4608 B", "4.5 KiB", "9 nodes", 4608, 0.5, "50 %", "0.00461 MB"):
+    for budget in (
+        "4608 B", "4.5 KiB", "9 nodes", 4608, 0.5, "50 %", "0.00461 MB", "4608", np.int64(4608),
+        np.float32(0.5),
+    ):  # fmt: skip
         assert tc.replay(tc.plan(graph, budget=budget)).peak_bytes == 4608
-    for wrong in ("much", "3 pounds", -1, 1.5, True, "120 %", "3.5 nodes", "", float("nan")):
+    for wrong in (
+        "much",
+        "3 pounds",
+        -1,
+        1.5,
+        True,
+        "120 %",
+        "3.5 nodes",
+        "",
+        float("nan"),
+        "9" * 400 + " B",
+    ):
         with pytest.raises(tc.BudgetError, match="legal are '64 MiB'"):
             tc.plan(graph, budget=wrong)
 

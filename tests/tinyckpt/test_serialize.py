@@ -92,6 +92,14 @@ def mutate(document: Any, keys: tuple[Any, ...], value: Any) -> None:
 GRAPH = ("schedule", "graph")
 
 
+def nested(depth: int) -> Any:
+    """Return lists in lists."""
+    value: Any = ["x"]
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     ("keys", "value", "match"),
     [
@@ -122,13 +130,17 @@ GRAPH = ("schedule", "graph")
         ((*GRAPH, "data", 1, "view_of"), "f3", "is a view of something that is not an input"),
         ((*GRAPH, "data", 1), 3, "expected an object, got int"),
         ((*GRAPH, "operators", 1, "outputs"), ["f1"], "an output of two operators"),
-        ((*GRAPH, "operators", 0, "inputs"), ["f3"], "reads 3, which is produced later"),
+        ((*GRAPH, "operators", 0, "inputs"), ["f3"], "reads f3, which is produced later"),
         ((*GRAPH, "operators", 0, "inputs"), ["me"], "'me' is not the name of anything"),
         ((*GRAPH, "operators", 0, "outputs"), [], "an operator needs at least one output"),
         ((*GRAPH, "operators", 0, "phase"), "sideways", "'sideways' must be one of forward"),
         ((*GRAPH, "operators", 0, "phase"), "backward", "a forward operator behind a backward one"),
         ((*GRAPH, "operators", 0, "cost"), -1, "must be a finite number of 0 or more"),
         ((*GRAPH, "operators", 0, "cost"), float("inf"), "must be a finite number of 0 or more"),
+        ((*GRAPH, "operators", 0, "cost"), 10**400, "must be a finite number of 0 or more"),
+        ((*GRAPH, "data", 0, "view_of"), "f1", "a source is not a view"),
+        ((*GRAPH, "data", 0, "shape"), [2**60 - 1], "all values together have too many bytes"),
+        ((*GRAPH, "arguments"), nested(900), "nested too deeply"),
         ((*GRAPH, "operators", 0, "workspace"), 0.5, "float, which is not legal"),
         ((*GRAPH, "operators"), {}, "dict, which is not legal"),
         ((*GRAPH, "gradients"), "nobody", "'nobody' is not the name of anything"),
@@ -269,3 +281,12 @@ def test_a_profile_from_elsewhere_is_planned_by_its_own_costs(tmp_path: Path) ->
         tc.run(schedule)
     tc.save_graph(graph, tmp_path / "again.json")
     assert tc.load_graph(tmp_path / "again.json") == graph
+
+
+def test_values_may_be_listed_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    shuffled = {**PROFILE, "data": PROFILE["data"][::-1]}  # type: ignore[index]
+    path.write_text(json.dumps(shuffled))
+    graph = tc.load_graph(path)
+    assert [node.name for node in graph.data] == ["x", "h", "y", "dy", "dh", "dx"]
+    assert tc.replay(tc.plan(graph)).peak_bytes == 450

@@ -20,6 +20,7 @@ from tinyckpt.policies.reversal import nothing_to_reverse
 from tinyckpt.policies.segments import Cut, kept_at, note_of, segmented_order, stages_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import cheap_cuts, crossing_values
+from tinyckpt.units import memory_text
 
 SIZES = 48  # candidates, from a single stage to all of them, in equal ratios
 
@@ -75,10 +76,12 @@ def plan_chen_budget(graph: Graph, costs: Costs, *, budget: int | None = None) -
         found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
     smallest = min(found)
     within = [entry for entry in found if budget is not None and entry[0] <= budget]
+    unit = costs.memory_unit
     if budget is not None and not within:
         raise BudgetError(
-            f"chen_budget finds nothing within {budget} {costs.memory_unit}; the smallest peak it "
-            f"finds is {smallest[0]}"
+            f"chen_budget finds nothing within {memory_text(budget, unit)}; the smallest peak it "
+            f"finds is {memory_text(smallest[0], unit)}",
+            smallest[0],
         )
     chosen = min(within, key=lambda entry: (entry[1], entry[0])) if within else smallest
     _, _, size, cuts, order = chosen

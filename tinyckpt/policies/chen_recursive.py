@@ -12,7 +12,7 @@ from itertools import pairwise
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import from_order, without_dead
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
@@ -60,7 +60,7 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
     parts = stages(graph, cheap_cuts(graph, costs))
     actions = recursive_actions(len(parts), k)
     note = f"{len(parts)} stages, {k} kept at every level"
-    order = order_of(parts, actions)
+    order = without_dead(graph, order_of(parts, actions))
     return from_order(graph, order, "chen_recursive", {"k": k}, note, first_kept(parts, actions))
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinyckpt.cost import Costs
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
 from tinyckpt.policies.eviction import Eviction
@@ -102,22 +102,35 @@ def plan_dtr(
     Args:
         graph: the training graph.
         costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; half of store-all's peak
-            if not given.
+        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+            store-all's peak, or the next tenth of it that is feasible.
         heuristic: ``dtr``, ``e_star``, ``msps``, ``local``, ``lru`` or ``size``.
 
     Raises:
         ScheduleError: if there is no such heuristic.
         BudgetError: if an operator does not fit beside what it cannot do without.
     """
-    if heuristic not in HEURISTICS:
+    if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
         raise ScheduleError(f"dtr: unknown heuristic {heuristic!r}; known: {', '.join(HEURISTICS)}")
     problem = Problem(graph, costs)
-    limit = problem.peak(range(len(graph.operators))) // 2 if budget is None else budget
-    order = Eviction(problem, limit, HEURISTICS[heuristic]).run()
+    if budget is None:
+        order = first_feasible(problem, heuristic)
+    else:
+        order = Eviction(problem, budget, HEURISTICS[heuristic]).run()
     note = f"{len(order) - len(graph.operators)} recomputations, evicted by {heuristic}"
     options = {"heuristic": heuristic}
     return from_order(graph, order, "dtr", options, note, kept_values(graph, order))
+
+
+def first_feasible(problem: Problem, heuristic: str) -> list[int]:
+    """Return the order within half of store-all's peak, or the next tenth of it that suffices."""
+    peak = problem.peak(range(len(problem.graph.operators)))
+    for tenth in range(5, 10):
+        try:
+            return Eviction(problem, peak * tenth // 10, HEURISTICS[heuristic]).run()
+        except BudgetError:
+            continue
+    return Eviction(problem, peak, HEURISTICS[heuristic]).run()
 
 
 DTR = Policy(

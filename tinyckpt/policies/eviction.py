@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tinyckpt.errors import BudgetError
+from tinyckpt.graph import producer_of
 from tinyckpt.liveness import Problem
-from tinyckpt.policies.knapsack import producer_of
 from tinyckpt.separators import separators
+from tinyckpt.units import memory_text
 
 NEVER = 1 << 60
 LONGEST = 200  # evaluations per operator, after which a program is taken to be thrashing
@@ -67,7 +68,9 @@ class Eviction:
         self._holders = [0] * len(graph.data)  # resident values of each storage, by its root
         self._locks = [0] * len(graph.data)
         self._uses: list[list[int]] = [[] for _ in graph.data]  # positions, the next use last
+        self._is_result = bytearray(len(graph.data))
         for data in graph.outputs:
+            self._is_result[data] = 1
             self._uses[data].append(NEVER)
         for position in range(len(self.program) - 1, -1, -1):
             for data in self.inputs[self.program[position]]:
@@ -92,13 +95,18 @@ class Eviction:
                     stack.append(self.producer[missing])
                     self._ask_for(stack[-1])
                     if len(self.order) > longest or len(stack) > len(self.cost):
-                        raise BudgetError(f"within {self.budget} almost all is recomputation")
+                        unit = self.problem.costs.memory_unit
+                        budget = memory_text(self.budget, unit)
+                        raise BudgetError(f"within {budget} almost all is recomputation")
                     continue
                 self._evaluate(operator)
                 stack.pop()
                 if not stack:
                     self.position += 1
                 self._let_go(operator)
+        if (peak := self.problem.peak(self.order)) > self.budget:
+            # A view may hold memory whose value is computed anew: twice the memory for a while.
+            raise BudgetError(f"the peak is {peak}, and the budget is {self.budget}")
         return self.order
 
     def next_use(self, data: int) -> int:
@@ -145,6 +153,12 @@ class Eviction:
             self.last_access[data] = self.clock
             self._locks[self.root[data]] += 1
 
+    def _holds_result(self, root: int) -> bool:
+        """Whether a resident value in this memory is a result of the graph."""
+        return any(
+            self.resident[data] and self._is_result[data] for data in (root, *self.views[root])
+        )
+
     def _evaluate(self, operator: int) -> None:
         outputs = self.outputs[operator]
         for data in outputs:
@@ -188,15 +202,16 @@ class Eviction:
         while self.live + needed > self.budget:
             best, lowest = -1, float("inf")
             for data in self._weighty:
-                if self._locks[self.root[data]] or self.next_use(data) == NEVER:
-                    continue  # needed now, or a complete result, which nothing recomputes
+                if self._locks[self.root[data]] or self._holds_result(self.root[data]):
+                    continue  # needed now, or a result or a view that is one, which must stay
                 score = self.score(self, data)
                 if score < lowest or (score == lowest and data > best):  # of equals the latest
                     best, lowest = data, score
             if best < 0:
+                unit = self.problem.costs.memory_unit
                 raise BudgetError(
-                    f"no room: {self.live + needed} {self.problem.costs.memory_unit} are needed at "
-                    f"once, and the budget is {self.budget}"
+                    f"no room: {memory_text(self.live + needed, unit)} are needed at once, and the "
+                    f"budget is {memory_text(self.budget, unit)}"
                 )
             root = self.root[best]
             for data in (root, *self.views[root]):
@@ -208,6 +223,8 @@ def anchors_of(problem: Problem) -> list[tuple[int, range]]:
     """Return the separators that no backward operator reads, and the operators up to the next."""
     graph = problem.graph
     line = separators(graph)
+    if not line:
+        return []
     ends = [producer_of(graph, data) + 1 for data in line[1:]] + [graph.forward_count]
     return [
         (data, range(producer_of(graph, data) + 1, end))

@@ -29,6 +29,7 @@ from tinyckpt.policies.lowering import from_order, kept_values
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.program import frugal_program
 from tinyckpt.schedule import Schedule
+from tinyckpt.units import memory_text
 
 Score = Callable[[Eviction, int], float]
 
@@ -77,8 +78,9 @@ def pruned(problem: Problem, order: Sequence[int], budget: int) -> list[int]:
     while True:
         # What is struck out frees inputs as well, which may make room for more: look again.
         shorter = without_roomy(problem, positions, budget)
-        if len(shorter) == len(positions) or problem.peak(shorter) > budget:
+        if len(shorter) == len(positions):
             return [int(index) for index in positions]
+        assert problem.peak(shorter) <= budget  # see there
         positions = shorter
 
 
@@ -86,18 +88,18 @@ def without_roomy(problem: Problem, order: Integers, budget: int) -> Integers:
     """Return the order without recomputations whose results can stay from the time before.
 
     There is room if the memory between the last time that a result was there and this one, and the
-    result, are within the budget. That is judged without regard to what its inputs then free, so it
-    is enough for the peak, and one after another can go.
+    memory that the result is in, are within the budget. That is judged without regard to what its
+    inputs then free, or to a view's memory being there already: it is enough for the peak, and one
+    after another can go.
     """
     spans = problem.flat.spans(order)
     live = problem.live(order)
     again = np.flatnonzero(np.diff(spans.data, prepend=-1) == 0)
+    sizes = problem.size[np.asarray(problem.root)[spans.data[again]]].tolist()
     # For each recomputation, what it makes: from when it was not there, and how much it takes.
     absent: dict[int, list[tuple[int, int]]] = {}
     begins, ends = spans.begin[again].tolist(), spans.end[again - 1].tolist()
-    for begin, end, size in zip(
-        begins, ends, problem.size[spans.data[again]].tolist(), strict=True
-    ):
+    for begin, end, size in zip(begins, ends, sizes, strict=True):
         absent.setdefault(begin, []).append((end + 1, size))
     widths = np.diff(problem.flat.writes.first)
     kept = np.ones(len(order), bool)
@@ -140,24 +142,31 @@ def plan_greedy(graph: Graph, costs: Costs, *, budget: int | None = None) -> Sch
     Args:
         graph: the training graph.
         costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; half of store-all's peak
-            if not given.
+        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+            store-all's peak, or the next tenth of it that is feasible.
 
     Raises:
         BudgetError: if none of the attempts stays within the budget.
     """
     problem = Problem(graph, costs)
     stored = list(range(len(graph.operators)))
-    limit = problem.peak(stored) // 2 if budget is None else budget
-    found = greedy_orders(problem, limit, (stored, frugal_program(problem)))
-    if not found:
+    programs = (stored, frugal_program(problem))
+    limits = tenths(problem.peak(stored)) if budget is None else [budget]
+    found = next(filter(None, (greedy_orders(problem, limit, programs) for limit in limits)), None)
+    if found is None:
+        unit = costs.memory_unit
         raise BudgetError(
-            f"greedy finds nothing within {limit} {costs.memory_unit}; at least one operator "
-            f"needs {largest_need(problem)} at once"
+            f"greedy finds nothing within {memory_text(limits[-1], unit)}; at least one operator "
+            f"needs {memory_text(largest_need(problem), unit)} at once"
         )
     _, score, order = min(found)
     note = f"{len(order) - len(stored)} recomputations, evicted by {score}"
     return from_order(graph, order, "greedy", {}, note, kept_values(graph, order))
+
+
+def tenths(peak: int) -> list[int]:
+    """Return budgets to try where none is given: from half of a peak up to all of it."""
+    return [peak * tenth // 10 for tenth in range(5, 11)]
 
 
 def largest_need(problem: Problem) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
-from tinyckpt.graph import Graph
+from tinyckpt.graph import Graph, producer_of
 from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.retain import last_target_of, retaining_order
@@ -59,13 +59,6 @@ def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float
     order = retaining_order(graph, kept, reuse=True)
     options = {"activation_memory_budget": share}
     return from_order(graph, order, "knapsack", options, note, kept)
-
-
-def producer_of(graph: Graph, data: int) -> int:
-    """Return the operator that makes a value."""
-    producer = graph.data[data].producer
-    assert producer is not None  # sources are not saved
-    return producer
 
 
 def fill(sizes: list[int], values: list[float], capacity: int) -> list[int]:

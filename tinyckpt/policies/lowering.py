@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.graph import Graph
+from tinyckpt.graph import Graph, producer_of
 from tinyckpt.liveness import Flat, Integers, Spans
 from tinyckpt.schedule import Certificate, Compute, Fetch, Offload, Schedule, Step, compute, free
 
@@ -75,6 +75,29 @@ def steps_of(order: Integers, spans: Spans) -> tuple[Step, ...]:
     return tuple(merged.tolist())
 
 
+def without_dead(graph: Graph, order: Sequence[int]) -> list[int]:
+    """Return the order without recomputations of what nothing reads before it is computed anew."""
+    times = [0] * len(graph.operators)
+    for index in order:
+        times[index] += 1
+    wanted = bytearray(len(graph.data))
+    for data in graph.outputs:
+        wanted[data] = 1
+    alive: list[int] = []
+    for index in reversed(order):
+        operator = graph.operators[index]
+        if times[index] > 1 and not any(wanted[data] for data in operator.outputs):
+            times[index] -= 1
+            continue
+        alive.append(index)
+        for data in operator.outputs:
+            wanted[data] = 0
+        for data in operator.inputs:
+            wanted[data] = 1
+    alive.reverse()
+    return alive
+
+
 def kept_values(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
     """Return the checkpoints of an order: forward values kept from the first sweep on.
 
@@ -100,7 +123,7 @@ def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
 
     Args:
         schedule: compute and free steps.
-        values: forward values that own their memory and are computed once.
+        values: forward values that own their memory; one that is computed again stays out of it.
     """
     graph = schedule.graph
     leaves: dict[int, int] = {}
@@ -116,7 +139,10 @@ def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
                 (returns if going_back else leaves)[data] = position
     behind: dict[int, list[Step]] = {}
     before: dict[int, list[Step]] = {}
+    computed = [step.operator for step in schedule.steps if isinstance(step, Compute)]
     for data, position in returns.items():
+        if computed.count(producer_of(graph, data)) > 1:
+            continue  # computed again with another output of its operator: nothing to fetch
         behind.setdefault(leaves[data], []).append(Offload(data))
         before.setdefault(position, []).append(Fetch(data))
     steps: list[Step] = []

@@ -18,7 +18,7 @@ from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import from_order, without_dead
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
@@ -103,7 +103,7 @@ def plan_revolve(
     else:
         chosen = most_slots(Problem(graph, costs), budget)
     actions = revolve_actions(len(parts), min(chosen, len(parts)))
-    order = order_of(parts, actions)
+    order = without_dead(graph, order_of(parts, actions))
     note = (
         f"{len(parts)} stages from {counted(chosen, 'slot')}: "
         f"{advances(len(parts), chosen)} advances, the fewest if all stages were equal"

@@ -31,11 +31,12 @@ from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Integers, Problem
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import from_order, without_dead
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import Stage, stages, useful_cuts
+from tinyckpt.units import counted, memory_text
 
 LEVELS = 200
 # Sizes are rounded to levels, and what is found is checked exactly: some slack above the budget
@@ -313,7 +314,7 @@ def candidates(
             return
         actions = table.actions(level)
         if actions != before:
-            yield order_of(parts, actions), actions
+            yield without_dead(problem.graph, order_of(parts, actions)), actions
         before = actions
 
 
@@ -325,8 +326,8 @@ def plan_rotor(
     Args:
         graph: the training graph; a stage is a forward operator, or several if there are many.
         costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; half of store-all's peak
-            if not given.
+        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+            store-all's peak, or the smallest that is found.
         levels: into how many levels memory is divided. Sizes are rounded to them; the peak is
             checked exactly.
 
@@ -343,15 +344,28 @@ def plan_rotor(
     parts = stages(graph, useful_cuts(graph, costs))
     for order, actions in candidates(problem, parts, int(limit * SLACK), levels):
         if problem.peak(order) <= limit:
-            note = f"{len(parts)} stages, {sum(a.verb == 'keep' for a in actions)} states kept"
-            kept = first_kept(parts, actions)
-            return from_order(graph, order, "rotor", {"levels": levels}, note, kept)
+            return rotor_schedule(problem, parts, levels, order, actions)
     others = candidates(problem, parts, problem.peak(stored), levels)
-    smallest = min([problem.peak(order) for order, _ in others], default=problem.peak(stored))
+    found = [(problem.peak(order), problem.cost_of(order), order, acts) for order, acts in others]
+    smallest = min(found, default=(problem.peak(stored), 0.0, stored, []))
+    if budget is None:
+        return rotor_schedule(problem, parts, levels, *smallest[2:])
+    unit = costs.memory_unit
     raise BudgetError(
-        f"rotor finds nothing within {limit} {costs.memory_unit}; the smallest peak it finds is "
-        f"{smallest}"
+        f"rotor finds nothing within {memory_text(limit, unit)}; the smallest peak it finds is "
+        f"{memory_text(smallest[0], unit)}",
+        smallest[0],
     )
+
+
+def rotor_schedule(
+    problem: Problem, parts: Sequence[Stage], levels: int, order: list[int], actions: list[Action]
+) -> Schedule:
+    """Return the schedule of an order, with what was done."""
+    states = sum(action.verb == "keep" for action in actions)
+    note = f"{counted(len(parts), 'stage')}, {counted(states, 'state')} kept"
+    kept = first_kept(parts, actions)
+    return from_order(problem.graph, order, "rotor", {"levels": levels}, note, kept)
 
 
 ROTOR = Policy(

@@ -123,7 +123,7 @@ def plan_saveable(
     costs: Costs,
     *,
     rule: str | SavePolicy = "dots_saveable",
-    names: Sequence[str] = (),
+    names: str | Sequence[str] = (),
 ) -> Schedule:
     """Save what a rule allows; recompute the rest once, when the backward half first reads it.
 
@@ -136,6 +136,7 @@ def plan_saveable(
     Raises:
         ScheduleError: if there is no such rule, or no value of one of the names.
     """
+    names = (names,) if isinstance(names, str) else tuple(names)
     policy = rule if isinstance(rule, SavePolicy) else rule_of(rule, names)
     labels = {node.label for node in graph.data if node.label is not None}
     for name in names:
@@ -163,8 +164,10 @@ def plan_saveable(
     return offloading(schedule, moved) if moved else schedule
 
 
-def rule_of(rule: str, names: Sequence[str]) -> SavePolicy:
+def rule_of(rule: object, names: Sequence[str]) -> SavePolicy:
     """Return the policy of a name."""
+    if not isinstance(rule, str):
+        raise ScheduleError(f"saveable: rule={rule!r}; it must be one rule, by its name")
     if rule in WITHOUT_NAMES:
         if names:
             raise ScheduleError(f"saveable: {rule} takes no names")
