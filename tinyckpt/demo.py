@@ -1,4 +1,4 @@
-"""What ``tinyckpt demo`` shows: three policies on a chain, then on real data."""
+"""What ``tinyckpt demo`` shows: policies on a chain and on real data, and a plan in a budget."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from tinyckpt.cost import flops
 from tinyckpt.errors import FormatError, TinyckptError
-from tinyckpt.networks import chain
+from tinyckpt.networks import chain, resnet50
 from tinyckpt.networks.digits import STEPS, accuracy, digits_network, train
 from tinyckpt.planning import plan
 from tinyckpt.replay import replay
@@ -17,6 +18,7 @@ from tinyckpt.trace import Trace
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 GOAL = 0.95
+PLANNING = 3.0  # seconds
 
 
 def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
@@ -46,6 +48,13 @@ def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
     traces = [replay(plan(graph, policy)) for policy in POLICIES]
     say(train_under_all(viz, traces))
     say(f"\n   watch it: {viz.gif(traces, folder / 'digits.gif', progress=True)}")
+
+    say("\n3. ResNet-50, a batch of 32, in half the memory that it takes to store all.\n")
+    network = resnet50()
+    stored = replay(plan(network))
+    say(f"   {stored.summary()}")
+    planned = plan(network, budget=0.5, costs=flops(network), time_limit=PLANNING)
+    say(f"   {replay(planned).summary()}\n   {planned.certificate}")
     say("\nNext: the lessons, python lessons/01_the_graph.py; or tinyckpt --help")
 
 

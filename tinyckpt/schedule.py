@@ -85,8 +85,8 @@ class Certificate:
         if self.status == "optimal in its class":
             return f"optimal {within} among {self.scope}: {cost}"
         return (
-            f"heuristic: {cost} {within}; at least {cost_text(self.lower_bound, self.unit)} are "
-            f"needed, so that it is at most {100 * self.gap:.3g} % above the optimum"
+            f"heuristic: {cost} {within}, at most {100 * self.gap:.3g} % above the optimum; none "
+            f"needs less than {cost_text(self.lower_bound, self.unit)}"
         )
 
 
