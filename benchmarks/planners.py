@@ -23,11 +23,12 @@ import table
 
 import tinyckpt as tc
 from tinyckpt.bounds import cost_bound
-from tinyckpt.frontier import Search
 from tinyckpt.liveness import Problem
 from tinyckpt.networks.shapes import SHAPES
 from tinyckpt.policies.revolve import revolve_actions
-from tinyckpt.policies.rotor import Table, stage_sizes, unit_of
+from tinyckpt.policies.rotor import Table, unit_of
+from tinyckpt.policies.stage_sizes import stage_sizes
+from tinyckpt.search import Search
 from tinyckpt.stages import stages, useful_cuts
 
 ROUNDS = 5

@@ -10,9 +10,9 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     "errors", "units", "files", "tree", "graph", "documents", "graphfile", "ops", "var", "builder",
     "build", "differentiate", "schedule", "trace", "replay", "cost", "liveness", "chains", "bounds",
-    "exact", "budget", "separators", "stages", "policies", "table", "frontier", "planning",
-    "explain", "backend", "execute", "arguments", "compile", "api", "serialize", "networks", "demo",
-    "parser", "cli",
+    "exact", "budget", "separators", "stages", "policies", "table", "frontier", "search",
+    "planning", "explain", "backend", "execute", "arguments", "compile", "api", "serialize",
+    "networks", "demo", "parser", "cli",
 ]  # fmt: skip
 VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace", "units"}
 VIZ_LAYERS = [

@@ -11,12 +11,13 @@ from tinyckpt.budget import parse_budget
 from tinyckpt.chains import uniform_chain
 from tinyckpt.cost import Costs, given, in_nodes
 from tinyckpt.errors import BudgetError, ScheduleError
-from tinyckpt.frontier import Frontier, Progress, certificate_of
-from tinyckpt.frontier import frontier as search
+from tinyckpt.frontier import Frontier, certificate_of
 from tinyckpt.graph import Graph
 from tinyckpt.policies import POLICIES, Policy
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Compute, Fetch, Offload, Schedule
+from tinyckpt.search import Progress
+from tinyckpt.search import frontier as search
 from tinyckpt.units import memory_text
 
 PolicyLike = str | Policy | Callable[..., Schedule]
