@@ -38,6 +38,7 @@ def plan(
     whose true peak is within the budget is returned, with a certificate: optimal, or how far from
     it at most. What is searched does not depend on the budget (see ``frontier``), so a larger
     budget never costs more, given the same time; for the same graph, a second budget is a look-up.
+    Ctrl-C ends the search, not the program: what has been found by then is the answer.
 
     Args:
         graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.

@@ -42,7 +42,6 @@ LARGEST_EVICTED = 6000  # operators; beyond, running with eviction takes minutes
 LONGEST = 600_000  # advances of a plan by Revolve; few slots on a long chain need more
 LARGEST_QUADRATIC = 400  # forward operators up to which recompute-all is tried
 ROTOR_STAGES, ROTOR_LEVELS = 200, 256
-COARSE = 6  # budgets of the grid that come first
 MAIN_SCORES, OTHER_SCORES = list(SCORES)[:3], list(SCORES)[3:]
 RESTARTS = 8  # rounds over the grid with random weights
 Progress = Callable[[str, int], None]
@@ -105,9 +104,9 @@ class Search:
         modes = [False, True] if anchors_of(self.problem) else [False]
         modes.sort(key=lambda anchors: self.greedy_cost(program, anchors))
         first, *other = modes
-        yield from self.evictions(GRID[:COARSE], MAIN_SCORES, program, first)
+        yield from self.evictions(GRID, MAIN_SCORES[:1], program, first)
         yield from self.rotors(program)
-        yield from self.evictions(GRID[COARSE:], MAIN_SCORES, program, first)
+        yield from self.evictions(GRID, MAIN_SCORES[1:], program, first)
         yield from self.restarts(program, first)
         yield from self.evictions(FINE_GRID, MAIN_SCORES, program, first)
         yield from self.evictions(GRID, MAIN_SCORES, self.stored, first)

@@ -56,8 +56,8 @@ def by_distance(exponent: float, entangled: bool = False) -> Score:
 
 
 SCORES: dict[str, Score] = {
-    "cost / memory": by_distance(0.0),
     "cost / (memory sqrt(distance))": by_distance(0.5),
+    "cost / memory": by_distance(0.0),
     "cost / (memory distance)": by_distance(1.0),
     "entangled cost / memory": by_distance(0.0, entangled=True),
     "entangled cost / (memory sqrt(distance))": by_distance(0.5, entangled=True),
