@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tinyckpt.cost import Costs
-from tinyckpt.graph import Graph
+from tinyckpt.graph import Graph, producer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def stages(graph: Graph, cuts: Iterable[int]) -> tuple[Stage, ...]:
     advance = needed(graph, stage_of, crossing)
     record = needed(graph, stage_of, cut_and_tape)
     replay = needed(graph, stage_of, tape)
-    once = needed_once(graph, stage_of, crossing, tape)
+    once = needed_once(graph, stage_of, advance, tape)
     first = 0
     result = []
     for index, end in enumerate(ends):
@@ -77,7 +77,7 @@ def stages(graph: Graph, cuts: Iterable[int]) -> tuple[Stage, ...]:
             Stage(
                 forward, tuple(backward[index]), crossing[index], tuple(tape[index]),
                 tuple(advance[index]), tuple(record[index]), tuple(replay[index]),
-                tuple(once[index]),
+                tuple(once.get(index, ())),
             )
         )  # fmt: skip
         first = max(first, end + 1)
@@ -115,31 +115,30 @@ def needed(
 def needed_once(
     graph: Graph,
     stage_of: Sequence[int],
-    crossing: Sequence[tuple[int, ...]],
+    advance: Sequence[list[int]],
     tape: Sequence[Sequence[int]],
-) -> list[list[int]]:
-    """Return for every stage what the first sweep must evaluate besides what makes the cut.
+) -> dict[int, list[int]]:
+    """Return for some stages what the first sweep must evaluate besides what makes the cut.
 
     That makes results of the graph, and what another stage has on its tape.
     """
-    targets = [list(values) for values in crossing]
+    targets: list[list[int]] = [[] for _ in advance]
     for data in graph.outputs:
         producer = graph.data[data].producer
         if producer is not None and producer < graph.forward_count:
             targets[stage_of[producer]].append(data)
     for index, values in enumerate(tape):
         for data in values:
-            producer = graph.data[data].producer
-            assert producer is not None  # sources are on no tape
-            if stage_of[producer] != index:
-                targets[stage_of[producer]].append(data)
-    with_cut = needed(graph, stage_of, crossing)
-    return [
-        [operator for operator in operators if operator not in set(without)]
-        if len(operators) > len(without)
-        else []
-        for operators, without in zip(needed(graph, stage_of, targets), with_cut, strict=True)
-    ]
+            stage = stage_of[producer_of(graph, data)]
+            if stage != index:
+                targets[stage].append(data)
+    if not any(targets):
+        return {}
+    return {
+        index: [operator for operator in operators if operator not in set(advance[index])]
+        for index, operators in enumerate(needed(graph, stage_of, targets))
+        if operators
+    }
 
 
 def ends_in_result(graph: Graph) -> bool:
