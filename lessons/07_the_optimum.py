@@ -102,8 +102,8 @@ print(f"you said {my_guess}; it is {tc.replay(best).evaluations}")
 
 # %% [markdown]
 # Halving is the mistake. The first part is advanced through once more than the second, to get to
-# the checkpoint; the second has one slot less. With s slots and r repetitions the balance is at
-# about r/(s+r) of the chain: in the middle only if r = s. Here s = 4 and r = 3, so before it:
+# the checkpoint; the second has one slot less. So the best place is before the middle, and the more
+# so the more slots there are, s, and the fewer repetitions, r. Here s = 4 and r = 3:
 
 # %%
 costs = [k + t(k, 4) + t(16 - k, 3) for k in range(1, 16)]

@@ -49,8 +49,8 @@ for operator in layer[:9]:
     print(f"{operator.flops / node.nbytes:10.1f}  {operator.scope} {node.label or ''}")
 
 # %% [markdown]
-# The matrix products are the dear ones. But `matmul_8`, queries times keys, is by far the largest
-# of them. JAX has a policy for either choice: `dots_saveable` keeps all products and recomputes the
+# The matrix products are dear for what they hold. But `matmul_8`, queries times keys, is by far the
+# largest of them. JAX has a policy for either choice: `dots_saveable` keeps all products and recomputes the
 # rest; `dots_with_no_batch_dims_saveable` keeps the products with weights, and not those inside the
 # attention, which have batch dimensions.
 

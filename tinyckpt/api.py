@@ -141,7 +141,7 @@ def nan_text(graph: Graph, data: int, array: Any) -> str:
 
 def value_and_grad(
     function: Callable[..., Any],
-    policy: PolicyLike = "store_all",
+    policy: PolicyLike | None = None,
     *,
     wrt: int | Sequence[int] = 0,
     backend: str = "numpy",
@@ -155,10 +155,11 @@ def value_and_grad(
 
     Args:
         function: returns a scalar loss, or a tuple that begins with it.
-        policy: name of a policy, or a policy of your own.
+        policy: name of a policy, or a policy of your own; store-all if not given, or with a
+            ``budget`` the best that is found.
         wrt: position of the argument to differentiate with respect to, or several positions.
         backend: ``numpy`` or ``cupy``.
-        options: the policy's own.
+        options: the policy's own, and those of ``plan``, such as ``budget``.
     """
     programs: dict[Any, Compiled] = {}
 
@@ -187,7 +188,7 @@ def as_array(leaf: Any) -> Any:
 
 
 def grad(
-    function: Callable[..., Any], policy: PolicyLike = "store_all", **options: Any
+    function: Callable[..., Any], policy: PolicyLike | None = None, **options: Any
 ) -> Callable[..., Any]:
     """Return a function that computes the gradients alone; see ``value_and_grad``."""
     both = value_and_grad(function, policy, **options)

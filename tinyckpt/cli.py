@@ -24,7 +24,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.graphfile import is_graph, save_graph
 from tinyckpt.networks import network_from_text, random_arrays
 from tinyckpt.parser import make_parser
-from tinyckpt.planning import frontier, options_of, plan
+from tinyckpt.planning import cost_of, frontier, options_of, plan
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
@@ -298,11 +298,12 @@ def compare_job(options: Any) -> int:
     for schedule in schedules:
         trace = replay(schedule)
         within = [point.cost for point in known.points if point.peak <= trace.peak_bytes]
-        least = cost_text(min(within), costs.unit).split(" ")[0] if within else ""
+        own, least = cost_of(schedule, costs), min(within, default=None)
+        known_text = "" if least is None else cost_text(least, costs.unit)
         time = f"{1000 * seconds_of(trace, arrays, options.backend)[1]:.1f} ms" if executes else "-"
-        rows.append([*trace_row(trace), least, time])
+        rows.append([*trace_row(trace), cost_text(own, costs.unit), known_text, time])
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
-    print(table([*TRACE_HEADER, f"best known, {costs.unit}", "time"], rows))
+    print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
     return 0
 
 

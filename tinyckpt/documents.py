@@ -77,6 +77,12 @@ class Reader:
             self.fail(where, f"got {type(value).__name__}, which is not legal here")
         return value
 
+    def only(self, document: Mapping[str, Any], legal: tuple[str, ...], where: str) -> None:
+        """Fail if an object has an entry that means nothing: most likely it is misspelt."""
+        for key in document:
+            if key not in legal:
+                self.fail(where, f"{key[:80]!r} means nothing here; legal are {', '.join(legal)}")
+
     def row(self, value: Any, length: int, where: str) -> list[Any]:
         """Return a list of a given length."""
         row: list[Any] = self.check(value, list, where)

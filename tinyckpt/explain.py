@@ -6,7 +6,6 @@ The listing of the values that the backward half reads is what ``jax.ad_checkpoi
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -79,6 +78,7 @@ class Explanation:
         residuals: the forward values that the backward half reads, in the order they are made.
         recomputed: operators that are evaluated again, dearest first.
         at_peak: names and bytes of what is live at the peak, largest first.
+        best_cost: what the cheapest schedule that is known costs within the same peak.
         next_budget, next_cost: the next larger peak at which less would be spent, and how much
             would be; None if nothing cheaper is known.
     """
@@ -90,6 +90,7 @@ class Explanation:
     residuals: tuple[Residual, ...]
     recomputed: tuple[Recomputed, ...]
     at_peak: tuple[tuple[str, int], ...]
+    best_cost: float
     next_budget: int | None
     next_cost: float | None
 
@@ -106,10 +107,12 @@ class Explanation:
             "What the backward half reads, and what becomes of it:\n" + self.residual_table(),
         ]
         if self.recomputed:
+            unit = self.costs.unit
             rows = [
-                [r.name, str(r.times), f"{r.cost:g}", listed(r.needed_for)] for r in self.recomputed
+                [r.name, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
+                for r in self.recomputed
             ]
-            header = ["computed again", "times", self.costs.unit, "for"]
+            header = ["computed again", "times", "cost", "for"]
             parts.append(table(header, shortened(rows)))
         parts.append(self.advice())
         return "\n\n".join(parts)
@@ -121,13 +124,18 @@ class Explanation:
 
     def advice(self) -> str:
         """Return what one more unit of budget would buy."""
+        unit = self.costs.unit
+        if self.best_cost < self.cost:
+            return (
+                f"Within the same memory {cost_text(self.best_cost, unit)} would do instead of "
+                f"{cost_text(self.cost, unit)}: plan with a budget."
+            )
         if self.next_budget is None or self.next_cost is None:
             return "More memory would buy nothing that is known here."
         more = self.next_budget - peak_of(self.trace.schedule, self.costs)
         return (
             f"With {memory_text(more, self.costs.memory_unit)} more, "
-            f"{cost_text(self.next_cost, self.costs.unit)} would do instead of "
-            f"{cost_text(self.cost, self.costs.unit)}."
+            f"{cost_text(self.next_cost, unit)} would do instead of {cost_text(self.cost, unit)}."
         )
 
 
@@ -162,7 +170,11 @@ def explain(
     given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
     if given != asked:  # the certificate is about other costs, or there is none
         certificate = certified(schedule, resolved, peak_of(schedule, resolved)).certificate
-    cheaper = next_cheaper(trace, resolved, cost, time_limit)
+    points = frontier(trace.graph, resolved, time_limit=time_limit).points
+    peak = peak_of(schedule, resolved)
+    best = min([cost, *(point.cost for point in points if point.peak <= peak)])
+    dearer = (p for p in points if p.peak > peak and p.cost < best)
+    following = next(dearer, None)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
     held = [(schedule.graph.data[d].name, schedule.graph.data[d].nbytes) for d in sorted(live)]
     step = schedule.steps[trace.peak_step] if trace.steps else None
@@ -177,20 +189,10 @@ def explain(
         residuals_of(schedule, resolved),
         recomputed_of(schedule, resolved),
         tuple(sorted(held, key=lambda entry: -entry[1])),
-        *cheaper,
+        best,
+        None if following is None else following.peak,
+        None if following is None else following.cost,
     )
-
-
-def next_cheaper(
-    trace: Trace, costs: Costs, cost: float, time_limit: float
-) -> tuple[int | None, float | None]:
-    """Return the next larger peak of the frontier that costs less, and its cost."""
-    points = frontier(trace.graph, costs, time_limit=time_limit).points
-    behind = bisect_right([point.peak for point in points], peak_of(trace.schedule, costs))
-    for point in points[behind:]:
-        if point.cost < cost:
-            return point.peak, point.cost
-    return None, None
 
 
 def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:

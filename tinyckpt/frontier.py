@@ -9,11 +9,12 @@ whatever the heuristics do.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tinyckpt.bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.budget import parse_budget
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
@@ -21,7 +22,7 @@ from tinyckpt.liveness import Integers, Problem
 from tinyckpt.policies.lowering import from_order, kept_values
 from tinyckpt.schedule import Certificate, Schedule
 from tinyckpt.table import table
-from tinyckpt.units import memory_text
+from tinyckpt.units import cost_text, memory_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Point:
     cost: float
     policy: str
     detail: str
-    order: Integers
+    order: Integers = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,23 @@ class Frontier:
             smallest == needed,
         )
 
-    def schedule(self, budget: int, certified: bool = True) -> Schedule:
+    def schedule(self, budget: str | int | float, certified: bool = True) -> Schedule:
         """Return the cheapest schedule within a budget, with its certificate.
+
+        Args:
+            budget: as in ``plan``; in nodes, if memory is counted so here.
+            certified: whether to look for a lower bound.
 
         Raises:
             BudgetError: if there is none.
         """
+        budget, costs = parse_budget(self.graph, self.costs, budget)
+        if costs.memory_unit != self.costs.memory_unit:
+            raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
         point = self.within(budget)
         note = f"{point.detail}; peak {memory_text(point.peak, self.costs.memory_unit)}"
+        if not self.complete:
+            note += "; the search was cut short, more time may find more"
         options = {"budget": budget, "memory_unit": self.costs.memory_unit}
         certificate = certificate_of(self.graph, self.costs, point.cost, budget)
         return from_order(
@@ -109,11 +119,15 @@ class Frontier:
         """Return a table: budgets, costs, and which policy found them."""
         least = sum(self.costs.operators)
         rows = [
-            [f"{p.policy}: {p.detail}", memory_text(p.peak, self.costs.memory_unit), f"{p.cost:g}",
-             f"{p.cost / least:.4f}" if least else ""]
-            for p in thinned(self.points, 24)
-        ]  # fmt: skip
-        return table(["found by", "peak", self.costs.unit, "of store-all"], rows)
+            [
+                f"{point.policy}: {point.detail}",
+                memory_text(point.peak, self.costs.memory_unit),
+                cost_text(point.cost, self.costs.unit),
+                f"{point.cost / least:.4f}" if least else "",
+            ]
+            for point in thinned(self.points, 24)
+        ]
+        return table(["found by", "peak", "cost", "of store-all"], rows)
 
 
 def thinned(points: tuple[Point, ...], most: int) -> list[Point]:

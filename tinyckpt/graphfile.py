@@ -1,6 +1,7 @@
 """Graphs as JSON documents: the ones made here, and profiles of real models from elsewhere.
 
-The document ``tinyckpt.graph``, version 2, is meant to be written by other programs. In short::
+The document ``tinyckpt.graph``, version 2, is meant to be written by other programs;
+docs/profile.json is a small one. In short::
 
     {"schema": "tinyckpt.graph", "version": 2, "name": "my model",
      "data": [{"name": "x", "bytes": 4096}, {"name": "h", "bytes": 8192}, ...],
@@ -13,10 +14,11 @@ The document ``tinyckpt.graph``, version 2, is meant to be written by other prog
   there: ``role`` (input, parameter or constant for what no operator makes; activation or cotangent
   for the others), ``view_of`` (a value in whose memory it is), ``label`` (a name for policies).
 - An entry of ``operators``, in an order in which they can be evaluated, the forward ones first, has
-  a unique ``name``, ``inputs`` and ``outputs`` (names of values). May be there: ``kind``, ``phase``
-  (forward or backward), ``adjoint_of`` (a forward operator), ``scope``, ``regions`` (numbers of
-  marked calls around it), ``flops``, ``workspace`` (bytes it holds besides inputs and outputs),
-  ``cost`` (of one evaluation, in any unit; what plans minimise if all operators have one).
+  a unique ``name``, ``inputs`` and ``outputs`` (names of values). May be there: ``kind``,
+  ``adjoint_of`` (a forward operator; what has one is backward), ``phase`` (forward or backward),
+  ``scope``, ``regions`` (numbers of marked calls around it), ``flops``, ``workspace`` (bytes it
+  holds besides inputs and outputs), ``cost`` (of one evaluation, in any unit, for all operators or
+  none; what plans minimise).
 - ``results`` and ``gradients`` are nestings of names: what must be there at the end. ``arguments``,
   a list, may be left out.
 
@@ -47,6 +49,15 @@ from tinyckpt.graph import (
     check_graph,
 )
 from tinyckpt.tree import Template, map_leaves
+
+DOCUMENT_KEYS = (
+    "schema", "version", "name", "data", "operators", "arguments", "results", "gradients",
+)  # fmt: skip
+DATA_KEYS = ("name", "bytes", "shape", "dtype", "role", "view_of", "label")
+OPERATOR_KEYS = (
+    "name", "inputs", "outputs", "kind", "phase", "adjoint_of", "scope", "regions", "flops",
+    "workspace", "cost",
+)  # fmt: skip
 
 # Writing -----------------------------------------------------------------------------------------
 
@@ -127,6 +138,7 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
     operator_rows = reader.get(document, "operators", list, where)
     data_ids = numbered(reader, data_rows, f"{where}.data")
     operator_ids = numbered(reader, operator_rows, f"{where}.operators")
+    reader.only(document, DOCUMENT_KEYS, where)
     operators = tuple(
         read_operator(reader, row, i, data_ids, operator_ids, f"{where}.operators[{i}]")
         for i, row in enumerate(operator_rows)
@@ -139,6 +151,9 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
         for output in operator.outputs:
             if producer.setdefault(output, operator) is not operator:
                 reader.fail(at, f"{data_rows[output]['name'][:80]} is an output of two operators")
+    costed = sum(operator.cost is not None for operator in operators)
+    if 0 < costed < len(operators):
+        reader.fail(f"{where}.operators", f"{costed} of {len(operators)} have a cost: all or none")
     # Values may be listed in any order; here they stand in the order in which they are made.
     places = in_order(operators, len(data_rows))
     if places is not None:
@@ -226,9 +241,12 @@ def read_data(
     at: str,
 ) -> DataNode:
     """Return one data node."""
+    reader.only(row, DATA_KEYS, at)
     shape: tuple[int, ...]
     if "bytes" in row:
         shape, dtype = (reader.count(row["bytes"], f"{at}.bytes", LARGEST),), "uint8"
+    elif "shape" not in row:
+        reader.fail(at, "'bytes' is missing, or 'shape' and 'dtype'")
     else:
         shape = reader.counts(reader.get(row, "shape", list, at), f"{at}.shape", LARGEST)
         dtype = reader.one_of(reader.get(row, "dtype", str, at), DTYPES, f"{at}.dtype")
@@ -265,6 +283,7 @@ def read_operator(
     at: str,
 ) -> Operator:
     """Return one operator, abstract."""
+    reader.only(row, OPERATOR_KEYS, at)
 
     def values(key: str) -> tuple[int, ...]:
         names = reader.get(row, key, list, at)
@@ -274,11 +293,11 @@ def read_operator(
         return reader.count(reader.given(row, key, int, 0, at), f"{at}.{key}", LARGEST)
 
     adjoint_of, cost = row.get("adjoint_of"), row.get("cost")
-    phase = reader.given(row, "phase", str, "forward", at)
+    phase = reader.given(row, "phase", str, "forward" if adjoint_of is None else "backward", at)
     return Operator(
         index,
         row["name"],
-        reader.given(row, "kind", str, "operator", at),
+        reader.given(row, "kind", str, row["name"], at),
         values("inputs"),
         values("outputs"),
         reader.one_of(phase, get_args(Phase), f"{at}.phase"),

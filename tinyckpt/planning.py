@@ -34,7 +34,8 @@ def plan(
 ) -> Schedule:
     """Return the schedule that a policy makes of a graph, or the best that is known in a budget.
 
-    With a budget and no policy, all planners are tried, and the cheapest schedule of the frontier
+    With a budget and no policy, all planners that need no solver are tried at many settings (the
+    policy ``optimal`` is asked for by name), and the cheapest schedule of the frontier
     whose true peak is within the budget is returned, with a certificate: optimal, or how far from
     it at most. What is searched does not depend on the budget (see ``frontier``), so a larger
     budget never costs more, given the same time; for the same graph, a second budget is a look-up.
@@ -112,7 +113,7 @@ def frontier(
     time_limit: float = 6.0,
     progress: Progress | None = None,
 ) -> Frontier:
-    """Return peak against cost of the best schedules that all planners together find.
+    """Return peak against cost of the best schedules that all planners but the solver find.
 
     ``print`` shows the table; ``.points`` are the data; ``.schedule(budget)`` is one of them.
     Interrupted by Ctrl-C, the search returns what it has.

@@ -52,6 +52,7 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     }
     # All three are optimal at their own peaks.
     assert [row[6] for row in rows.values()] == ["33", "42", "153"]
+    assert [row[8] for row in rows.values()] == ["33", "42", "153"]
 
 
 @pytest.mark.parametrize("network", ["chain:3", "mlp:2x4", "residual:2x4", "branching:2x4"])
@@ -177,7 +178,7 @@ def test_explain_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
     assert "With 1 node more, 21 evaluations would do instead of 22 evaluations." in out
     code, out, _ = run(capsys, "plan", "chain:8", "--frontier", "--budget", "1 node")
     assert code == 0
-    peaks = {line.split()[-4]: line.split()[-2] for line in out.splitlines()[1:]}
+    peaks = {line.split()[-5]: line.split()[-3] for line in out.splitlines()[1:]}
     assert peaks == {
         "3": "45", "4": "26", "5": "22", "6": "21", "7": "20", "8": "19", "9": "18", "10": "17",
     }  # fmt: skip

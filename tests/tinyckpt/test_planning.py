@@ -16,6 +16,7 @@ from tinyckpt.chains import fewest_evaluations, uniform_chain
 from tinyckpt.cost import evaluations, flops, in_nodes
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.policies.lowering import without_dead
+from tinyckpt.tree import leaves
 
 
 def test_chains_are_planned_optimally_at_every_budget_and_say_so() -> None:
@@ -215,6 +216,26 @@ def test_the_frontier_is_a_table_of_falling_costs() -> None:
         trace = tc.replay(tc.from_order(graph, point.order.tolist()))
         assert (trace.peak_bytes, trace.evaluations) == (point.peak, point.cost)
     assert "found by" in str(frontier)
+    half = frontier.schedule("60 %")
+    assert tc.replay(half).peak_bytes <= 0.6 * peaks[-1]
+    with pytest.raises(tc.BudgetError, match="this frontier counts memory in bytes"):
+        frontier.schedule("9 nodes")
+
+
+def test_a_budget_in_one_call() -> None:
+    network = tc.networks.residual_mlp(3, 8, 64)
+    arrays = network.arrays()
+    value, gradients = tc.value_and_grad(network.loss, budget="70 %")(*arrays)
+    expected, others = tc.value_and_grad(network.loss)(*arrays)
+    assert value == expected
+    for ours, theirs in zip(leaves(gradients), leaves(others), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_explain_first_says_what_the_same_memory_could_do() -> None:
+    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    wasteful = tc.plan(graph, "recompute_all")
+    assert "Within the same memory " in str(tc.explain(wasteful))
 
 
 def test_an_interrupted_search_returns_what_it_has() -> None:

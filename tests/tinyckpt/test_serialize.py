@@ -142,6 +142,11 @@ def nested(depth: int) -> Any:
         ((*GRAPH, "data", 0, "shape"), [2**60 - 1], "all values together have too many bytes"),
         ((*GRAPH, "arguments"), nested(900), "nested too deeply"),
         ((*GRAPH, "operators", 0, "workspace"), 0.5, "float, which is not legal"),
+        ((*GRAPH, "operators", 0, "cost"), 3, "1 of 7 have a cost: all or none"),
+        ((*GRAPH, "operators", 0, "costs"), 3, "'costs' means nothing here; legal are name, inp"),
+        ((*GRAPH, "gradient"), ["b1"], "'gradient' means nothing here; legal are schema, ver"),
+        ((*GRAPH, "data", 0, "size"), 3, "'size' means nothing here; legal are name, bytes"),
+        ((*GRAPH, "data", 0), {"name": "x"}, "'bytes' is missing, or 'shape' and 'dtype'"),
         ((*GRAPH, "operators"), {}, "dict, which is not legal"),
         ((*GRAPH, "gradients"), "nobody", "'nobody' is not the name of anything"),
         ((*GRAPH, "gradients"), None, "there is nothing to compute"),
@@ -281,6 +286,14 @@ def test_a_profile_from_elsewhere_is_planned_by_its_own_costs(tmp_path: Path) ->
         tc.run(schedule)
     tc.save_graph(graph, tmp_path / "again.json")
     assert tc.load_graph(tmp_path / "again.json") == graph
+
+
+def test_the_example_in_the_docs_is_planned() -> None:
+    graph = tc.load_graph(Path(__file__).parents[2] / "docs" / "profile.json")
+    assert [operator.phase for operator in graph.operators].count("backward") == 3
+    schedule = tc.plan(graph, budget=1.0)
+    assert schedule.certificate is not None
+    assert (schedule.certificate.status, schedule.certificate.cost) == ("optimal", 13.6)
 
 
 def test_values_may_be_listed_in_any_order(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ FACTORIES: dict[str, Callable[..., Network]] = {
     "mlp": mlp,
     "residual": residual_mlp,
     "branching": branching,
-    "transformer": lambda layers, width: transformer(layers, width, max(width // 64, 1)),
+    "transformer": transformer,
 }
 
 

@@ -28,7 +28,7 @@ EPSILON = 1e-5  # added to a variance, as in GPT-2
 def transformer(
     layers: int = 12,
     width: int = 768,
-    heads: int = 12,
+    heads: int | None = None,
     length: int = 256,
     batch: int = 8,
     vocabulary: int = 50257,
@@ -49,7 +49,7 @@ def transformer(
     Args:
         layers: blocks, each of attention and a multilayer perceptron.
         width: of the residual stream; a multiple of ``heads``.
-        heads: attention heads.
+        heads: attention heads; one for every 64 of the width if not given.
         length: tokens a sequence.
         batch: sequences.
         vocabulary: tokens there are; the width of the logits.
@@ -64,6 +64,7 @@ def transformer(
     multitask learners", 2019 (GPT-2).
     """
     title = f"transformer:{layers}x{width}"
+    heads = max(width // 64, 1) if heads is None else heads
     positive(
         title, layers=layers, width=width, heads=heads, length=length, batch=batch,
         vocabulary=vocabulary,

@@ -42,6 +42,7 @@ from tinyckpt.policies.revolve import plan_revolve
 from tinyckpt.policies.rotor import plan_rotor
 from tinyckpt.policies.sqrt_n import plan_sqrt_n
 from tinyckpt.schedule import Certificate, Compute, Schedule
+from tinyckpt.units import memory_text
 
 SCOPE = "schedules whose first evaluations come in build order"
 # Shares of the time that is left, for first evaluations in build order and for a longest path.
@@ -135,8 +136,8 @@ def plan_optimal(
     Args:
         graph: the training graph.
         costs: what evaluations cost and values weigh.
-        budget: the peak to stay within, in the memory unit of the costs; half of store-all's peak
-            if not given.
+        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+            store-all's peak, or the smallest that is found if that is too little.
         time_limit: seconds after which the best schedule so far is returned, with its bound. An
             interrupt (Ctrl-C) does the same at once.
         order: ``free`` for all schedules; ``build`` for those whose first evaluations come in build
@@ -152,9 +153,17 @@ def plan_optimal(
     if not time_limit > 0:
         raise ScheduleError(f"optimal: time_limit={time_limit!r}; it must be more than 0 seconds")
     solver_module()
-    deadline = monotonic() + time_limit
     problem = Problem(graph, costs)
-    limit = problem.peak(range(len(graph.operators))) // 2 if budget is None else budget
+    if budget is None:
+        half = problem.peak(range(len(graph.operators))) // 2
+        try:
+            return plan_optimal(graph, costs, budget=half, time_limit=time_limit, order=order)
+        except BudgetError as error:
+            if error.smallest is None:
+                raise
+            budget = error.smallest
+    limit = budget
+    deadline = monotonic() + time_limit
     inquiry = Inquiry(problem, limit, order == "build", deadline)
     try:
         for known in known_orders(problem, limit):
@@ -274,16 +283,16 @@ def budget_error(inquiry: Inquiry, time_limit: float) -> BudgetError:
     if inquiry.build_order:
         what += " whose first evaluations come in build order"
     if inquiry.infeasible:
-        text = f"{what} is within {inquiry.budget} {unit}, which is proven"
+        text = f"{what} is within {memory_text(inquiry.budget, unit)}, which is proven"
     else:
-        text = f"{what} within {inquiry.budget} {unit} was found in {time_limit:g} s"
+        text = f"{what} within {memory_text(inquiry.budget, unit)} was found in {time_limit:g} s"
     if smallest is None:
         return BudgetError(text)
     least = smallest_budget(problem, inquiry.needed)
     if inquiry.infeasible and not inquiry.build_order:
         step = gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
         least = max(least, (inquiry.budget // step + 1) * step)
-    text += f"; the smallest peak found is {smallest} {unit}"
+    text += f"; the smallest peak found is {memory_text(smallest, unit)}"
     if smallest <= least:
         text += ", and proven to be the smallest there is"
     return BudgetError(text, smallest, smallest <= least)
