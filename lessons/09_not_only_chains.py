@@ -50,9 +50,9 @@ for operator in layer[:9]:
 
 # %% [markdown]
 # The matrix products are dear for what they hold. But `matmul_8`, queries times keys, is by far the
-# largest of them. JAX has a policy for either choice: `dots_saveable` keeps all products and recomputes the
-# rest; `dots_with_no_batch_dims_saveable` keeps the products with weights, and not those inside the
-# attention, which have batch dimensions.
+# largest of them. JAX has a policy for either choice: `dots_saveable` keeps all products and
+# recomputes the rest; `dots_with_no_batch_dims_saveable` keeps the products with weights, and not
+# those inside the attention, which have batch dimensions.
 
 # %% [markdown]
 # **Predict.** Store-all has a peak of 81 MiB. `dots_saveable` keeps 25 of 206 values, the products.
