@@ -14,7 +14,7 @@ from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import evaluated_once, from_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import nothing_to_reverse
 from tinyckpt.policies.segments import Cut, kept_at, note_of, segmented_order, stages_of
@@ -67,8 +67,7 @@ def plan_chen_budget(graph: Graph, costs: Costs, *, budget: int | None = None) -
         BudgetError: if no size is within the budget.
     """
     if nothing_to_reverse(graph):
-        note = "no backward half: every operator is evaluated once"
-        return from_order(graph, range(len(graph.operators)), "chen_budget", note=note)
+        return evaluated_once(graph, "chen_budget")
     problem = Problem(graph, costs)
     found = []
     for size, cuts in candidates(graph, costs):

@@ -12,7 +12,7 @@ from itertools import pairwise
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.policies.lowering import from_order, without_dead
+from tinyckpt.policies.lowering import evaluated_once, from_order, without_dead
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
@@ -55,8 +55,7 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
     if type(k) is not int or k < 1:
         raise ScheduleError(f"chen_recursive: k={k!r}; there must be at least 1, an integer")
     if nothing_to_reverse(graph):
-        note = "no backward half: every operator is evaluated once"
-        return from_order(graph, range(len(graph.operators)), "chen_recursive", note=note)
+        return evaluated_once(graph, "chen_recursive")
     parts = stages(graph, cheap_cuts(graph, costs))
     actions = recursive_actions(len(parts), k)
     note = f"{len(parts)} stages, {k} kept at every level"

@@ -57,6 +57,12 @@ def from_order(
     )
 
 
+def evaluated_once(graph: Graph, policy: str) -> Schedule:
+    """Return the schedule of a graph that has nothing to go back through, as a policy's own."""
+    note = "no backward half: every operator is evaluated once"
+    return from_order(graph, range(len(graph.operators)), policy, note=note)
+
+
 def steps_of(order: Integers, spans: Spans) -> tuple[Step, ...]:
     """Return the evaluations in order, each followed by the frees of what ends with it."""
     ends = np.flatnonzero(spans.end < len(order))

@@ -18,7 +18,7 @@ from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
-from tinyckpt.policies.lowering import from_order, without_dead
+from tinyckpt.policies.lowering import evaluated_once, from_order, without_dead
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.schedule import Schedule
@@ -95,8 +95,7 @@ def plan_revolve(
     if slots is not None and (type(slots) is not int or slots < 1):
         raise ScheduleError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
     if nothing_to_reverse(graph):
-        note = "no backward half: every operator is evaluated once"
-        return from_order(graph, range(len(graph.operators)), "revolve", note=note)
+        return evaluated_once(graph, "revolve")
     parts = stages(graph, cheap_cuts(graph, costs))
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)

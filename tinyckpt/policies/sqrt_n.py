@@ -14,7 +14,7 @@ from math import isqrt
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.policies.lowering import evaluated_once, from_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import nothing_to_reverse
 from tinyckpt.policies.segments import (
@@ -56,8 +56,7 @@ def plan_sqrt_n(
     if by not in ("count", "bytes"):
         raise ScheduleError(f"sqrt_n: by={by!r}; legal are 'count' and 'bytes'")
     if nothing_to_reverse(graph):
-        note = "no backward half: every operator is evaluated once"
-        return from_order(graph, range(len(graph.operators)), "sqrt_n", note=note)
+        return evaluated_once(graph, "sqrt_n")
     stages = stages_of(graph)
     count = min(segments or nearest_root(len(stages)), max(len(stages), 1))
     weights = [1] * len(stages) if by == "count" else memory_of(graph, costs, stages)
