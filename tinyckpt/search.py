@@ -18,6 +18,8 @@ from tinyckpt.bounds import necessary, smallest_budget
 from tinyckpt.chains import advances
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.exact.reduced import reduce_problem
+from tinyckpt.exact.search import SearchLimitError, StageSearch
 from tinyckpt.frontier import Frontier, Point
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
@@ -43,6 +45,8 @@ LONGEST = 600_000  # advances of a plan by Revolve; few slots on a long chain ne
 LARGEST_QUADRATIC = 400  # forward operators up to which recompute-all is tried
 ROTOR_STAGES, ROTOR_LEVELS = 200, 256
 MAIN_SCORES, OTHER_SCORES = list(SCORES)[:3], list(SCORES)[3:]
+# Of graphs so small, all states are searched at so many budgets, while they are not more than that.
+LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
 RESTARTS = 8  # rounds over the grid with random weights
 Progress = Callable[[str, int], None]
 
@@ -107,6 +111,7 @@ class Search:
         yield from self.evictions(GRID, MAIN_SCORES[:1], program, first)
         yield from self.rotors(program)
         yield from self.evictions(GRID, MAIN_SCORES[1:], program, first)
+        yield from self.exact()
         yield from self.restarts(program, first)
         yield from self.evictions(FINE_GRID, MAIN_SCORES, program, first)
         yield from self.evictions(GRID, MAIN_SCORES, self.stored, first)
@@ -148,6 +153,27 @@ class Search:
             yield "chen_recursive", f"{k} kept at every level", order
         if graph.forward_count <= LARGEST_QUADRATIC:
             yield "recompute_all", "nothing kept", retaining_order(graph, (), reuse=False)
+
+    def exact(self) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield the cheapest schedules of a small graph, where its states are few enough to see.
+
+        From the smallest budget up, since less memory has fewer states.
+        """
+        if len(necessary(self.graph)) > LARGEST_EXACT:
+            return
+        span, failures = self.largest - self.smallest, 0
+        budgets = {self.smallest + span * step // EXACT_BUDGETS for step in range(EXACT_BUDGETS)}
+        for budget in sorted(budgets):
+            reduced, _ = reduce_problem(self.problem, budget)
+            try:
+                found = StageSearch(reduced, reduced.outputs).cheapest(0, None, EXACT_STATES)
+            except SearchLimitError:
+                failures += 1
+                if failures == EXACT_FAILURES:
+                    return
+                continue
+            if found is not None:
+                yield "optimal", "all states searched", reduced.original(found[1])
 
     def budgets(self, shares: list[float]) -> list[int]:
         """Return the budgets of some shares, as far as they may be feasible."""
