@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from tinyckpt.bounds import cost_bound
@@ -35,11 +36,11 @@ def plan(
     """Return the schedule that a policy makes of a graph, or the best that is known in a budget.
 
     With a budget and no policy, all planners that need no solver are tried at many settings (the
-    policy ``optimal`` is asked for by name), and the cheapest schedule of the frontier
-    whose true peak is within the budget is returned, with a certificate: optimal, or how far from
-    it at most. What is searched does not depend on the budget (see ``frontier``), so a larger
-    budget never costs more, given the same time; for the same graph, a second budget is a look-up.
-    Ctrl-C ends the search, not the program: what has been found by then is the answer.
+    policy ``optimal`` is asked for by name). The cheapest schedule of the frontier whose true peak
+    is within the budget is returned, with a certificate: optimal, or how far from it at most. What
+    is searched does not depend on the budget (see ``frontier``), so a larger budget never costs
+    more, given the same time; for the same graph, a second budget is a look-up. Ctrl-C ends the
+    search, not the program: what has been found by then is the answer.
 
     Args:
         graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.
@@ -75,6 +76,8 @@ def plan(
             slots = min(limit // chain[1] - 2, chain[0])
             return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
         return search(graph, costs, **options).schedule(limit)
+    if callable(policy) and not takes_budget(policy):
+        raise ScheduleError("the policy takes no budget; give it a keyword argument 'budget'")
     name = policy.name if isinstance(policy, Policy) else policy
     if isinstance(name, str) and name in POLICIES and "budget" not in options_of(POLICIES[name]):
         able = [p.name for p in POLICIES.values() if "budget" in options_of(p)]
@@ -185,6 +188,12 @@ def certified(schedule: Schedule, costs: Costs, budget: int) -> Schedule:
         return schedule
     certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget)
     return replace(schedule, certificate=certificate)
+
+
+def takes_budget(policy: Callable[..., Schedule]) -> bool:
+    """Whether a function of the user's can be called with ``budget=...``."""
+    parameters = signature(policy).parameters
+    return "budget" in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
 
 
 def options_of(policy: Policy) -> dict[str, Any]:

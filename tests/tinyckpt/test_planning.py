@@ -60,6 +60,8 @@ def test_no_certificate_for_a_budget_that_is_broken() -> None:
 
     with pytest.raises(tc.BudgetError, match="planned a peak of 18 nodes, which is more than the"):
         tc.plan(graph, deaf, budget="4 nodes")
+    with pytest.raises(tc.ScheduleError, match="the policy takes no budget; give it a keyword"):
+        tc.plan(graph, lambda graph, costs: tc.plan(graph), budget="4 nodes")
     with pytest.raises(tc.BudgetError, match="revolve planned a peak of 12 nodes"):
         tc.plan(graph, "revolve", slots=10, budget="4 nodes")
     forward = tc.build(lambda x: tc.tanh(tc.sin(x)), tc.Spec(4))
