@@ -34,9 +34,9 @@ def order_of(stages: Sequence[Stage], actions: Iterable[Action]) -> list[int]:
     """Return the order of evaluations that some actions amount to."""
     order: list[int] = []
     # What nothing asks for again, such as the loss, is evaluated when the sweep first comes by.
-    advancing = [tuple(sorted({*stage.advance, *stage.once})) for stage in stages]
-    recording = [tuple(sorted({*stage.record, *stage.once})) for stage in stages]
-    replaying = [tuple(sorted({*stage.replay, *stage.once})) for stage in stages]
+    advancing = [merged(stage.advance, stage.once) for stage in stages]
+    recording = [merged(stage.record, stage.once) for stage in stages]
+    replaying = [merged(stage.replay, stage.once) for stage in stages]
     recorded = [False] * len(stages)
 
     def visited(index: int) -> None:
@@ -59,6 +59,11 @@ def order_of(stages: Sequence[Stage], actions: Iterable[Action]) -> list[int]:
                 visited(first)
             order += stages[first].backward
     return order
+
+
+def merged(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]:
+    """Return operators of a stage in order, each once."""
+    return tuple(sorted({*operators, *once})) if once else operators
 
 
 def first_kept(stages: Sequence[Stage], actions: Iterable[Action]) -> list[int]:
