@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tinyckpt as tc
+from tests.conftest import require
 from tinyckpt.cli import main
 
 
@@ -206,7 +207,7 @@ def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_
     assert code == 0
     assert "recompute_all" in out
     assert run(capsys, "run", str(path))[0] == 1
-    pytest.importorskip("viz")
+    require("imageio")
     picture = tmp_path / "unet.gif"
     assert run(capsys, "gif", str(path), "--policy", "store_all", "-o", str(picture))[0] == 0
 
