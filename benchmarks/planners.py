@@ -91,7 +91,7 @@ def other_speed() -> str:
     body = []
     graph = tc.networks.mlp(199, 64, 512).graph()
     problem = Problem(graph, tc.cost.flops(graph))
-    parts = stages(graph, useful_cuts(graph, problem.costs, 199))
+    parts = stages(problem.flat, useful_cuts(problem.flat, problem.costs, 199))
     begin = perf_counter()
     sizes = stage_sizes(problem, parts)
     half = problem.peak(range(len(graph.operators))) // 2

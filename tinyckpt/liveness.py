@@ -36,6 +36,12 @@ class Rows:
         within = np.arange(len(position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return self.items[self.first[rows][position] + within], position
 
+    def only(self, is_chosen: Any) -> Rows:
+        """Return the rows without the items for which a mask says no."""
+        stays = is_chosen[self.items]
+        before = np.concatenate([[0], np.cumsum(stays)])
+        return Rows(self.items[stays], before[self.first])
+
 
 def rows_of(lists: Sequence[Sequence[int]]) -> Rows:
     """Return the lists end to end."""
@@ -61,20 +67,27 @@ class Spans:
 
 
 class Flat:
-    """A graph as flat arrays: what its operators read and write, sources aside."""
+    """A graph as flat arrays: what its operators read and write, sources aside.
+
+    Attributes:
+        graph: the graph.
+        producer: for every value the operator that makes it; -1 for a source.
+        reads: for every operator the values that it reads; one that it reads twice occurs twice.
+        writes: for every operator the values that it makes.
+        is_output: whether a value is a result of the graph.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        source = [node.producer is None for node in graph.data]
-        self.reads = rows_of(
-            [
-                [data for data in dict.fromkeys(operator.inputs) if not source[data]]
-                for operator in graph.operators
-            ]
+        producers = [-1 if node.producer is None else node.producer for node in graph.data]
+        self.producer = np.array(producers, np.int64)
+        self.reads = rows_of([operator.inputs for operator in graph.operators]).only(
+            self.producer >= 0
         )
         self.writes = rows_of([operator.outputs for operator in graph.operators])
         self.is_output = np.zeros(len(graph.data), bool)
-        self.is_output[[data for data in graph.outputs if not source[data]]] = True
+        self.is_output[list(graph.outputs)] = True
+        self.is_output &= self.producer >= 0
 
     def spans(self, order: Integers) -> Spans:
         """Return the spans of an order.

@@ -6,16 +6,17 @@ it is legal or not, and ``replay`` tells which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.units import cost_text, memory_text
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Compute:
     """This step is read as: evaluate the operator; its inputs are there, its outputs then too."""
@@ -23,6 +24,7 @@ class Compute:
     operator: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Free:
     """This step is read as: give up the value; its memory goes once no view of it is resident."""
@@ -30,6 +32,7 @@ class Free:
     data: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Offload:
     """This step is read as: move the value to the host's memory; the device's copy is given up."""
@@ -37,6 +40,7 @@ class Offload:
     data: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """This step is read as: move the value from the host's memory back to the device's."""
@@ -116,20 +120,29 @@ class Schedule:
     certificate: Certificate | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        operators, data = len(self.graph.operators), len(self.graph.data)
+        # A long schedule is checked in bulk, and gone through only to say what is wrong with it.
+        operators = [step.operator for step in self.steps if type(step) is Compute]
+        others = [step for step in self.steps if type(step) is not Compute]
+        if (
+            not set(map(type, others)) <= {Free, Offload, Fetch}
+            or not within(operators, len(self.graph.operators))
+            or not within([step.data for step in others], len(self.graph.data))
+        ):
+            self.refuse_first_wrong_step()
+
+    def refuse_first_wrong_step(self) -> None:
+        """Raise a ScheduleError about the first step that names nothing the graph has."""
         for position, step in enumerate(self.steps):
-            if type(step) is Compute:
-                if not 0 <= step.operator < operators:
-                    raise ScheduleError(
-                        f"step {position}: operator {step.operator} does not exist; "
-                        f"{self.graph.name} has 0 to {operators - 1}"
-                    )
-            elif not isinstance(step, Free | Offload | Fetch):
+            if isinstance(step, Compute):
+                what, number, count = "operator", step.operator, len(self.graph.operators)
+            elif isinstance(step, Free | Offload | Fetch):
+                what, number, count = "data node", step.data, len(self.graph.data)
+            else:
                 raise ScheduleError(f"step {position}: {step!r} is not a step")
-            elif not 0 <= step.data < data:
+            if not 0 <= number < count:
                 raise ScheduleError(
-                    f"step {position}: data node {step.data} does not exist; "
-                    f"{self.graph.name} has 0 to {data - 1}"
+                    f"step {position}: {what} {number} does not exist; "
+                    f"{self.graph.name} has 0 to {count - 1}"
                 )
 
     def __len__(self) -> int:
@@ -149,6 +162,11 @@ class Schedule:
             lines = [" ".join(step_text(self.graph, step)) for step in self.steps]
             numbered = [f"{position}  {line}" for position, line in enumerate(lines)]
             return "\n".join([*numbered, f"illegal: {error}"])
+
+
+def within(numbers: Sequence[int], count: int) -> bool:
+    """Whether all numbers are 0 to ``count`` - 1."""
+    return min(numbers, default=0) >= 0 and max(numbers, default=-1) < count
 
 
 def step_text(graph: Graph, step: Step) -> tuple[str, str]:

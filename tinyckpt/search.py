@@ -133,7 +133,8 @@ class Search:
     def chains(self) -> Iterator[tuple[str, str, list[int]]]:
         """Yield what the planners for chains make, at every setting worth trying."""
         graph, costs = self.graph, self.costs
-        parts = stages(graph, cheap_cuts(graph, costs))
+        flat = self.problem.flat
+        parts = stages(flat, cheap_cuts(flat, costs))
         for slots in coarse_first(steps_up_to(len(parts))):
             if advances(len(parts), slots) > LONGEST:
                 continue
@@ -142,10 +143,10 @@ class Search:
             yield "revolve", detail, order
         read = stages_of(graph)
         for segments in coarse_first(steps_up_to(len(read))[1:]):
-            cuts = place_cuts(graph, read, segments, [1] * len(read))
+            cuts = place_cuts(flat, read, segments, [1] * len(read))
             order = segmented_order(graph, cuts)
             yield "sqrt_n", f"{len(read)} stages in {segments} segments", order
-        for size, cuts in chen_budget.candidates(graph, costs):
+        for size, cuts in chen_budget.candidates(flat, costs):
             detail = f"segments of {memory_text(size, costs.memory_unit)}"
             yield "chen_budget", detail, segmented_order(graph, cuts)
         for k in (1, 2, 3, 5, 8):
@@ -213,7 +214,7 @@ class Search:
             self.costs.memory_unit,
         )
         problem = Problem(graph, costs)
-        parts = stages(graph, useful_cuts(graph, costs, ROTOR_STAGES))
+        parts = stages(problem.flat, useful_cuts(problem.flat, costs, ROTOR_STAGES))
         found = []
         for order, _ in rotor.candidates(problem, parts, self.largest, ROTOR_LEVELS):
             plan = translated(order, program)

@@ -14,15 +14,16 @@ chain ``b_i``, which reads ``f_i``, goes with the stage behind ``f_i``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from typing import Any, NamedTuple, overload
+
+import numpy as np
 
 from tinyckpt.cost import Costs
-from tinyckpt.graph import Graph, producer_of
+from tinyckpt.graph import Graph
+from tinyckpt.liveness import Flat, Integers
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """What lies between two cuts.
 
     Attributes:
@@ -46,99 +47,200 @@ class Stage:
     once: tuple[int, ...]
 
 
-def stages(graph: Graph, cuts: Iterable[int]) -> tuple[Stage, ...]:
+class Column(NamedTuple):
+    """What one of the attributes of a Stage is for each of them, end to end."""
+
+    items: tuple[int, ...]
+    first: tuple[int, ...]
+
+    def of(self, begin: int, end: int) -> tuple[int, ...]:
+        """Return the items of the stages from ``begin`` up to ``end``."""
+        return self.items[self.first[begin] : self.first[end]]
+
+
+class Stages(Sequence[Stage]):
+    """The stages of a graph. A long chain has tens of thousands: they are held by columns.
+
+    Attributes:
+        forward, backward, cut, tape, advance, record, replay, once: as in a Stage, for all of them.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = columns
+        (
+            self.forward, self.backward, self.cut, self.tape,
+            self.advance, self.record, self.replay, self.once,
+        ) = columns  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.forward.first) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Stage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Stage]: ...
+    def __getitem__(self, index: int | slice) -> Stage | list[Stage]:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return Stage(*(column.of(places, places + 1) for column in self.columns))
+        return [self[place] for place in places]
+
+
+class Pairs(NamedTuple):
+    """Pairs of a stage and a value or operator, ascending, as two arrays."""
+
+    stage: Integers
+    item: Integers
+
+    def column(self, count: int) -> Column:
+        """Return the items by stage, of which there are ``count``."""
+        first = np.searchsorted(self.stage, np.arange(count + 1))
+        return Column(tuple(self.item.tolist()), tuple(first.tolist()))
+
+
+def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
     """Return the stages between some cuts.
 
     Args:
-        graph: a training graph.
+        flat: a training graph.
         cuts: the forward operators behind which to cut.
     """
-    ends = sorted({*cuts, graph.forward_count - 1}) if graph.forward_count else []
-    if ends and not ends_in_result(graph):
-        ends.append(graph.forward_count - 1)  # a last stage that holds backward operators only
-    stage_of = [0] * graph.forward_count
-    first = 0
-    for index, end in enumerate(ends):
-        stage_of[first : end + 1] = [index] * (end + 1 - first)
-        first = max(first, end + 1)
-    crossing = crossing_values(graph, ends[:-1])
-    home = homes(graph, stage_of, [frozenset(values) for values in crossing])
-    backward, tape = place_backward(graph, home, len(ends), crossing)
-    cut_and_tape = [(*cut, *values) for cut, values in zip(crossing, tape, strict=True)]
-    advance = needed(graph, stage_of, crossing)
-    record = needed(graph, stage_of, cut_and_tape)
-    replay = needed(graph, stage_of, tape)
-    once = needed_once(graph, stage_of, advance, tape)
-    first = 0
-    result = []
-    for index, end in enumerate(ends):
-        forward = tuple(range(first, end + 1))
-        result.append(
-            Stage(
-                forward, tuple(backward[index]), crossing[index], tuple(tape[index]),
-                tuple(advance[index]), tuple(record[index]), tuple(replay[index]),
-                tuple(once.get(index, ())),
-            )
-        )  # fmt: skip
-        first = max(first, end + 1)
-    return tuple(result)
+    graph = flat.graph
+    if not graph.forward_count:
+        return Stages([Column((), (0,))] * len(Stage._fields))
+    at_end = graph.forward_count - 1
+    ends = sorted({*cuts, at_end})
+    if not ends_in_result(graph):
+        ends.append(at_end)  # a last stage that holds backward operators only
+    count = len(ends)
+    within = Cutting(flat, ends)
+    cut = within.crossing()
+    place = within.place_backward()
+    tape = within.tape(place)
+    advance = within.needed(cut)
+    once = within.needed_once(tape) & ~advance
+    pairs = [
+        Pairs(within.stage_of, np.arange(graph.forward_count)),
+        Pairs(np.sort(place), np.argsort(place, kind="stable") + graph.forward_count),
+        cut,
+        tape,
+        within.by_stage(advance),
+        within.by_stage(within.needed(cut, tape)),
+        within.by_stage(within.needed(tape)),
+        within.by_stage(once),
+    ]
+    return Stages([each.column(count) for each in pairs])
 
 
-def needed(
-    graph: Graph, stage_of: Sequence[int], targets: Sequence[Sequence[int]]
-) -> list[list[int]]:
-    """Return for every stage which of its operators it takes to make its targets, from its state.
+class Cutting:
+    """The forward half of a graph, cut behind some operators.
 
-    Targets that another stage makes are not its business.
+    Attributes:
+        stage_of: the stage of every forward operator.
+        made: for every value the stage that makes it; -1 unless a forward operator does.
+        until: the last stage whose forward operators read it; that which makes it, if none does.
     """
-    wanted = bytearray(len(graph.data))
-    for index, values in enumerate(targets):
-        for data in values:
-            producer = graph.data[data].producer
-            if producer is not None and stage_of[producer] == index:
-                wanted[data] = 1
-    found: list[list[int]] = [[] for _ in targets]
-    for operator in reversed(graph.operators[: graph.forward_count]):
-        if not any(wanted[data] for data in operator.outputs):
-            continue
-        stage = stage_of[operator.id]
-        found[stage].append(operator.id)
-        for data in operator.inputs:
-            producer = graph.data[data].producer
-            if producer is not None and stage_of[producer] == stage:
-                wanted[data] = 1
-    for operators in found:
-        operators.reverse()
-    return found
+
+    def __init__(self, flat: Flat, ends: Sequence[int]) -> None:
+        self.flat, self.last_stage = flat, len(ends) - 1
+        self.forward_count = flat.graph.forward_count
+        self.stage_of = np.searchsorted(ends, np.arange(self.forward_count))
+        is_forward = (flat.producer >= 0) & (flat.producer < self.forward_count)
+        self.made = np.full(len(flat.producer), -1)
+        self.made[is_forward] = self.stage_of[flat.producer[is_forward]]
+        last = last_forward_readers(flat)
+        self.until = np.where(last >= 0, self.stage_of[last], self.made)
+        if len(ends) > 1 and ends[-1] == ends[-2] and not ends_in_result(flat.graph):
+            # What the last operator makes is handed on to a stage without forward operators.
+            self.until[list(flat.graph.operators[ends[-1]].outputs)] = self.last_stage
+        reads, self.readers = flat.reads.take(np.arange(self.forward_count))
+        makers = flat.producer[reads]
+        inside = self.stage_of[makers] == self.stage_of[self.readers]
+        self.edges = list(zip(makers[inside].tolist(), self.readers[inside].tolist(), strict=True))
+        self.edges.reverse()
+
+    def crossing(self) -> Pairs:
+        """Return what crosses the cut behind each stage."""
+        values = np.flatnonzero(self.until > self.made)
+        cuts = (self.until - self.made)[values]
+        value = np.repeat(values, cuts)
+        behind = np.arange(len(value)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+        return self.sorted_pairs(self.made[value] + behind, value)
+
+    def place_backward(self) -> Integers:
+        """Return for every backward operator the stage that it goes with.
+
+        That is the first in which the forward values that it reads are found: the one that makes
+        them, or behind the first cut that they cross. But it cannot go with a later stage than the
+        backward operators it reads from.
+        """
+        reads, readers = self.backward_reads()
+        makers = self.flat.producer[reads]
+        is_forward = makers < self.forward_count
+        home = np.minimum(self.made + 1, self.until)
+        wanted = np.full(len(self.flat.graph.operators) - self.forward_count, -1)
+        np.maximum.at(wanted, readers[is_forward], home[reads[is_forward]])
+        place = np.where(wanted < 0, self.last_stage, wanted).tolist()
+        earlier = (makers[~is_forward] - self.forward_count).tolist()
+        for maker, reader in zip(earlier, readers[~is_forward].tolist(), strict=True):
+            place[reader] = min(place[reader], place[maker])
+        return np.array(place, np.int64)
+
+    def tape(self, place: Integers) -> Pairs:
+        """Return the forward values that a stage's backward reads and no cut before it holds."""
+        reads, readers = self.backward_reads()
+        is_forward = self.flat.producer[reads] < self.forward_count
+        value, stage = reads[is_forward], place[readers[is_forward]]
+        held = (self.made[value] < stage) & (stage <= self.until[value])
+        return self.sorted_pairs(stage[~held], value[~held])
+
+    def backward_reads(self) -> tuple[Integers, Integers]:
+        """Return what backward operators read, and the positions of those in the backward half."""
+        operators = np.arange(self.forward_count, len(self.flat.graph.operators))
+        return self.flat.reads.take(operators)
+
+    def needed(self, *targets: Pairs) -> Any:
+        """Return which operators it takes to make the targets, each stage from its state: a mask.
+
+        Targets that another stage makes are not its business.
+        """
+        wanted = np.zeros(self.forward_count, bool)
+        for stage, value in targets:
+            wanted[self.flat.producer[value[self.made[value] == stage]]] = True
+        if not self.edges:
+            return wanted
+        found = wanted.tolist()
+        for maker, reader in self.edges:
+            if found[reader]:
+                found[maker] = True
+        return np.array(found)
+
+    def needed_once(self, tape: Pairs) -> Any:
+        """Return which operators the first sweep must evaluate whatever the backward reads: a mask.
+
+        Those make results of the graph, and what another stage has on its tape.
+        """
+        results = np.array([d for d in self.flat.graph.outputs if self.made[d] >= 0], np.int64)
+        elsewhere = tape.item[self.made[tape.item] != tape.stage]
+        targets = np.concatenate([results, elsewhere])
+        return self.needed(Pairs(self.made[targets], targets))
+
+    def by_stage(self, is_chosen: Any) -> Pairs:
+        """Return some forward operators with their stages."""
+        operators = np.flatnonzero(is_chosen)
+        return Pairs(self.stage_of[operators], operators)
+
+    def sorted_pairs(self, stage: Integers, value: Integers) -> Pairs:
+        """Return pairs in order, each once."""
+        scale = len(self.made)
+        return Pairs(*np.divmod(np.unique(stage * scale + value), scale))
 
 
-def needed_once(
-    graph: Graph,
-    stage_of: Sequence[int],
-    advance: Sequence[list[int]],
-    tape: Sequence[Sequence[int]],
-) -> dict[int, list[int]]:
-    """Return for some stages what the first sweep must evaluate besides what makes the cut.
-
-    That makes results of the graph, and what another stage has on its tape.
-    """
-    targets: list[list[int]] = [[] for _ in advance]
-    for data in graph.outputs:
-        producer = graph.data[data].producer
-        if producer is not None and producer < graph.forward_count:
-            targets[stage_of[producer]].append(data)
-    for index, values in enumerate(tape):
-        for data in values:
-            stage = stage_of[producer_of(graph, data)]
-            if stage != index:
-                targets[stage].append(data)
-    if not any(targets):
-        return {}
-    return {
-        index: [operator for operator in operators if operator not in set(advance[index])]
-        for index, operators in enumerate(needed(graph, stage_of, targets))
-        if operators
-    }
+def crossing_values(flat: Flat, ends: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return what crosses the cut behind each of some forward operators, ascending."""
+    behind = [*ends, flat.graph.forward_count - 1]
+    crossing = Cutting(flat, behind).crossing().column(len(behind))
+    return [crossing.of(index, index + 1) for index in range(len(ends))]
 
 
 def ends_in_result(graph: Graph) -> bool:
@@ -147,98 +249,27 @@ def ends_in_result(graph: Graph) -> bool:
     return any(data in outputs for data in graph.operators[graph.forward_count - 1].outputs)
 
 
-def last_forward_readers(graph: Graph) -> list[int]:
+def last_forward_readers(flat: Flat) -> Integers:
     """Return for every value the last forward operator that reads it, or -1."""
-    last = [-1] * len(graph.data)
-    for operator in graph.operators[: graph.forward_count]:
-        for data in operator.inputs:
-            last[data] = operator.id
+    last = np.full(len(flat.producer), -1)
+    reads, readers = flat.reads.take(np.arange(flat.graph.forward_count))
+    last[reads] = readers  # in ascending order: the last one stays
     return last
 
 
-def crossing_values(graph: Graph, ends: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return what crosses the cut behind each of some operators; nothing crosses the very end.
-
-    A cut behind the last forward operator is crossed by what that operator makes.
-    """
-    last = last_forward_readers(graph)
-    at_end = graph.forward_count - 1
-    if at_end >= 0 and not ends_in_result(graph):
-        for data in graph.operators[at_end].outputs:
-            last[data] = at_end + 1
-    live: dict[int, None] = {}
-    crossing = []
-    operators = iter(graph.operators[: graph.forward_count])
-    position = -1
-    for end in ends:
-        for operator in operators:
-            live.update((data, None) for data in operator.outputs if last[data] > operator.id)
-            position = operator.id
-            if position == end:
-                break
-        live = {data: None for data in live if last[data] > end}
-        crossing.append(tuple(sorted(live)))
-    crossing.append(())
-    return crossing
-
-
-def homes(graph: Graph, stage_of: list[int], crossing: Sequence[frozenset[int]]) -> list[int]:
-    """Return for every forward value the first stage in which its readers find it.
-
-    That is the stage that makes it; if it is handed on, the one behind the first cut it crosses.
-    """
-    home = [-1] * len(graph.data)
-    for operator in graph.operators[: graph.forward_count]:
-        index = stage_of[operator.id]
-        for data in operator.outputs:
-            home[data] = index + 1 if data in crossing[index] else index
-    return home
-
-
-def place_backward(
-    graph: Graph, home: list[int], count: int, crossing: list[tuple[int, ...]]
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the backward operators of every stage, and what they need on its tape.
-
-    An operator cannot go with a later stage than the backward operators it reads from.
-    """
-    backward: list[list[int]] = [[] for _ in range(count)]
-    tape: list[dict[int, None]] = [{} for _ in range(count)]
-    held = [set(), *map(set, crossing)]
-    stage_of: dict[int, int] = {}
-    for operator in graph.operators[graph.forward_count :]:
-        earliest = count - 1
-        wanted = -1
-        for data in operator.inputs:
-            producer = graph.data[data].producer
-            if producer is None:
-                continue
-            if producer >= graph.forward_count:
-                earliest = min(earliest, stage_of[producer])
-            else:
-                wanted = max(wanted, home[data])
-        index = earliest if wanted < 0 else min(earliest, wanted)
-        stage_of[operator.id] = index
-        backward[index].append(operator.id)
-        for data in operator.inputs:
-            producer = graph.data[data].producer
-            if producer is not None and producer < graph.forward_count and data not in held[index]:
-                tape[index][data] = None
-    return backward, [sorted(values) for values in tape]
-
-
-def useful_cuts(graph: Graph, costs: Costs, most: int = 200) -> list[int]:
+def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
     """Return places to cut: behind every operator whose results the backward half will read.
 
     A state kept at such a place is kept for the backward's sake as well. If there are too many
     places, those stay where least crosses.
 
     Args:
-        graph: a training graph.
+        flat: a training graph.
         costs: tells what the values weigh.
         most: the largest number of cuts.
     """
-    weights = crossing_weights(graph, costs)
+    weights = crossing_weights(flat, costs)
+    graph = flat.graph
     places = [
         operator.id
         for operator in graph.operators[: max(graph.forward_count - 1, 0)]
@@ -250,35 +281,31 @@ def useful_cuts(graph: Graph, costs: Costs, most: int = 200) -> list[int]:
     return sorted(sorted(places, key=lambda place: (weights[place], place))[:most])
 
 
-def crossing_weights(graph: Graph, costs: Costs) -> list[int]:
+def crossing_weights(flat: Flat, costs: Costs) -> Integers:
     """Return how much memory crosses the cut behind every forward operator but the last.
 
     A view that crosses holds what it is a view of.
     """
-    last = last_forward_readers(graph)
-    shared = costs.memory_unit == "bytes"
-    for node in reversed(graph.data):
-        if shared and node.view_of is not None:
+    graph = flat.graph
+    last = last_forward_readers(flat)
+    if costs.memory_unit == "bytes":
+        for node in reversed([node for node in graph.data if node.view_of is not None]):
             last[node.view_of] = max(last[node.view_of], last[node.id])
-    change = [0] * (graph.forward_count + 1)
-    for operator in graph.operators[: graph.forward_count]:
-        for data in operator.outputs:
-            if last[data] > operator.id:
-                change[operator.id] += costs.data[data]
-                change[last[data]] -= costs.data[data]
-    return list(accumulate(change[: max(graph.forward_count - 1, 0)]))
+    held = np.flatnonzero((flat.producer >= 0) & (last > flat.producer))
+    size = np.array(costs.data, np.int64)[held]
+    change = np.zeros(graph.forward_count + 1, np.int64)
+    np.add.at(change, flat.producer[held], size)
+    np.subtract.at(change, last[held], size)
+    return np.cumsum(change)[: max(graph.forward_count - 1, 0)]
 
 
-def cheap_cuts(graph: Graph, costs: Costs) -> list[int]:
+def cheap_cuts(flat: Flat, costs: Costs) -> list[int]:
     """Return the places to cut where no less crosses at the operators next to them.
 
     On a chain of blocks these are the separators between the blocks; where there are none, as in a
     U-Net, they are the cheapest cuts of several values.
     """
-    weights = crossing_weights(graph, costs)
-    padded = [weights[0], *weights, weights[-1]] if weights else []
-    return [
-        place
-        for place, weight in enumerate(weights)
-        if weight <= padded[place] and weight <= padded[place + 2]
-    ]
+    weights = crossing_weights(flat, costs)
+    padded = np.pad(weights, 1, mode="edge") if len(weights) else weights
+    cuts: list[int] = np.flatnonzero((weights <= padded[:-2]) & (weights <= padded[2:])).tolist()
+    return cuts

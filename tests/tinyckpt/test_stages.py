@@ -9,8 +9,10 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.cost import evaluations
+from tinyckpt.liveness import Flat
 from tinyckpt.policies.chen_recursive import recursive_actions
-from tinyckpt.policies.reversal import Action, order_of
+from tinyckpt.policies.lowering import without_dead
+from tinyckpt.policies.reversal import Action, order_of, schedule_of
 from tinyckpt.policies.revolve import revolve_actions
 from tinyckpt.stages import cheap_cuts, stages, useful_cuts
 
@@ -31,7 +33,7 @@ def test_stages_partition_any_graph(case: Any, data: Any) -> None:
     graph, _ = case
     places = st.integers(0, max(graph.forward_count - 2, 0))
     cuts = data.draw(st.sets(places, max_size=8)) if graph.forward_count > 1 else set()
-    parts = stages(graph, cuts)
+    parts = stages(Flat(graph), cuts)
     assert [i for part in parts for i in part.forward] == list(range(graph.forward_count))
     backward = sorted(i for part in parts for i in part.backward)
     assert backward == list(range(graph.forward_count, len(graph.operators)))
@@ -56,11 +58,14 @@ def test_any_plan_for_chains_is_legal_on_any_graph(
 ) -> None:
     graph, arguments = case
     costs = evaluations(graph)
-    cuts = useful_cuts(graph, costs, 6) if useful else cheap_cuts(graph, costs)
-    parts = stages(graph, cuts)
+    cuts = useful_cuts(Flat(graph), costs, 6) if useful else cheap_cuts(Flat(graph), costs)
+    parts = stages(Flat(graph), cuts)
     make = recursive_actions if recursive else revolve_actions
-    order = order_of(parts, make(len(parts), setting))
+    actions = make(len(parts), setting)
+    order = order_of(parts, actions)
     schedule = tc.from_order(graph, order)
+    frugal = schedule_of(Flat(graph), parts, actions, "order", {}, "")
+    assert frugal.steps == tc.from_order(graph, without_dead(graph, order)).steps
     first = graph.forward_count
     assert sorted(i for i in order if i >= first) == list(range(first, len(graph.operators)))
     assert tc.run(schedule, *arguments, check_nan=False).trace == tc.replay(schedule)
@@ -68,7 +73,7 @@ def test_any_plan_for_chains_is_legal_on_any_graph(
 
 def test_on_a_chain_a_stage_is_a_layer_and_goes_back_from_the_state_before_it() -> None:
     graph = tc.networks.chain(3)
-    parts = stages(graph, cheap_cuts(graph, evaluations(graph)))
+    parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
     names = [
         (
             [graph.operators[i].name for i in s.forward],
@@ -81,7 +86,7 @@ def test_on_a_chain_a_stage_is_a_layer_and_goes_back_from_the_state_before_it() 
 
 def test_a_u_net_is_cut_where_least_crosses() -> None:
     graph = tc.networks.branching(3, 8).graph()
-    parts = stages(graph, cheap_cuts(graph, evaluations(graph)))
+    parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
     crossing_names = [[graph.data[data].name for data in part.cut] for part in parts]
     assert ["tanh_1", "tanh_2"] in crossing_names
     assert ["tanh_1", "tanh_5"] in crossing_names

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Problem
+from tinyckpt.liveness import Flat, Problem
 from tinyckpt.policies.lowering import evaluated_once, from_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import nothing_to_reverse
@@ -25,30 +25,32 @@ from tinyckpt.units import memory_text
 SIZES = 48  # candidates, from a single stage to all of them, in equal ratios
 
 
-def filled_segments(graph: Graph, costs: Costs, size: int) -> list[Cut]:
+def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
     """Return the cuts that close a segment once it holds more than ``size``."""
+    graph = flat.graph
     weight = {
         i: sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages_of(graph)
     }
     ends = []
     held = 0
-    places = set(cheap_cuts(graph, costs))
+    places = set(cheap_cuts(flat, costs))
     for index in range(graph.forward_count - 1):
         held += weight.get(index, 0)
         if held > size and index in places:
             ends.append(index)
             held = 0
-    crossing = crossing_values(graph, ends)
-    return [Cut(end, values, len(values) == 1) for end, values in zip(ends, crossing, strict=False)]
+    crossing = crossing_values(flat, ends)
+    return [Cut(end, values, len(values) == 1) for end, values in zip(ends, crossing, strict=True)]
 
 
-def candidates(graph: Graph, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
+def candidates(flat: Flat, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
     """Yield sizes of a segment, from large to small, with their cuts; each set of cuts once."""
+    graph = flat.graph
     total = sum(costs.data[d] for i in stages_of(graph) for d in graph.operators[i].outputs)
     before = None
     for step in range(SIZES + 1):
         size = int(total ** (1 - step / SIZES)) if total else 0
-        cuts = filled_segments(graph, costs, size)
+        cuts = filled_segments(flat, costs, size)
         if cuts != before:
             yield size, cuts
         before = cuts
@@ -70,7 +72,7 @@ def plan_chen_budget(graph: Graph, costs: Costs, *, budget: int | None = None) -
         return evaluated_once(graph, "chen_budget")
     problem = Problem(graph, costs)
     found = []
-    for size, cuts in candidates(graph, costs):
+    for size, cuts in candidates(problem.flat, costs):
         order = segmented_order(graph, cuts)
         found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
     smallest = min(found)

@@ -12,9 +12,10 @@ from itertools import pairwise
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.policies.lowering import evaluated_once, from_order, without_dead
+from tinyckpt.liveness import Flat
+from tinyckpt.policies.lowering import evaluated_once
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
+from tinyckpt.policies.reversal import Action, nothing_to_reverse, schedule_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import cheap_cuts, stages
 
@@ -56,11 +57,11 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
         raise ScheduleError(f"chen_recursive: k={k!r}; there must be at least 1, an integer")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_recursive")
-    parts = stages(graph, cheap_cuts(graph, costs))
+    flat = Flat(graph)
+    parts = stages(flat, cheap_cuts(flat, costs))
     actions = recursive_actions(len(parts), k)
     note = f"{len(parts)} stages, {k} kept at every level"
-    order = without_dead(graph, order_of(parts, actions))
-    return from_order(graph, order, "chen_recursive", {"k": k}, note, first_kept(parts, actions))
+    return schedule_of(flat, parts, actions, "chen_recursive", {"k": k}, note)
 
 
 CHEN_RECURSIVE = Policy(

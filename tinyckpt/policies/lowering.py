@@ -7,7 +7,7 @@ the operator is evaluated anew. So policies return orders, and no policy frees a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,16 +45,35 @@ def from_order(
     1
     """
     positions = np.asarray(order, np.int64)
-    spans = Flat(graph).spans(positions)
-    return Schedule(
-        graph,
-        steps_of(positions, spans),
-        policy,
-        dict(options or {}),
-        note,
-        tuple(sorted(checkpoints)),
-        certificate,
-    )
+    steps = steps_of(positions, Flat(graph).spans(positions))
+    kept = tuple(sorted(checkpoints))
+    return Schedule(graph, steps, policy, dict(options or {}), note, kept, certificate)
+
+
+def from_order_without_dead(
+    flat: Flat,
+    order: Sequence[int],
+    policy: str,
+    options: Mapping[str, Any],
+    note: str,
+    checkpoints: Sequence[int],
+) -> Schedule:
+    """Return the schedule of an order whose dead recomputations are left out, as ``from_order``."""
+    graph, positions = flat.graph, np.asarray(order, np.int64)
+    spans = flat.spans(positions)
+    if has_dead(flat, positions, spans):
+        positions = np.asarray(without_dead(graph, order), np.int64)
+        spans = flat.spans(positions)
+    kept = tuple(sorted(checkpoints))
+    return Schedule(graph, steps_of(positions, spans), policy, dict(options), note, kept)
+
+
+def has_dead(flat: Flat, order: Integers, spans: Spans) -> bool:
+    """Whether an operator is evaluated more than once, and once for nobody."""
+    is_read = np.zeros(len(order), bool)
+    is_read[spans.begin[spans.end > spans.begin]] = True
+    times = np.bincount(order, minlength=len(flat.graph.operators))
+    return bool(((times[order] > 1) & ~is_read).any())
 
 
 def evaluated_once(graph: Graph, policy: str) -> Schedule:
@@ -68,17 +87,21 @@ def steps_of(order: Integers, spans: Spans) -> tuple[Step, ...]:
     ends = np.flatnonzero(spans.end < len(order))
     # Spans are sorted by value, and so are the frees behind one evaluation.
     ends = ends[np.argsort(spans.end[ends], kind="stable")]
-    steps: list[Step] = [compute(operator) for operator in order.tolist()]
-    frees: list[Step] = [free(data) for data in spans.data[ends].tolist()]
-    if not frees:
-        return tuple(steps)
     # Step numbers: an evaluation stands behind the earlier ones and the frees behind those.
-    is_free = np.zeros(len(steps) + len(frees), bool)
-    is_free[spans.end[ends] + 1 + np.arange(len(frees))] = True
-    merged = np.empty(len(is_free), object)
-    merged[~is_free] = steps
-    merged[is_free] = frees
-    return tuple(merged.tolist())
+    is_free = np.zeros(len(order) + len(ends), bool)
+    is_free[spans.end[ends] + 1 + np.arange(len(ends))] = True
+    steps = np.empty(len(is_free), object)
+    steps[~is_free] = shared(compute, order)
+    steps[is_free] = shared(free, spans.data[ends])
+    return tuple(steps.tolist())
+
+
+def shared(kind: Callable[[int], Step], numbers: Integers) -> Any:
+    """Return the steps of one kind with these numbers, an array; equal ones are one object."""
+    count = int(numbers.max(initial=-1)) + 1
+    steps = np.empty(count, object)
+    steps[:] = [kind(number) for number in range(count)]
+    return steps[numbers]
 
 
 def without_dead(graph: Graph, order: Sequence[int]) -> list[int]:

@@ -8,11 +8,14 @@ actions. ``order_of`` turns them into an order of evaluations on any graph, with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from tinyckpt.graph import Graph
-from tinyckpt.stages import Stage
+from tinyckpt.liveness import Flat
+from tinyckpt.policies.lowering import from_order_without_dead
+from tinyckpt.schedule import Schedule
+from tinyckpt.stages import Stages
 
 
 class Action(NamedTuple):
@@ -30,52 +33,61 @@ class Action(NamedTuple):
     last: int = -1
 
 
-def order_of(stages: Sequence[Stage], actions: Iterable[Action]) -> list[int]:
+def order_of(stages: Stages, actions: Iterable[Action]) -> list[int]:
     """Return the order of evaluations that some actions amount to."""
     order: list[int] = []
     # What nothing asks for again, such as the loss, is evaluated when the sweep first comes by.
-    advancing = [merged(stage.advance, stage.once) for stage in stages]
-    recording = [merged(stage.record, stage.once) for stage in stages]
-    replaying = [merged(stage.replay, stage.once) for stage in stages]
-    recorded = [False] * len(stages)
-
-    def visited(index: int) -> None:
-        advancing[index] = stages[index].advance
-        recording[index] = stages[index].record
-        replaying[index] = stages[index].replay
-
+    once = {index: own for index in range(len(stages)) if (own := stages.once.of(index, index + 1))}
+    recorded: set[int] = set()
+    advance, advance_at = stages.advance
     for verb, first, last in actions:
         if verb == "advance":
-            for index in range(first, last):
-                order += advancing[index]
-                visited(index)
+            start = first
+            for index in [index for index in once if first <= index < last] if once else ():
+                order += advance[advance_at[start] : advance_at[index]]
+                order += merged(stages.advance.of(index, index + 1), once.pop(index))
+                start = index + 1
+            order += advance[advance_at[start] : advance_at[last]]
         elif verb == "record":
-            order += recording[first]
-            recorded[first] = True
-            visited(first)
+            order += merged(stages.record.of(first, first + 1), once.pop(first, ()))
+            recorded.add(first)
         elif verb == "back":
-            if not recorded[first]:
-                order += replaying[first]
-                visited(first)
-            order += stages[first].backward
+            if first not in recorded:
+                replay = stages.replay.of(first, first + 1)
+                order += merged(replay, once.pop(first)) if first in once else replay
+            order += stages.backward.of(first, first + 1)
     return order
 
 
 def merged(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]:
     """Return operators of a stage in order, each once."""
-    return tuple(sorted({*operators, *once})) if once else operators
+    return tuple(sorted({*operators, *once}))
 
 
-def first_kept(stages: Sequence[Stage], actions: Iterable[Action]) -> list[int]:
+def schedule_of(
+    flat: Flat,
+    stages: Stages,
+    actions: Sequence[Action],
+    policy: str,
+    options: Mapping[str, Any],
+    note: str,
+) -> Schedule:
+    """Return the schedule that some actions amount to, as a policy's own."""
+    kept = first_kept(stages, actions)
+    order = order_of(stages, actions)
+    return from_order_without_dead(flat, order, policy, options, note, kept)
+
+
+def first_kept(stages: Stages, actions: Iterable[Action]) -> list[int]:
     """Return the values that are kept from the first sweep on: the rings in pictures."""
     kept: set[int] = set()
     for verb, first, _ in actions:
         if verb == "back":
             break
         if verb == "keep" and first > 0:
-            kept.update(stages[first - 1].cut)
+            kept.update(stages.cut.of(first - 1, first))
         elif verb == "record":
-            kept.update(stages[first].tape)
+            kept.update(stages.tape.of(first, first + 1))
     return sorted(kept)
 
 

@@ -17,10 +17,10 @@ from tinyckpt.chains import advances, repetitions
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Problem
-from tinyckpt.policies.lowering import evaluated_once, from_order, without_dead
+from tinyckpt.liveness import Flat, Problem
+from tinyckpt.policies.lowering import evaluated_once
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
+from tinyckpt.policies.reversal import Action, nothing_to_reverse, order_of, schedule_of
 from tinyckpt.schedule import Schedule
 from tinyckpt.stages import cheap_cuts, stages
 from tinyckpt.units import counted, memory_text
@@ -48,6 +48,7 @@ def revolve_actions(steps: int, slots: int) -> list[Action]:
         slots: number of states that may be held at once, the initial one included; 1 or more.
     """
     actions = [Action("keep", 0)]
+    append = actions.append  # looked up once: this loop is what the whole planner waits for
     splits: dict[tuple[int, int], int] = {}
     # Each entry: reverse the steps from first to last with this many slots; its state is held.
     todo = [(0, steps, slots)]
@@ -55,19 +56,19 @@ def revolve_actions(steps: int, slots: int) -> list[Action]:
         first, last, free = todo.pop()
         length = last - first
         if length == 1:
-            actions.append(Action("back", first))
+            append(Action("back", first))
         elif free == 1 or length == 2:
             for end in range(last - 1, first, -1):
-                actions.append(Action("advance", first, end))
-                actions.append(Action("back", end))
-            actions.append(Action("back", first))
+                append(Action("advance", first, end))
+                append(Action("back", end))
+            append(Action("back", first))
         else:
             key = length, free
             if key not in splits:
                 splits[key] = split(length, free)
             middle = first + splits[key]
-            actions.append(Action("advance", first, middle))
-            actions.append(Action("keep", middle))
+            append(Action("advance", first, middle))
+            append(Action("keep", middle))
             todo.append((first, middle, free))
             todo.append((middle, last, free - 1))
     return actions
@@ -96,19 +97,18 @@ def plan_revolve(
         raise ScheduleError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
-    parts = stages(graph, cheap_cuts(graph, costs))
+    flat = Flat(graph)
+    parts = stages(flat, cheap_cuts(flat, costs))
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
         chosen = most_slots(Problem(graph, costs), budget)
     actions = revolve_actions(len(parts), min(chosen, len(parts)))
-    order = without_dead(graph, order_of(parts, actions))
     note = (
         f"{len(parts)} stages from {counted(chosen, 'slot')}: "
         f"{advances(len(parts), chosen)} advances, the fewest if all stages were equal"
     )
-    options = {"slots": chosen}
-    return from_order(graph, order, "revolve", options, note, first_kept(parts, actions))
+    return schedule_of(flat, parts, actions, "revolve", {"slots": chosen}, note)
 
 
 def slots_for(steps: int, most: int) -> int:
@@ -128,7 +128,7 @@ def most_slots(problem: Problem, budget: int) -> int:
     Raises:
         BudgetError: if one slot is too many.
     """
-    parts = stages(problem.graph, cheap_cuts(problem.graph, problem.costs))
+    parts = stages(problem.flat, cheap_cuts(problem.flat, problem.costs))
 
     def peak(slots: int) -> int:
         return problem.peak(order_of(parts, revolve_actions(len(parts), slots)))

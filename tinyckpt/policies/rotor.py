@@ -19,7 +19,7 @@ such as gradients stay, so that less memory remains for the stages before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
 from math import gcd
 from typing import Any
@@ -35,7 +35,7 @@ from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.policies.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.schedule import Schedule
-from tinyckpt.stages import Stage, stages, useful_cuts
+from tinyckpt.stages import Stages, stages, useful_cuts
 from tinyckpt.units import counted, memory_text
 
 LEVELS = 200
@@ -160,7 +160,7 @@ def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
 
 
 def candidates(
-    problem: Problem, parts: Sequence[Stage], largest: int, levels: int
+    problem: Problem, parts: Stages, largest: int, levels: int
 ) -> Iterator[tuple[list[int], list[Action]]]:
     """Yield orders of evaluations and their actions, from much memory to little, each once."""
     sizes = stage_sizes(problem, parts)
@@ -198,7 +198,7 @@ def plan_rotor(
     limit = problem.peak(stored) // 2 if budget is None else budget
     if nothing_to_reverse(graph) or problem.peak(stored) <= limit:
         return from_order(graph, stored, "rotor", note="every operator is evaluated once")
-    parts = stages(graph, useful_cuts(graph, costs))
+    parts = stages(problem.flat, useful_cuts(problem.flat, costs))
     for order, actions in candidates(problem, parts, int(limit * SLACK), levels):
         if problem.peak(order) <= limit:
             return rotor_schedule(problem, parts, levels, order, actions)
@@ -216,7 +216,7 @@ def plan_rotor(
 
 
 def rotor_schedule(
-    problem: Problem, parts: Sequence[Stage], levels: int, order: list[int], actions: list[Action]
+    problem: Problem, parts: Stages, levels: int, order: list[int], actions: list[Action]
 ) -> Schedule:
     """Return the schedule of an order, with what was done."""
     states = sum(action.verb == "keep" for action in actions)

@@ -14,6 +14,7 @@ from math import isqrt
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
+from tinyckpt.liveness import Flat
 from tinyckpt.policies.lowering import evaluated_once, from_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.reversal import nothing_to_reverse
@@ -60,7 +61,7 @@ def plan_sqrt_n(
     stages = stages_of(graph)
     count = min(segments or nearest_root(len(stages)), max(len(stages), 1))
     weights = [1] * len(stages) if by == "count" else memory_of(graph, costs, stages)
-    cuts = place_cuts(graph, stages, count, weights)
+    cuts = place_cuts(Flat(graph), stages, count, weights)
     options: dict[str, int | str] = {} if segments is None else {"segments": segments}
     if by != "count":
         options["by"] = by
@@ -74,11 +75,9 @@ def memory_of(graph: Graph, costs: Costs, stages: Sequence[int]) -> list[int]:
     return [sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages]
 
 
-def place_cuts(
-    graph: Graph, stages: Sequence[int], count: int, weights: Sequence[int]
-) -> list[Cut]:
+def place_cuts(flat: Flat, stages: Sequence[int], count: int, weights: Sequence[int]) -> list[Cut]:
     """Return the cuts between ``count`` segments of about equal weight."""
-    separator_at = separators_behind(graph, stages)
+    separator_at = separators_behind(flat.graph, stages)
     reach = len(stages) // (2 * count)
     places: list[int] = []
     for target in targets(weights, count):
@@ -92,12 +91,12 @@ def place_cuts(
         if place < len(stages):
             places.append(place)
     ends = [separator_at[place][0] if place in separator_at else stages[place] for place in places]
-    crossing = crossing_values(graph, ends)
+    crossing = crossing_values(flat, ends)
     return [
         Cut(end, (separator_at[place][1],), True)
         if place in separator_at
         else Cut(end, values, False)
-        for place, end, values in zip(places, ends, crossing, strict=False)
+        for place, end, values in zip(places, ends, crossing, strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tinyckpt.graph import Graph
 from tinyckpt.liveness import Problem
-from tinyckpt.stages import Stage
+from tinyckpt.stages import Stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Measure:
         return peak
 
 
-def stage_sizes(problem: Problem, parts: Sequence[Stage]) -> StageSizes:
+def stage_sizes(problem: Problem, parts: Stages) -> StageSizes:
     """Return what Rotor needs to know of the stages."""
     graph, costs = problem.graph, problem.costs
     measure = Measure(problem)
@@ -143,7 +143,7 @@ def outputs_of_forward(graph: Graph) -> list[int]:
     return result
 
 
-def waiting_cotangents(graph: Graph, parts: Sequence[Stage]) -> list[set[int]]:
+def waiting_cotangents(graph: Graph, parts: Stages) -> list[set[int]]:
     """Return for every stage the backward values that wait for stages before it, results aside."""
     stage_of = {operator: i for i, stage in enumerate(parts) for operator in stage.backward}
     outputs = set(graph.outputs)
