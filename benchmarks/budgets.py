@@ -1,0 +1,117 @@
+"""How good plans are under half of store-all's peak.
+
+What ``plan(budget=...)`` finds in its time limit, beside the best that any planner finds in LONG
+seconds a network, AP sqrt(n), AP greedy (Checkmate's names for Chen's two policies on the
+separators of any graph), and the lower bound.
+
+    pip install ortools
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+
+import table
+
+import tinyckpt as tc
+from tinyckpt.bounds import cost_bound
+from tinyckpt.liveness import Problem
+from tinyckpt.networks.shapes import SHAPES
+from tinyckpt.search import Search
+
+
+def ap_greedy(graph: tc.Graph, costs: tc.Costs, budget: int) -> float | None:
+    """Return the cost of Chen's greedy segments at the separators, if they fit."""
+    try:
+        certificate = tc.plan(graph, "chen_budget", costs=costs, budget=budget).certificate
+    except tc.BudgetError:
+        return None
+    assert certificate is not None
+    return certificate.cost
+
+
+def ap_sqrt(graph: tc.Graph, costs: tc.Costs, budget: int) -> float | None:
+    """Return the cost of sqrt(n) at the separators, if it fits."""
+    schedule = tc.plan(graph, "sqrt_n", costs=costs)
+    if tc.replay(schedule).peak_bytes > budget:
+        return None
+    return tc.certify(schedule, costs).cost
+
+
+def quality(long: float) -> str:
+    """Return the table of plans under half of store-all's peak."""
+    body = []
+    for name, network in SHAPES.items():
+        graph = network()
+        costs = tc.cost.flops(graph)
+        store_all = sum(costs.operators)
+        budget = tc.replay(tc.plan(graph)).peak_bytes // 2
+        begin = perf_counter()
+        try:
+            schedule = tc.plan(graph, budget=budget, costs=costs)
+        except tc.BudgetError as error:
+            body.append([name, "", "infeasible", "", "", "", "", str(error).split(": ", 1)[1]])
+            continue
+        seconds = perf_counter() - begin
+        assert schedule.certificate is not None
+        found = schedule.certificate.cost
+        best, by = best_of_all(graph, costs, budget, long, schedule)
+        bound = cost_bound(graph, costs, budget)
+        others = [ap_sqrt(graph, costs, budget), ap_greedy(graph, costs, budget)]
+        body.append(
+            [name, f"{seconds:.1f}", f"{found / store_all:.4f}", f"{best / store_all:.4f}",
+             f"{found / best:.4f}",
+             *("does not fit" if cost is None else f"{cost / best:.3f}" for cost in others),
+             f"lower bound {bound / store_all:.4f}; best by {by}"]
+        )  # fmt: skip
+        print(body[-1])
+    header = [
+        "network", "s", "plan(budget) / store-all", "best of all / store-all",
+        "plan(budget) / best", "AP sqrt(n) / best", "AP greedy / best", "",
+    ]  # fmt: skip
+    return table.rows(header, body)
+
+
+def best_of_all(
+    graph: tc.Graph, costs: tc.Costs, budget: int, seconds: float, first: tc.Schedule
+) -> tuple[float, str]:
+    """Return the least cost that any planner finds in so many seconds, and which planner that is.
+
+    A quarter of the time goes to the solver, the rest to the portfolio with random restarts at this
+    very budget.
+    """
+    assert first.certificate is not None
+    best, by = first.certificate.cost, first.policy
+    problem = Problem(graph, costs)
+    for policy in tc.POLICIES.values():
+        options = policy.plan.__kwdefaults__ or {}
+        if "budget" not in options:
+            continue
+        extra = {"time_limit": seconds / 4} if "time_limit" in options else {}
+        try:
+            schedule = tc.plan(graph, policy, costs=costs, budget=budget, **extra)
+        except (tc.BudgetError, tc.BackendError):
+            continue
+        assert schedule.certificate is not None
+        if schedule.certificate.cost < best:
+            best, by = schedule.certificate.cost, policy.name
+    search = Search(graph, costs)
+    end = perf_counter() + seconds * 3 / 4
+    for policy_name, detail, order in search.at(budget):
+        if problem.peak(order) <= budget and problem.cost_of(order) < best:
+            best, by = problem.cost_of(order), f"{policy_name}, {detail}"
+        if perf_counter() > end:
+            break
+    return best, by
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--long", type=float, default=600.0, help="seconds for the best of all")
+    arguments = parser.parse_args()
+    sections = [
+        f"Half of store-all's peak, FLOPs; the best of all planners in {arguments.long:.0f} s:",
+        quality(arguments.long),
+    ]
+    table.write("budgets", "How good plans are under a budget", sections, ["numpy", "ortools"])
