@@ -5,7 +5,7 @@ EXTRAS ?= viz,dev
 BIN := .venv/bin
 STAMP := .venv/.installed-$(EXTRAS)
 
-.PHONY: demo test check test-deep gpu-test format images graphs clean
+.PHONY: demo test check test-deep gpu-test format images docs site graphs clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
@@ -31,6 +31,13 @@ format: $(STAMP)
 # The pictures of the README.
 images: $(STAMP)
 	$(BIN)/python docs/images.py
+
+# The site, in docs/_build; executes all lessons.
+docs:
+	$(MAKE) EXTRAS=$(EXTRAS),docs site
+
+site: $(STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
 
 # The graphs of well-known networks that ship as JSON documents.
 graphs: $(STAMP)

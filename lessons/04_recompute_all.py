@@ -12,7 +12,7 @@ import numpy as np
 import tinyckpt as tc
 import viz
 
-OUT = Path(__file__).parent / "out"
+OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %%

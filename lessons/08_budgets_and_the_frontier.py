@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import tinyckpt as tc
 
-OUT = Path(__file__).parent / "out"
+OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 
 # %% [markdown]

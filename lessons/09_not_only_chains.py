@@ -11,7 +11,7 @@ from pathlib import Path
 import tinyckpt as tc
 import viz
 
-OUT = Path(__file__).parent / "out"
+OUT = Path("out")
 OUT.mkdir(exist_ok=True)
 MIB = 2**20
 

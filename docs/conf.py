@@ -1,0 +1,38 @@
+"""The site: ``make docs`` has Sphinx build it from lessons, gallery and docstrings."""
+
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import pages  # noqa: E402  # stands beside this file
+
+project = "tinyckpt"
+author = "the tinyckpt authors"
+version = release = version_of("tinyckpt")
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build", "**/out"]
+
+html_theme = "furo"
+html_title = "tinyckpt"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
+html_show_sphinx = False
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+
+
+def setup(app: object) -> None:
+    """Write the pages of the lessons before Sphinx reads, and copy their players behind it."""
+    app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
+    app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]
