@@ -8,11 +8,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # From the bottom up: a module may import those before it.
 LAYERS = [
-    "errors", "units", "files", "tree", "graph", "documents", "graphfile", "ops", "var", "builder",
-    "build", "differentiate", "schedule", "trace", "replay", "cost", "liveness", "chains", "bounds",
-    "exact", "budget", "separators", "stages", "policies", "table", "frontier", "search",
-    "planning", "explain", "backend", "execute", "arguments", "compile", "api", "serialize",
-    "networks", "demo", "parser", "cli",
+    "errors", "display", "units", "files", "tree", "graph", "documents", "graphfile", "ops", "var",
+    "builder", "build", "differentiate", "schedule", "trace", "replay", "cost", "liveness",
+    "chains", "bounds", "exact", "budget", "separators", "stages", "policies", "table", "frontier",
+    "search", "planning", "explain", "backend", "execute", "arguments", "compile", "api",
+    "serialize", "networks", "demo", "parser", "cli",
 ]  # fmt: skip
 VIZ_MAY_IMPORT = {"errors", "files", "graph", "schedule", "trace", "units"}
 VIZ_LAYERS = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NewType
 
 import numpy as np
 
+from tinyckpt.display import mimebundle
 from tinyckpt.errors import GraphError
 from tinyckpt.tree import Template, leaves
 
@@ -187,6 +188,10 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}, {len(self.operators)} operators>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the graph: as a picture, where ``viz`` is imported."""
+        return mimebundle(repr(self), self)
 
     def __str__(self) -> str:
         """Return one line an operator: ``tanh_1 = tanh(add_1)   float64[8,8]``."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, final
 
+from tinyckpt.display import mimebundle
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.units import cost_text, memory_text
@@ -150,6 +151,15 @@ class Schedule:
 
     def __repr__(self) -> str:
         return f"<Schedule {self.policy} of {self.graph.name}, {len(self.steps)} steps>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the schedule: as a player, where ``viz`` is imported."""
+        from tinyckpt.replay import replay
+
+        try:
+            return mimebundle(repr(self), replay(self))
+        except ScheduleError as error:
+            return {"text/plain": f"{self!r}, illegal: {error}"}
 
     def __str__(self) -> str:
         """Return one line a step, with what is live at it; and where it is illegal, if it is."""

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from tinyckpt.display import mimebundle
 from tinyckpt.graph import Graph
 from tinyckpt.schedule import Compute, Fetch, Schedule, Step, step_text
 from tinyckpt.units import size_text
@@ -68,6 +70,10 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace {self.summary()}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the trace: as a player, where ``viz`` is imported."""
+        return mimebundle(repr(self), self)
 
     @property
     def graph(self) -> Graph:
