@@ -1,8 +1,20 @@
 """Pictures of traces: animated GIFs, stills, charts."""
 
-from viz.chart import timeline
+from viz.charts.frontier import frontier
+from viz.charts.ledger import ledger
+from viz.charts.scaling import scaling
+from viz.charts.timeline import timeline
 from viz.dot import dot
 from viz.gif import gif, save_still
 from viz.progress import with_bar
 
-__all__ = ["dot", "gif", "save_still", "timeline", "with_bar"]
+__all__ = [
+    "dot",
+    "frontier",
+    "gif",
+    "ledger",
+    "save_still",
+    "scaling",
+    "timeline",
+    "with_bar",
+]

@@ -54,6 +54,16 @@ class Theme:
     workspace: RGB
 
     @property
+    def evaluation(self) -> RGB:
+        """An evaluation in a ledger: as far as can be from all fills, and so pure white on dark."""
+        return self.ink if self.name == "light" else rgb("#FFFFFF")
+
+    @property
+    def impossible(self) -> RGB:
+        """The area of a frontier in which nothing can be."""
+        return blend(self.not_yet_outline, self.panel, 0.6)
+
+    @property
     def kept_pale(self) -> RGB:
         """Activations that are still to come, in the memory strip."""
         return blend(self.kept, self.panel, 0.42)

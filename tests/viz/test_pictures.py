@@ -18,7 +18,7 @@ from viz.draw import MOST_FRAMES, Picture
 from viz.layout import WIDTH, layout
 from viz.scene import live_of
 from viz.strip import by_column, stacked
-from viz.theme import THEMES, palette
+from viz.theme import THEMES
 
 NETWORKS = (
     "chain:1", "chain:2", "chain:16", "chain:20", "chain:33", "chain:100", "mlp:6x8",
@@ -152,16 +152,6 @@ def test_a_still_is_the_frame_at_its_step(tmp_path: Path) -> None:
         viz.save_still(trace, path, 19)
 
 
-def test_timelines(tmp_path: Path) -> None:
-    traces = [trace_of("mlp:3x8", policy) for policy in ("store_all", "sqrt_n")]
-    png = viz.timeline(traces, tmp_path / "t.png", theme="dark")
-    assert iio.imread(png).shape[1] == 1200
-    one = viz.timeline(traces, tmp_path / "t.svg").read_bytes()
-    assert one == viz.timeline(traces, tmp_path / "u.svg").read_bytes()
-    with pytest.raises(tc.TinyckptError, match="unknown format 'bmp'; known are png, svg"):
-        viz.timeline(traces, tmp_path / "t.bmp")
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -205,39 +195,6 @@ def test_without_pygraphviz_chains_are_drawn_and_others_say_what_to_install(
     assert layout(tc.networks.chain(40)).cells
     with pytest.raises(tc.BackendError, match=r"needs pygraphviz.*pip install 'tinyckpt\[viz\]'"):
         layout(graph_named("residual:2x4"))
-
-
-def luminance(colour: Any) -> float:
-    channels = [c / 255 for c in colour]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: Any, other: Any) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_text_can_be_read_on_what_it_stands_on(theme: Any) -> None:
-    pairs = {
-        "title": (theme.ink, theme.background),
-        "subtitle": (theme.muted, theme.background),
-        "strip": (theme.muted, theme.panel),
-        "kept": (theme.kept_label, theme.kept),
-        "recomputed": (theme.recomputed_label, theme.recomputed),
-        "gradient": (theme.gradient_label, theme.gradient),
-        "recomputing": (theme.recomputing_label, theme.recomputing),
-        "not yet": (theme.muted, theme.not_yet),
-    }
-    contrasts = {name: contrast(*pair) for name, pair in pairs.items()}
-    assert {name: found for name, found in contrasts.items() if found < 4.5} == {}
-
-
-@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_a_palette_has_at_most_64_colours(theme: Any) -> None:
-    colours = palette(theme)
-    assert len(colours) == len(set(colours)) <= 64
 
 
 def test_the_strip_never_rises_above_the_peak() -> None:

@@ -1,0 +1,243 @@
+"""The frontier: peak against cost of the best schedules known, and where some policies stand.
+
+Three things are told apart: below the lower bound nothing can be; on the line and right of it
+something was found; between the two nobody knows here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import TinyckptError
+from tinyckpt.schedule import Compute
+from viz.charts.labels import label_points
+from viz.charts.style import (
+    SMALL,
+    byte_unit,
+    css,
+    dress,
+    heading,
+    legend,
+    names_of,
+    new_figure,
+    shown,
+    write,
+)  # fmt: skip
+from viz.draw import as_list
+from viz.scene import one_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.frontier import Frontier
+    from tinyckpt.trace import Trace
+    from viz.theme import Theme
+
+Bound = Sequence[tuple[int, float]]
+Points = Sequence[tuple[float, float]]
+Named = Sequence[tuple[str, int, float]]  # a policy's name, its peak, its cost
+HEIGHT = 4.6  # inches
+WIDE = 30  # a ratio of peaks from which the axis is logarithmic
+STEEP = 3  # a ratio of costs from which the axis is logarithmic
+MOST_DOTS = 64
+TIGHT = 1e-9  # a relative difference that is rounding
+
+
+def frontier(
+    found: Frontier,
+    path: str | os.PathLike[str],
+    *,
+    traces: Trace | Sequence[Trace] | Mapping[str, Trace] = (),
+    bound: Bound = (),
+    theme: str = "light",
+) -> Path:
+    """Write peak against cost, relative to store-all, of a frontier and of some policies.
+
+    Nothing is planned here, since a chart that takes minutes would surprise: hand over what
+    ``tc.frontier(graph)`` returned.
+
+    Args:
+        found: the best schedules known.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``.
+        traces: of the same graph, to show as points; a mapping gives them names of their own.
+        bound: pairs of a budget and a cost that no schedule within it is below, such as
+            ``found.bounds()``.
+        theme: ``light`` or ``dark``.
+
+    Raises:
+        TinyckptError: if there is nothing to draw, a trace is of another graph, the theme or the
+            format is unknown, or the file cannot be written.
+    """
+    if not hasattr(found, "points"):
+        raise TinyckptError(
+            f"expected a Frontier, got a {type(found).__name__}; the chart plans nothing by "
+            "itself: viz.frontier(tc.frontier(graph), path)"
+        )
+    if not found.points:
+        raise TinyckptError("nothing to draw: the frontier has no points")
+    named = named_points(found, traces)
+    return write(path, theme, lambda colours: frontier_figure(found, named, bound, colours))
+
+
+def named_points(
+    found: Frontier, traces: Trace | Sequence[Trace] | Mapping[str, Trace]
+) -> list[tuple[str, int, float]]:
+    """Return name, peak and cost of every trace, in the units of the frontier."""
+    if isinstance(traces, Mapping):
+        named = list(traces.items())
+    else:
+        listed = as_list(traces)
+        named = list(zip(names_of(listed), listed, strict=True))
+    for name, trace in named:
+        if trace.graph is not found.graph and trace.graph != found.graph:
+            raise TinyckptError(
+                f"{one_line(name)}: this trace is of {one_line(trace.graph.name)}, the frontier of "
+                f"{one_line(found.graph.name)}; give traces of the same graph"
+            )
+    in_nodes = found.costs.memory_unit == "nodes"
+    return [
+        (name, trace.peak_nodes if in_nodes else trace.peak_bytes, cost_of(trace, found))
+        for name, trace in named
+    ]
+
+
+def cost_of(trace: Trace, found: Frontier) -> float:
+    """Return the cost of all evaluations of a trace, in the frontier's unit."""
+    costs = found.costs.operators
+    return sum(costs[step.operator] for step in trace.steps if isinstance(step, Compute))
+
+
+def frontier_figure(found: Frontier, named: Named, bound: Bound, colours: Theme) -> Figure:
+    """Return the chart; call it within ``looks()``."""
+    in_nodes = found.costs.memory_unit == "nodes"
+    everywhere = [point.peak for point in found.points] + [peak for _, peak, _ in named]
+    unit, unit_name = (1, "nodes") if in_nodes else byte_unit(max(everywhere))
+    least = sum(found.costs.operators) or 1.0
+    known = [(point.peak / unit, point.cost / least) for point in found.points]
+    policies = merged([(name, peak / unit, cost / least) for name, peak, cost in named])
+    below = sorted((budget / unit, cost / least) for budget, cost in bound)
+    figure = new_figure(colours, HEIGHT)
+    axis = figure.subplots()
+    dress(axis, colours, grid=True)
+    set_scales(axis, [*known, *(point for _, point in policies)])
+    once = "the optimum" if below and proven(known, below) == known else "the best known"
+    subtitle = f"{found.graph.name}: {once} at every budget"
+    if not found.complete:
+        subtitle += "; the search was cut short"
+    heading(axis, colours, "Memory against time", subtitle)
+    axis.set_xlabel(f"peak, {unit_name}")
+    axis.set_ylabel(f"{shown(found.costs.unit)}, relative to store-all")
+    handles = draw_known(axis, known, below, 1 / unit, colours)
+    for place, (_, (x, y)) in enumerate(policies):
+        (dots,) = axis.plot(
+            [x], [y], "D", markersize=5, color=css(colours.recomputing), zorder=5,
+            markeredgecolor=css(colours.panel), markeredgewidth=0.8, label="policies",
+        )  # fmt: skip
+        handles += [dots] if place == 0 else []
+    legend(axis, colours, handles)
+    figure.tight_layout()
+    label_points(
+        axis, [point for _, point in policies], [text for text, _ in policies], stairs(axis, known),
+        color=css(colours.ink), fontsize=SMALL + 0.5, linespacing=1.15, zorder=7,
+    )  # fmt: skip
+    return figure
+
+
+def merged(named: Sequence[tuple[str, float, float]]) -> list[tuple[str, tuple[float, float]]]:
+    """Return each point once, with the names of all policies that are there, a line each."""
+    at: dict[tuple[float, float], list[str]] = {}
+    for name, peak, cost in named:
+        at.setdefault((peak, cost), []).append(shown(name))
+    return [("\n".join(names), point) for point, names in sorted(at.items())]
+
+
+def set_scales(axis: Any, points: Points) -> None:
+    """Set limits, with room for labels, and logarithmic axes where numbers differ much."""
+    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    bottom, top = min(1.0, *(y for _, y in points)), max(y for _, y in points)
+    if low > 0 and high / low > WIDE:
+        axis.set_xscale("log")
+        axis.set_xlim(low / 1.25, high * 1.4)
+    else:
+        room = max(high - low, 0.2 * high, 1e-9)
+        axis.set_xlim(max(0.0, low - 0.08 * room), high + 0.12 * room)
+    if bottom > 0 and top / bottom > STEEP:
+        axis.set_yscale("log")
+        axis.set_ylim(bottom / (top / bottom) ** 0.05, top * (top / bottom) ** 0.12)
+    else:
+        room = max(top - bottom, 0.02)
+        axis.set_ylim(bottom - 0.06 * room, top + 0.14 * room)
+    for part in (axis.xaxis, axis.yaxis):
+        plain_numbers(part)
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")  # noqa: RUF001
+
+
+def plain_numbers(part: Any) -> None:
+    """Have an axis say 1, 2, 5, 10, and not powers."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    if part.get_scale() == "log":
+        part.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0), numticks=12))
+        part.set_minor_locator(NullLocator())
+        part.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def draw_known(axis: Any, known: Points, below: Points, grain: float, colours: Theme) -> list[Any]:
+    """Draw the step line of what is known, and the bound below it; return the legend's entries."""
+    right = axis.get_xlim()[1]
+    xs, ys = zip(*known, (right, known[-1][1]), strict=True)
+    (line,) = axis.plot(
+        xs, ys, drawstyle="steps-post", color=css(colours.kept), linewidth=1.8, zorder=4,
+        label="best known",
+    )  # fmt: skip
+    handles = [line]
+    dots = proven(known, below)
+    if 0 < len(dots) <= MOST_DOTS:
+        (points,) = axis.plot(
+            *zip(*dots, strict=True), "o", markersize=8.5, markerfacecolor="none", zorder=6,
+            markeredgecolor=css(colours.kept), markeredgewidth=1.2, label="proven optimal",
+        )  # fmt: skip
+        handles.append(points)
+    if below:
+        edges, heights = impossible(below, grain, axis)
+        area = axis.stairs(
+            heights, edges, baseline=axis.get_ylim()[0], fill=True, linewidth=0, zorder=1,
+            color=css(colours.impossible), label="proven impossible",
+        )  # fmt: skip
+        handles.append(area)
+    return handles
+
+
+def impossible(below: Points, grain: float, axis: Any) -> tuple[list[float], list[float]]:
+    """Return the edges and heights of the stairs under which nothing can be.
+
+    A bound holds for smaller budgets, too; and, budgets being whole numbers of bytes or nodes
+    (``grain``), up to the next one.
+    """
+    left, right = axis.get_xlim()
+    top = axis.get_ylim()[1]
+    inner = [min(max(x + grain, left), right) for x, _ in below]
+    return [left, *inner], [min(y, top) for _, y in below]
+
+
+def proven(known: Points, below: Points) -> list[tuple[float, float]]:
+    """Return the points that the bound at their own peak proves to be optimal."""
+    least = dict(below)
+    return [(x, y) for x, y in known if x in least and y <= least[x] * (1 + TIGHT)]
+
+
+def stairs(axis: Any, known: Points) -> list[tuple[float, float]]:
+    """Return points along the step line, close enough that no label hides between two."""
+    corners = [(axis.get_xlim()[1], known[-1][1])]
+    for x, y in reversed(known):
+        corners += [(corners[-1][0], y)] if corners[-1][1] != y else []
+        corners.append((x, y))
+    return [
+        (x0 + (x1 - x0) * share / 12, y0 + (y1 - y0) * share / 12)
+        for (x0, y0), (x1, y1) in pairwise(corners)
+        for share in range(13)
+    ]

@@ -1,0 +1,193 @@
+"""Where labels go, so that none covers another, a point or an edge. Greedy; in display units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import cos, hypot, pi, sin
+from typing import Any
+
+DISTANCES = (7, 14, 24, 36, 50, 66, 84, 104, 126, 150)  # points
+DIRECTIONS = 16
+PADDING = 3.0  # points around every label
+MARKER = 4.0  # half a marker's width, in points
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlap(self, other: Box) -> float:
+        """Return the area that two boxes share."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return width * height if width > 0 and height > 0 else 0.0
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether a point is inside."""
+        return self.left <= x <= self.right and self.bottom <= y <= self.top
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a label goes: the box it fills, and how far from its point that is."""
+
+    box: Box
+    distance: float
+
+
+def candidates(x: float, y: float, width: float, height: float) -> Iterator[Place]:
+    """Yield boxes around a point, near ones first; to the right and above before others."""
+    for distance in DISTANCES:
+        for turn in range(DIRECTIONS):
+            # 0, +1, -1, +2, -2, ... sixteenths of a circle from the upper right.
+            angle = pi / 4 + (turn + 1) // 2 * (-1) ** turn * 2 * pi / DIRECTIONS
+            towards_x, towards_y = cos(angle), sin(angle)
+            left = x + distance * towards_x - width * (1 - towards_x) / 2
+            bottom = y + distance * towards_y - height * (1 - towards_y) / 2
+            yield Place(Box(left, bottom, left + width, bottom + height), distance)
+
+
+def arrange(
+    points: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    inside: Box,
+    avoid: Sequence[tuple[float, float]] = (),
+) -> list[Place]:
+    """Return a place for the label of every point.
+
+    Args:
+        points: in points (1/72 inch), as everything here.
+        sizes: width and height of each label.
+        inside: where labels may be.
+        avoid: points of curves that labels had better not cover.
+
+    A label that fits nowhere goes where it covers least; with fewer labels than fill the area, that
+    does not happen.
+    """
+    taken = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in points]
+    hidden = list(avoid)
+    places = []
+    for (x, y), (width, height) in zip(points, sizes, strict=True):
+        others = [box for box in taken if not box.holds(x, y)]
+        around = candidates(x, y, width + 2 * PADDING, height + 2 * PADDING)
+        best = min(
+            around, key=partial(price, at=(x, y), taken=others, inside=inside, hidden=hidden)
+        )
+        taken.append(best.box)
+        hidden += leader(best, (x, y))
+        places.append(best)
+    return places
+
+
+def price(
+    place: Place,
+    at: tuple[float, float],
+    taken: Sequence[Box],
+    inside: Box,
+    hidden: Sequence[tuple[float, float]],
+) -> float:
+    """Return how bad a place is: covering is worst, then crossing lines, then being far away."""
+    box = place.box
+    covered = sum(box.overlap(other) for other in taken)
+    text = Box(box.left + PADDING, box.bottom + PADDING, box.right - PADDING, box.top - PADDING)
+    outside = (text.right - text.left) * (text.top - text.bottom) - text.overlap(inside)
+    hiding = sum(box.holds(*point) for point in hidden)
+    crossing = sum(other.holds(*point) for other in taken for point in leader(place, at))
+    return 1000 * (covered + round(outside, 6)) + 100 * crossing + 12 * hiding + place.distance
+
+
+def leader(place: Place, at: tuple[float, float]) -> list[tuple[float, float]]:
+    """Return points of the line that leads from a label to its point; none if it is near."""
+    if place.distance <= DISTANCES[1]:
+        return []
+    (x0, y0), (x1, y1) = at, nearest(place.box, at)
+    return [(x0 + (x1 - x0) * share / 8, y0 + (y1 - y0) * share / 8) for share in range(9)]
+
+
+def nearest(box: Box, point: tuple[float, float]) -> tuple[float, float]:
+    """Return the place in a box that is nearest to a point."""
+    x, y = point
+    return min(max(x, box.left), box.right), min(max(y, box.bottom), box.top)
+
+
+def label_points(
+    axis: Any,
+    points: Sequence[tuple[float, float]],
+    texts: Sequence[str],
+    avoid: Sequence[tuple[float, float]],
+    **look: Any,
+) -> list[Any]:
+    """Write a text beside each point of axes whose limits are final; return the texts.
+
+    Args:
+        axis: of matplotlib.
+        points: in data units.
+        texts: may have several lines.
+        avoid: points of curves, in data units.
+        look: colour and size of the text, as matplotlib takes them.
+    """
+    figure = axis.figure
+    scale = 72 / figure.dpi
+    renderer = figure.canvas.get_renderer()
+    place = axis.transData.transform
+    written = [
+        axis.annotate(text, point, **look) for text, point in zip(texts, points, strict=True)
+    ]
+    extents = [text.get_window_extent(renderer) for text in written]
+    around = axis.get_window_extent(renderer)
+    inside = Box(*(scale * edge for edge in (around.x0, around.y0, around.x1, around.y1)))
+    centres = [tuple(scale * place(point)) for point in points]
+    sizes = [(scale * extent.width, scale * extent.height) for extent in extents]
+    curve = [tuple(scale * place(point)) for point in avoid]
+    places = arrange(centres, sizes, inside, curve)
+    for text, (x, y), found in zip(written, centres, places, strict=True):
+        text.set_position((found.box.left + PADDING - x, found.box.bottom + PADDING - y))
+        text.anncoords = "offset points"
+        text.set_horizontalalignment("left")
+        text.set_verticalalignment("bottom")
+        if found.distance > DISTANCES[1]:
+            lead(axis, (x, y), found.box, text, scale)
+    return written
+
+
+def lead(axis: Any, point: tuple[float, float], box: Box, text: Any, scale: float) -> None:
+    """Draw a thin line from a label to its point."""
+    (x, y), (to_x, to_y) = point, nearest(box, point)
+    length = hypot(to_x - x, to_y - y)
+    if length <= MARKER:
+        return
+    share = MARKER / length
+    begin = (x + share * (to_x - x), y + share * (to_y - y))
+    ends = axis.transData.inverted().transform(
+        [[value / scale for value in end] for end in (begin, (to_x, to_y))]
+    )
+    axis.plot(ends[:, 0], ends[:, 1], color=text.get_color(), linewidth=0.5, zorder=2)
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Return heights at least ``gap`` apart, in the same order, moved as little as a sweep does.
+
+    >>> spread([1.0, 1.1, 5.0], 1.0)
+    [0.55, 1.55, 5.0]
+    """
+    order = sorted(range(len(heights)), key=lambda place: heights[place])
+    groups: list[tuple[float, list[int]]] = []  # the middle of each run of touching labels
+    for place in order:
+        middle, members = heights[place], [place]
+        while groups and middle - groups[-1][0] < gap * (len(members) + len(groups[-1][1])) / 2:
+            _, before = groups.pop()
+            members = before + members
+            middle = sum(heights[member] for member in members) / len(members)
+        groups.append((middle, members))
+    result = [0.0] * len(heights)
+    for middle, members in groups:
+        for position, member in enumerate(members):
+            result[member] = middle + (position - (len(members) - 1) / 2) * gap
+    return [round(height, 9) for height in result]

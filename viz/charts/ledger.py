@@ -1,0 +1,207 @@
+"""The ledger of evaluations: a diagram of space and time, as the literature draws schedules.
+
+Up: the forward operators. To the right: evaluations. A bar is a value in memory, a cell is an
+evaluation. The forward sweep climbs, the backward sweep comes down again, and recomputations are
+the little climbs in between. Compare figure 1 of A. Griewank and A. Walther, Revolve, 2000,
+doi:10.1145/347837.347846.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from viz.charts.residency import Kind, Ledger, ledger_of
+from viz.charts.style import SMALL, css, dress, heading, names_of, new_figure, shown, write
+from viz.draw import as_list, check
+from viz.scene import count_text, subtitle_of
+from viz.theme import RGB
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.trace import Trace
+    from viz.theme import Theme
+
+MOST_ROWS = 36
+MOST_CELLS = 420  # evaluations that are drawn one by one; beyond, several share a cell
+COLUMNS = 1000  # of an aggregated ledger: about a pixel each in a PNG
+ROW = 0.135  # inches
+FAINTEST = 0.2  # the share of full colour that anything held has at least
+BAR = 0.62  # of a row's height
+AROUND = 0.68  # inches for headings and ticks
+
+
+def ledger(
+    traces: Trace | Sequence[Trace], path: str | os.PathLike[str], *, theme: str = "light"
+) -> Path:
+    """Write who is evaluated when and what is held meanwhile, one chart a trace, on one time scale.
+
+    Every row is a forward operator with its adjoint. In a graph of many operators it is a scope, or
+    a run of operators, as deeply blue as the share of its bytes that is held; and in a long trace a
+    cell is several evaluations, and shows a recomputation if one is among them.
+
+    Args:
+        traces: one trace, or several to compare.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``.
+        theme: ``light`` or ``dark``.
+
+    Raises:
+        TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+    """
+    listed = as_list(traces)
+    check(listed, theme)
+    return write(path, theme, lambda colours: ledger_figure(listed, colours))
+
+
+def ledger_figure(traces: Sequence[Trace], colours: Theme) -> Figure:
+    """Return the chart; call it within ``looks()``."""
+    ledgers = [ledger_of(trace, MOST_ROWS) for trace in traces]
+    heights = [max(5, len(book.rows)) * ROW + AROUND for book in ledgers]
+    figure = new_figure(colours, sum(heights) + 0.55)
+    axes = figure.subplots(
+        len(traces), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )[:, 0]
+    longest = max(1, *(book.evaluations for book in ledgers))
+    for axis, trace, book, name in zip(axes, traces, ledgers, names_of(traces), strict=True):
+        dress(axis, colours)
+        heading(axis, colours, name, subtitle_of(trace))
+        axis.set_xlim(0, longest)
+        axis.set_ylim(-0.5, len(book.rows) - 0.5)
+        name_rows(axis, book)
+        if fine(trace, longest):
+            draw_bars(axis, book, colours)
+            draw_marks(axis, book, colours)
+        else:
+            draw_cells(axis, trace, book, longest, colours)
+    axes[-1].set_xlabel("evaluation")
+    axes[-1].xaxis.set_major_formatter(lambda at, _: count_text(round(at)))
+    figure.tight_layout()
+    draw_legend(figure, ledgers, colours, all(fine(trace, longest) for trace in traces))
+    return figure
+
+
+def fine(trace: Trace, longest: int) -> bool:
+    """Whether every operator has a row of its own, and every evaluation a cell."""
+    return trace.graph.forward_count <= MOST_ROWS and longest <= MOST_CELLS
+
+
+def name_rows(axis: Any, book: Ledger) -> None:
+    """Write the rows' names: all of them, since there are few enough."""
+    axis.set_yticks(range(len(book.rows)), [shown(name, 26) for name in book.rows])
+    axis.tick_params(axis="y", labelsize=6.5, length=0, pad=3)
+
+
+def fill_of(kind: Kind, colours: Theme) -> RGB:
+    """Return the colour of an evaluation."""
+    return {
+        Kind.FORWARD: colours.evaluation,
+        Kind.BACKWARD: colours.gradient,
+        Kind.RECOMPUTATION: colours.recomputing,
+    }[kind]
+
+
+def draw_bars(axis: Any, book: Ledger, colours: Theme) -> None:
+    """Draw each value while it is held: thick on the device, a thin line on the host."""
+    for recomputed, on_host in ((False, False), (True, False), (False, True), (True, True)):
+        fill = colours.recomputed if recomputed else colours.kept
+        bars = [b for b in book.bars if (b.recomputed, b.on_host) == (recomputed, on_host)]
+        height = 0.1 if on_host else BAR
+        axis.barh(
+            [bar.row for bar in bars], [bar.end - bar.begin for bar in bars], height=height,
+            left=[bar.begin for bar in bars], color=css(fill), linewidth=0, zorder=2,
+        )  # fmt: skip
+
+
+def draw_marks(axis: Any, book: Ledger, colours: Theme) -> None:
+    """Draw each evaluation as a cell."""
+    for kind in Kind:
+        marks = [mark for mark in book.marks if mark.kind == kind]
+        axis.barh(
+            [mark.row for mark in marks], [1.0] * len(marks), left=[mark.at for mark in marks],
+            height=0.9, color=css(fill_of(kind, colours)), linewidth=0, zorder=3,
+        )  # fmt: skip
+
+
+def draw_cells(axis: Any, trace: Trace, book: Ledger, longest: int, colours: Theme) -> None:
+    """Draw an aggregated ledger: an image with a pixel for each row and run of evaluations."""
+    axis.imshow(
+        cells_of(trace, book, longest, colours), extent=(0, longest, -0.5, len(book.rows) - 0.5),
+        origin="lower", aspect="auto", interpolation="nearest", zorder=2,
+    )  # fmt: skip
+    for row in range(1, len(book.rows)):
+        axis.axhline(row - 0.5, color=css(colours.background), linewidth=0.8, zorder=4)
+
+
+def cells_of(trace: Trace, book: Ledger, longest: int, colours: Theme) -> Any:
+    """Return the image of an aggregated ledger, (rows, columns, 3), in 8-bit colours."""
+    held, again = shares_of(trace, book, longest)
+    kept, recomputed, panel = (
+        np.array(colour, float) for colour in (colours.kept, colours.recomputed, colours.panel)
+    )
+    held, again = held[..., None], again[..., None]
+    image = held * kept + again * recomputed + np.clip(1 - held - again, 0, 1) * panel
+    image = image.round().astype(np.uint8)
+    columns = image.shape[1]
+    for mark in sorted(book.marks, key=lambda mark: mark.kind):
+        begin = mark.at * columns // longest
+        end = max(begin + 1, (mark.at + 1) * columns // longest)
+        image[mark.row, begin:end] = fill_of(mark.kind, colours)
+    return image
+
+
+def shares_of(trace: Trace, book: Ledger, longest: int) -> tuple[Any, Any]:
+    """Return which share of each row's bytes is held over time, and held from a recomputation."""
+    graph = trace.graph
+    columns = min(longest, COLUMNS)
+    total = np.zeros(len(book.rows))
+    for data, row in {bar.data: bar.row for bar in book.bars}.items():
+        total[row] += graph.data[data].nbytes
+    held = np.zeros((2, len(book.rows), columns + 1))
+    for bar in book.bars:
+        if not bar.on_host:
+            begin = bar.begin * columns // longest
+            end = max(begin + 1, -(-bar.end * columns // longest))
+            held[int(bar.recomputed), bar.row, begin] += graph.data[bar.data].nbytes
+            held[int(bar.recomputed), bar.row, end] -= graph.data[bar.data].nbytes
+    shares = held.cumsum(axis=2)[..., :columns] / np.maximum(total, 1)[:, None]
+    # Where several evaluations share a cell, what left and what came may both be counted.
+    shares /= np.maximum(shares.sum(axis=0), 1)
+    # Little is drawn as a little more, so that it can be told from nothing.
+    total_share = shares.sum(axis=0)
+    wanted = np.where(total_share > 0, FAINTEST + (1 - FAINTEST) * total_share, 0)
+    shares *= wanted / np.where(total_share > 0, total_share, 1)
+    return shares[0], shares[1]
+
+
+def draw_legend(figure: Figure, ledgers: Sequence[Ledger], colours: Theme, detailed: bool) -> None:
+    """Say below the charts what each colour is; only what is there."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    held = "value held" if detailed else "held (deeper: more of it)"
+    kinds = {mark.kind for book in ledgers for mark in book.marks}
+    bars = {(bar.recomputed, bar.on_host) for book in ledgers for bar in book.bars}
+    entries = (
+        (Kind.FORWARD in kinds, "forward evaluation", colours.evaluation),
+        (Kind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
+        (Kind.BACKWARD in kinds, "backward evaluation", colours.gradient),
+        (any(not again for again, _ in bars), held, colours.kept),
+        (any(again for again, _ in bars), "held, recomputed", colours.recomputed),
+    )
+    handles: list[Any] = [
+        Patch(color=css(fill), label=text, linewidth=0) for there, text, fill in entries if there
+    ]
+    if detailed and any(on_host for _, on_host in bars):
+        handles.append(Line2D([], [], color=css(colours.kept), label="on the host"))
+    height = figure.get_size_inches()[1]
+    figure.subplots_adjust(bottom=figure.subplotpars.bottom + 0.22 / height)
+    figure.legend(
+        handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
+        ncols=len(handles), loc="lower center", bbox_to_anchor=(0.5, 0.04 / height),
+        handlelength=1.0, columnspacing=1.6, borderaxespad=0.0,
+    )  # fmt: skip

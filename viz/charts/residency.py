@@ -1,0 +1,179 @@
+"""What a ledger says, as plain data: who is evaluated when, and whose values are held how long.
+
+Time is counted in evaluations: the k-th lasts from k to k + 1, and what is freed between two of
+them is freed at the moment where they meet. A row is a forward operator, with its adjoint; in large
+graphs it is a scope, or a run of operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tinyckpt.schedule import Compute, Fetch, Offload
+
+if TYPE_CHECKING:
+    from tinyckpt.graph import Graph, Operator
+    from tinyckpt.trace import Trace
+
+NO_SCOPE = "(no scope)"
+OTHERS = "loss"  # the row of backward operators that are the adjoint of none
+
+
+class Kind(IntEnum):
+    """What an evaluation is; where several share a place, the larger one is shown."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    RECOMPUTATION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One evaluation.
+
+    Attributes:
+        row: position in ``Ledger.rows``.
+        at: how many evaluations came before.
+        kind: what it is.
+    """
+
+    row: int
+    at: int
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One forward value, from its evaluation until it is given up.
+
+    Attributes:
+        row: position in ``Ledger.rows``.
+        begin, end: in evaluations.
+        recomputed: whether it comes from a recomputation.
+        on_host: whether it is in the host's memory, and not on the device.
+        data: which value.
+    """
+
+    row: int
+    begin: int
+    end: int
+    recomputed: bool
+    on_host: bool
+    data: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A trace as rows, marks and bars.
+
+    Attributes:
+        rows: what each row is called.
+        marks: all evaluations, in order.
+        bars: all residencies of forward values, by their end.
+        evaluations: the length of the time axis.
+    """
+
+    rows: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    bars: tuple[Bar, ...]
+    evaluations: int
+
+
+def ledger_of(trace: Trace, most_rows: int) -> Ledger:
+    """Return the ledger of a trace with at most so many rows, one for the loss not counted."""
+    graph = trace.graph
+    names, row_of = rows_of(graph, most_rows)
+    marks: list[Mark] = []
+    times = [0] * len(graph.operators)
+    for step in trace.steps:
+        if isinstance(step, Compute):
+            operator = graph.operators[step.operator]
+            times[step.operator] += 1
+            marks.append(Mark(row_of[step.operator], len(marks), kind_of(operator, times)))
+    bars = tuple(bars_of(trace, row_of))
+    return Ledger(tuple(names), tuple(marks), bars, len(marks))
+
+
+def kind_of(operator: Operator, times: Sequence[int]) -> Kind:
+    """Return what an evaluation is, given how often each operator has been evaluated by now."""
+    if times[operator.id] > 1:
+        return Kind.RECOMPUTATION
+    return Kind.BACKWARD if operator.phase == "backward" else Kind.FORWARD
+
+
+def bars_of(trace: Trace, row_of: Sequence[int]) -> Iterator[Bar]:
+    """Yield a bar for each time that a forward value is held, on the device or on the host."""
+    graph = trace.graph
+    since: dict[int, tuple[int, bool, bool]] = {}  # begin, recomputed, on the host
+    seen: set[int] = set()
+    now = 0
+
+    def ended(data: int) -> Iterator[Bar]:
+        producer = graph.data[data].producer
+        begin, recomputed, on_host = since.pop(data)
+        if producer is not None and now > begin:
+            yield Bar(row_of[producer], begin, now, recomputed, on_host, data)
+
+    for step in trace.steps:
+        if isinstance(step, Compute):
+            if graph.operators[step.operator].phase == "forward":
+                again = step.operator in seen
+                for data in graph.operators[step.operator].outputs:
+                    since[data] = (now, again, False)
+                seen.add(step.operator)
+            now += 1
+        elif step.data in since:
+            recomputed = since[step.data][1]
+            yield from ended(step.data)
+            if isinstance(step, Offload | Fetch):
+                since[step.data] = (now, recomputed, isinstance(step, Offload))
+    for data in list(since):
+        yield from ended(data)
+
+
+def rows_of(graph: Graph, most: int) -> tuple[list[str], list[int]]:
+    """Return the names of the rows, and for each operator its row.
+
+    Each forward operator has a row, if there are at most ``most``. Else each scope has one, as deep
+    as is possible; and where there are no scopes, or too many, neighbours share one.
+    """
+    forward = graph.operators[: graph.forward_count]
+    keys = [operator.name for operator in forward]
+    if len(forward) > most:
+        keys = scopes_of(forward, most) or runs_of(forward, most)
+    place = {key: row for row, key in enumerate(dict.fromkeys(keys))}
+    rows = [place[key] for key in keys]
+    names = list(place)
+    for operator in graph.operators[len(forward) :]:
+        mirror = operator.adjoint_of
+        if mirror is None or mirror >= len(forward):
+            if len(names) == len(place):
+                names.append(OTHERS)
+            rows.append(len(place))
+        else:
+            rows.append(rows[mirror])
+    return names, rows
+
+
+def scopes_of(operators: Sequence[Operator], most: int) -> list[str] | None:
+    """Return each operator's scope, as deep as ``most`` different ones allow; None if none do."""
+    deepest = max(operator.scope.count("/") + 1 for operator in operators)
+    for depth in range(deepest, 0, -1):
+        keys = ["/".join(operator.scope.split("/")[:depth]) or NO_SCOPE for operator in operators]
+        if 1 < len(set(keys)) <= most:
+            return keys
+    return None
+
+
+def runs_of(operators: Sequence[Operator], most: int) -> list[str]:
+    """Return for each operator the name of its run of neighbours; all runs are equally long."""
+    length = -(-len(operators) // most)
+    keys = []
+    for operator in operators:
+        begin = operator.id // length * length
+        last = operators[min(begin + length, len(operators)) - 1]
+        keys.append(f"{operators[begin].name} to {last.name}")
+    return keys

@@ -1,0 +1,219 @@
+"""What all charts share: files, fonts, and how axes, headings and legends look.
+
+Every chart is a function from data to a matplotlib figure, drawn between ``looks()`` and written by
+``write``. The same data give the same bytes: there is no date in a file, and no random id.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import TinyckptError
+from tinyckpt.files import write_atomically
+from tinyckpt.units import memory_text
+from viz.scene import one_line, title_of
+from viz.theme import RGB, THEMES, Theme, blend, font_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.schedule import Schedule
+    from tinyckpt.trace import Trace
+
+# What a file says of its making: nothing that differs from day to day.
+METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+FORMATS = tuple(METADATA)
+LOOKS: Any = {
+    # The second one comes with matplotlib and has the letters that a subset lacks.
+    "font.family": ["Inter", "DejaVu Sans"],
+    "font.size": 9,
+    "mathtext.fontset": "custom",
+    **{f"mathtext.{style}": "Inter" for style in ("rm", "it", "bf", "bfit", "sf", "tt", "cal")},
+    "text.parse_math": False,  # a name with dollar signs is a name
+    "svg.fonttype": "path",  # so that an SVG looks the same wherever it is opened
+    "svg.hashsalt": "0",
+}
+WIDTH = 8.0  # inches
+DPI = 150  # of a PNG
+SMALL = 8.0  # points
+# Fills of the theme that differ for the colour-blind, too; beyond them, markers tell.
+SERIES = ("kept", "recomputing", "gradient", "evaluation", "recomputed", "workspace")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+
+
+def write(path: str | os.PathLike[str], theme: str, draw: Callable[[Theme], Figure]) -> Path:
+    """Write the figure that ``draw`` returns, in the format of the path's suffix.
+
+    Raises:
+        TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+    """
+    form = format_of(path)
+    if theme not in THEMES:
+        raise TinyckptError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+    buffer = io.BytesIO()
+    with looks():
+        figure = draw(THEMES[theme])
+        figure.savefig(buffer, format=form, dpi=DPI, metadata=METADATA[form])
+    write_atomically(path, buffer.getvalue())
+    return Path(path)
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """Return the format that a path's suffix asks for, or raise a TinyckptError."""
+    form = Path(path).suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        raise TinyckptError(f"{path}: unknown format {form!r}; known are {', '.join(FORMATS)}")
+    return form
+
+
+@contextmanager
+def looks() -> Iterator[None]:
+    """Have matplotlib draw with the bundled font, and take text as it is."""
+    import matplotlib
+
+    add_fonts()
+    with matplotlib.rc_context(LOOKS):
+        yield
+
+
+@cache
+def add_fonts() -> None:
+    """Tell matplotlib, once, where the bundled font is."""
+    from matplotlib.font_manager import fontManager
+
+    for weight in ("Regular", "SemiBold"):
+        fontManager.addfont(font_file(weight))
+
+
+@cache
+def letters() -> frozenset[int]:
+    """Return the code points that can be drawn."""
+    from matplotlib.font_manager import findfont
+    from matplotlib.ft2font import FT2Font
+
+    files = (font_file("Regular"), findfont("DejaVu Sans"))
+    return frozenset(code for file in files for code in FT2Font(file).get_charmap())
+
+
+def shown(text: str, longest: int = 40) -> str:
+    """Return text as a chart can show it: one line, not too long, ``?`` for unknown letters.
+
+    >>> shown("line\\nbreak"), shown("x" * 50, 10)
+    ('line break', 'xxxxxxxxx…')
+    """
+    known = letters()
+    return "".join(c if ord(c) in known else "?" for c in one_line(text, longest))
+
+
+def css(colour: RGB) -> str:
+    """Return a colour as ``#RRGGBB``."""
+    return "#{:02X}{:02X}{:02X}".format(*colour)
+
+
+def series(colours: Theme, place: int) -> dict[str, Any]:
+    """Return how the line of one of several series is drawn."""
+    return {
+        "color": css(getattr(colours, SERIES[place % len(SERIES)])),
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": "-" if place < len(SERIES) else (0, (4, 2)),
+    }
+
+
+def new_figure(colours: Theme, height: float) -> Figure:
+    """Return an empty figure, ``height`` inches tall."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), facecolor=css(colours.background))
+    FigureCanvasAgg(figure)  # measures text
+    return figure
+
+
+def dress(axis: Any, colours: Theme, *, grid: bool = False) -> None:
+    """Give axes the theme's colours, without a frame."""
+    axis.set_facecolor(css(colours.panel))
+    axis.tick_params(which="both", colors=css(colours.muted), labelsize=SMALL, length=3)
+    axis.xaxis.label.set_color(css(colours.muted))
+    axis.yaxis.label.set_color(css(colours.muted))
+    for side in axis.spines.values():
+        side.set_visible(False)
+    if grid:
+        line = blend(colours.muted, colours.panel, 0.25)
+        axis.grid(True, which="major", color=css(line), linewidth=0.6)
+        axis.set_axisbelow(True)
+
+
+def heading(axis: Any, colours: Theme, title: str, subtitle: str) -> None:
+    """Write a title and a line under it above axes, aligned to their left."""
+    from matplotlib.font_manager import FontProperties
+
+    bold = FontProperties(fname=font_file("SemiBold"), size=12)
+    axis.set_title(
+        shown(title, 48), loc="left", color=css(colours.ink), pad=17, fontproperties=bold
+    )
+    axis.annotate(
+        shown(subtitle, 120), (0, 1), (0, 5), xycoords="axes fraction",
+        textcoords="offset points", color=css(colours.muted), fontsize=SMALL,
+    )  # fmt: skip
+
+
+def legend(axis: Any, colours: Theme, handles: Sequence[Any]) -> None:
+    """Draw a legend in one row above axes, beside the title and aligned to the right."""
+    from matplotlib.transforms import ScaledTranslation
+
+    raised = ScaledTranslation(0, 15 / 72, axis.figure.dpi_scale_trans)
+    axis.legend(
+        handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
+        ncols=max(len(handles), 1), loc="lower right", bbox_to_anchor=(1.0, 1.0),
+        bbox_transform=axis.transAxes + raised, borderaxespad=0.0, borderpad=0.2,
+        handlelength=1.2, columnspacing=1.2,
+    )  # fmt: skip
+
+
+def names_of(traces: Sequence[Trace]) -> list[str]:
+    """Return a name for each trace: its policy, and where that is not enough how it was asked."""
+    titles = [title_of(trace) for trace in traces]
+    details = [detail_of(trace.schedule) for trace in traces]
+    return [
+        title if titles.count(title) == 1 or not detail else f"{title}, {detail}"
+        for title, detail in zip(titles, details, strict=True)
+    ]
+
+
+def detail_of(schedule: Schedule) -> str:
+    """Return a schedule's options, or the budget that it is certified for, if it has either."""
+    if schedule.options:
+        return options_text(schedule.options)
+    known = schedule.certificate
+    return f"within {memory_text(known.budget, known.memory_unit)}" if known else ""
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Return a policy's options in one line.
+
+    >>> options_text({"segments": 4}), options_text({"budget": 4608, "memory_unit": "bytes"})
+    ('segments 4', 'within 4.5 KiB')
+    """
+    rest = dict(options)
+    parts = []
+    if isinstance(rest.get("budget"), int) and rest.get("memory_unit") in ("bytes", "nodes"):
+        parts.append(f"within {memory_text(rest.pop('budget'), rest.pop('memory_unit'))}")
+    return ", ".join([*parts, *(f"{name} {value}" for name, value in rest.items())])
+
+
+def byte_unit(largest: float) -> tuple[int, str]:
+    """Return the unit in which the largest value reads best, and its name."""
+    for power, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if largest >= 2**power:
+            return 2**power, name
+    return 1, "B"

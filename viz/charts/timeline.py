@@ -1,0 +1,120 @@
+"""The timeline: live memory against steps, one chart a trace, on shared scales."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from viz.charts.style import (
+    SMALL,
+    byte_unit,
+    css,
+    dress,
+    heading,
+    legend,
+    names_of,
+    new_figure,
+    write,
+)
+from viz.draw import as_list, check
+from viz.scene import count_text, counts_nodes, live_of, subtitle_of
+from viz.strip import KINDS, by_column, stacked
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.trace import Trace
+    from viz.theme import Theme
+
+MOST_COLUMNS = 1000  # about a pixel each in a PNG
+HEADROOM = 1.22  # for the label of the highest peak
+
+
+def timeline(
+    traces: Trace | Sequence[Trace], path: str | os.PathLike[str], *, theme: str = "light"
+) -> Path:
+    """Write live memory against steps, one chart a trace, on shared scales; each peak is marked.
+
+    Args:
+        traces: one trace, or several to compare.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
+            complete.
+        theme: ``light`` or ``dark``.
+
+    Raises:
+        TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+    """
+    listed = as_list(traces)
+    check(listed, theme)
+    return write(path, theme, lambda colours: timeline_figure(listed, colours))
+
+
+def timeline_figure(traces: Sequence[Trace], colours: Theme) -> Figure:
+    """Return the chart; call it within ``looks()``."""
+    in_nodes = counts_nodes(traces)
+    largest = max(max(live_of(trace, in_nodes)) for trace in traces)
+    unit, name = (1, "nodes") if in_nodes else byte_unit(largest)
+    figure = new_figure(colours, 0.5 + 1.9 * len(traces))
+    axes = figure.subplots(len(traces), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    handles: dict[str, Any] = {}
+    for axis, trace, title in zip(axes, traces, names_of(traces), strict=True):
+        dress(axis, colours)
+        heading(axis, colours, title, subtitle_of(trace))
+        for handle in draw_kinds(axis, stacked(trace, in_nodes) / unit, colours):
+            handles.setdefault(handle.get_label(), handle)
+        axis.set_ylabel(f"live {name}")
+    axes[0].set_xlim(0, max(len(trace.steps) for trace in traces))
+    axes[0].set_ylim(0, HEADROOM * max(largest / unit, 1e-9))
+    for axis, trace in zip(axes, traces, strict=True):
+        mark_peak(axis, trace, in_nodes, unit, name, colours)
+    axes[-1].set_xlabel("step")
+    axes[-1].xaxis.set_major_formatter(lambda step, _: count_text(round(step)))
+    legend(axes[0], colours, list(handles.values()))
+    figure.tight_layout()
+    return figure
+
+
+def draw_kinds(axis: Any, kinds: Any, colours: Theme) -> list[Any]:
+    """Stack what is live at every step by kind; return the areas that hold anything."""
+    steps = kinds.shape[1]
+    columns = by_column(kinds, steps, min(steps, MOST_COLUMNS))
+    fills = (colours.kept, colours.gradient, colours.workspace)
+    entries = [entry for entry in zip(KINDS, fills, columns, strict=True) if entry[2].any()]
+    if not entries:  # nothing but views: no memory at any step
+        entries = [(KINDS[0], fills[0], columns[0])]
+    # Each column is a bar from where it begins to where the next one does.
+    edges = [steps * place / columns.shape[1] for place in range(columns.shape[1] + 1)]
+    areas: list[Any] = axis.stackplot(
+        edges,
+        [[*column, column[-1]] for _, _, column in entries],
+        labels=[name for name, _, _ in entries],
+        colors=[css(fill) for _, fill, _ in entries],
+        step="post",
+        linewidth=0,
+    )
+    return areas
+
+
+def mark_peak(
+    axis: Any, trace: Trace, in_nodes: bool, unit: int, name: str, colours: Theme
+) -> None:
+    """Draw a line at the peak, a dot at the first step that reaches it, and what it is."""
+    live = live_of(trace, in_nodes)
+    height = max(live)
+    step = live.index(height)
+    axis.axhline(
+        height / unit, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3
+    )
+    axis.plot(
+        [step + 0.5], [height / unit], marker="o", markersize=5, zorder=4, clip_on=False,
+        markerfacecolor=css(colours.ink), markeredgecolor=css(colours.panel),
+    )  # fmt: skip
+    on_the_left = step < axis.get_xlim()[1] / 2
+    axis.annotate(
+        f"peak {height / unit:.4g} {name}, step {count_text(step)}",
+        (step + 0.5, height / unit), (0, 4.5), textcoords="offset points",
+        ha="left" if on_the_left else "right", va="bottom",
+        color=css(colours.ink), fontsize=SMALL,
+    )  # fmt: skip
