@@ -100,7 +100,7 @@ LIGHT = Theme(
     dropped_backward=rgb("#E3BBD1"),
     not_yet=rgb("#F4F6F9"),
     not_yet_outline=rgb("#AEB9C7"),
-    workspace=rgb("#9AA5B4"),
+    workspace=rgb("#4F5B6C"),
 )
 DARK = Theme(
     name="dark",
