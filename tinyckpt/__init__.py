@@ -24,6 +24,7 @@ from tinyckpt.errors import (
     TinyckptError,
 )
 from tinyckpt.explain import Explanation, explain
+from tinyckpt.export import save_chrome_trace, save_csv
 from tinyckpt.frontier import Frontier, Point
 from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all
@@ -172,6 +173,8 @@ __all__ = [
     "replay",
     "reshape",
     "run",
+    "save_chrome_trace",
+    "save_csv",
     "save_graph",
     "save_schedule",
     "save_trace",
