@@ -20,6 +20,8 @@ from tinyckpt.cost import Costs
 from tinyckpt.demo import demo
 from tinyckpt.errors import BackendError, GraphError, ScheduleError, TinyckptError
 from tinyckpt.explain import explain
+from tinyckpt.export import save_chrome_trace, save_csv
+from tinyckpt.frontier import Frontier
 from tinyckpt.graph import Graph
 from tinyckpt.graphfile import is_graph, save_graph
 from tinyckpt.networks import network_from_text, random_arrays
@@ -36,6 +38,12 @@ from tinyckpt.units import cost_text, size_text
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 PRINTED_STEPS = 200
+BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs
+# By suffix, the longer ones first; and those of charts, which viz writes.
+TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
+    ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
+}  # fmt: skip
+CHARTS = (".png", ".svg", ".pdf")
 COSTS: dict[str, Callable[[Graph], Costs]] = {
     "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
     "traffic": cost.traffic,
@@ -207,6 +215,29 @@ def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunRe
     return result, perf_counter() - begin
 
 
+def check_output(options: Any, *suffixes: str) -> None:
+    """Refuse a file whose suffix does not say what to write; before any work is done."""
+    if options.output and not options.output.lower().endswith(suffixes):
+        wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
+    if options.output and options.output.lower().endswith(CHARTS):
+        viz_module()
+
+
+def write_trace(trace: Trace, path: str) -> None:
+    """Write a trace as its file's suffix says: data, or a chart of who is evaluated when."""
+    for suffix, save in TRACE_WRITERS.items():
+        if path.lower().endswith(suffix):
+            save(trace, path)
+            return
+    viz_module().ledger(trace, path)
+
+
+def write_frontier(found: Frontier, path: str) -> None:
+    """Draw a frontier, its lower bound, and where the simplest policies stand."""
+    traces = [replay(plan(found.graph, policy, costs=found.costs)) for policy in DEFAULT_POLICIES]
+    viz_module().frontier(found, path, traces=traces, bound=found.bounds(BOUNDS))
+
+
 def demo_job(options: Any) -> int:
     """Show everything."""
     demo(viz_module(), Path(options.output), print)
@@ -218,15 +249,21 @@ def plan_job(options: Any) -> int:
     graph, _ = graph_of(options)
     costs = COSTS[options.cost](graph)
     if options.frontier:
-        if options.policy or options.output or options.explain:
-            wrong_usage(options, "--frontier goes with --budget, --cost and --time-limit only")
+        if options.policy or options.explain:
+            wrong_usage(options, "--frontier goes with --budget, --cost, --time-limit and -o only")
+        check_output(options, *CHARTS)
         nodes = False
         if options.budget is not None:  # its unit is what counts
             nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
         with searching(options.network) as progress:
             limit = options.time_limit
-            print(frontier(graph, costs, nodes=nodes, time_limit=limit, progress=progress))
+            found = frontier(graph, costs, nodes=nodes, time_limit=limit, progress=progress)
+        print(found)
+        if options.output:
+            write_frontier(found, options.output)
+            print(f"written to {options.output}")
         return 0
+    check_output(options, *TRACE_WRITERS, *CHARTS)
     (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
     trace = replay(schedule)
     if options.explain:
@@ -241,7 +278,7 @@ def plan_job(options: Any) -> int:
         if schedule.certificate:
             print(schedule.certificate)
     if options.output:
-        save_trace(trace, options.output)
+        write_trace(trace, options.output)
         print(f"written to {options.output}")
     return 0
 
@@ -285,6 +322,7 @@ def run_job(options: Any) -> int:
 
 def compare_job(options: Any) -> int:
     """Print a table of policies, and what the best known schedule would cost at their peaks."""
+    check_output(options, *CHARTS)
     graph, specs = graph_of(options)
     costs = COSTS[options.cost](graph)
     schedules = schedules_of(graph, options.policy or DEFAULT_POLICIES, options)
@@ -294,9 +332,8 @@ def compare_job(options: Any) -> int:
         schedules.append(best(graph, costs, options))
     executes = all(operator.primitive is not None for operator in graph.operators)
     arrays = random_arrays(specs) if executes else ()
-    rows = []
-    for schedule in schedules:
-        trace = replay(schedule)
+    rows, traces = [], [replay(schedule) for schedule in schedules]
+    for schedule, trace in zip(schedules, traces, strict=True):
         within = [point.cost for point in known.points if point.peak <= trace.peak_bytes]
         own, least = cost_of(schedule, costs), min(within, default=None)
         known_text = "" if least is None else cost_text(least, costs.unit)
@@ -304,6 +341,8 @@ def compare_job(options: Any) -> int:
         rows.append([*trace_row(trace), cost_text(own, costs.unit), known_text, time])
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
     print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
+    if options.output:
+        print(f"written to {viz_module().timeline(traces, options.output)}")
     return 0
 
 

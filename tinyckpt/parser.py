@@ -70,7 +70,14 @@ def make_parser(jobs: Mapping[str, Job]) -> argparse.ArgumentParser:
     sub.add_argument(
         "--frontier", action="store_true", help="print the best known at every budget instead"
     )
-    sub.add_argument("-o", "--output", metavar="FILE.json", help="write the trace as JSON")
+    sub.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write the trace as the suffix says: .json to read it again; .csv, a row a step; "
+        ".chrome.json for ui.perfetto.dev; .png, .svg or .pdf, who is evaluated when; with "
+        "--frontier, a chart of it",
+    )
 
     sub = command("run", "execute one schedule on random arrays, and measure it")
     add_network(sub)
@@ -83,6 +90,9 @@ def make_parser(jobs: Mapping[str, Job]) -> argparse.ArgumentParser:
     add_policies(sub)
     add_planning(sub)
     sub.add_argument("--backend", default="numpy", choices=BACKENDS)
+    sub.add_argument(
+        "-o", "--output", metavar="FILE", help="draw live memory: a .png, .svg or .pdf"
+    )
 
     sub = command("graph", "print a network's graph in short, and write it", policies=False)
     add_network(sub)

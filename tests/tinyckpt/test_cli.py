@@ -109,6 +109,9 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "chain:4", "--set", "budget=3"), "--set budget=3: use --budget 3"),
         (("plan", "chain:4", "--policy", "sqrt_n", "--budget", "3"), "sqrt_n takes no budget"),
         (("plan", "chain:4", "--frontier", "--policy", "dtr"), "--frontier goes with --budget"),
+        (("plan", "chain:4", "-o", "t.xls"), "it must end in .chrome.json, .json, .csv, .png"),
+        (("plan", "chain:4", "--frontier", "-o", "f.json"), "it must end in .png, .svg, .pdf"),
+        (("compare", "chain:4", "-o", "t.gif"), "it must end in .png, .svg, .pdf"),
         (("plan", "chain:4", "--policy=saveable", "--set", "rule=a,b"), "it must be one rule"),
         (("plan", "chain:4", "--policy=dtr", "--set", "heuristic=a,b"), "unknown heuristic"),
         (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
@@ -210,6 +213,25 @@ def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_
     require("imageio")
     picture = tmp_path / "unet.gif"
     assert run(capsys, "gif", str(path), "--policy", "store_all", "-o", str(picture))[0] == 0
+
+
+def test_outputs_are_what_their_suffixes_say(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def begins(name: str, *arguments: str) -> bytes:
+        path = tmp_path / name
+        code, out, err = run(capsys, *arguments, "-o", str(path))
+        assert (code, err) == (0, "")
+        assert out.endswith(f"written to {path}\n")
+        return path.read_bytes()[:60]
+
+    assert begins("t.csv", "plan", "chain:4").startswith(b"step,verb,id,name,")
+    assert begins("t.chrome.json", "plan", "chain:4").startswith(b'{"displayTimeUnit"')
+    assert begins("T.JSON", "plan", "chain:4").startswith(b'{"schema": "tinyckpt.trace"')
+    require("matplotlib")
+    assert begins("t.pdf", "plan", "chain:4").startswith(b"%PDF")
+    assert begins("f.png", "plan", "chain:4", "--frontier").startswith(b"\x89PNG")
+    assert begins("c.svg", "compare", "chain:4").startswith(b"<?xml")
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
