@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from tinyckpt.errors import FormatError
 
@@ -15,24 +19,64 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     Raises:
         FormatError: if the folder does not exist, cannot be written to, or is full.
     """
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Yield an empty file that takes the path's place once the block ends without an error.
+
+    The file can be sought in. After an error, or if the process is killed, the path is as it was.
+
+    Raises:
+        FormatError: if the folder does not exist, cannot be written to, or is full; an OSError
+            in the block counts as one of these.
+    """
     try:
         # A link stays a link, and what is no regular file (a pipe, a device) is written into.
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            target.write_bytes(content)
-            return
-        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(beside, 0o666 & ~current_umask())
-            os.replace(beside, target)
-        except BaseException:
-            os.unlink(beside)
-            raise
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"cannot write {path}: {reason}") from error
+        target = real_path(path)
+        into = into_place if target.is_file() or not target.exists() else into_device
+        with into(target) as file:
+            yield file
+    except OSError as error:
+        raise FormatError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path with all links followed.
+
+    Raises:
+        FormatError: if no file can have this name.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError as error:  # a null byte
+        raise FormatError(f"cannot write {path}: {error}") from error
+
+
+@contextmanager
+def into_place(target: Path) -> Iterator[BinaryIO]:
+    """Yield a file in the target's folder, and rename it to the target at the end."""
+    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.chmod(beside, 0o666 & ~current_umask())
+        os.replace(beside, target)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+@contextmanager
+def into_device(target: Path) -> Iterator[BinaryIO]:
+    """Yield a temporary file, and copy it into a pipe or a device at the end."""
+    with tempfile.TemporaryFile() as file:
+        yield file
+        file.seek(0)
+        with target.open("wb") as device:
+            shutil.copyfileobj(file, device)
 
 
 def current_umask() -> int:
