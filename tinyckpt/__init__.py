@@ -20,6 +20,7 @@ from tinyckpt.errors import (
     BudgetError,
     FormatError,
     GraphError,
+    OptionError,
     ScheduleError,
     TinyckptError,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "GraphError",
     "Offload",
     "Operator",
+    "OptionError",
     "Point",
     "Policy",
     "Primitive",

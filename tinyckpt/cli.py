@@ -18,7 +18,7 @@ from tinyckpt.api import RunResult, run
 from tinyckpt.budget import parse_budget
 from tinyckpt.cost import Costs
 from tinyckpt.demo import demo
-from tinyckpt.errors import BackendError, GraphError, ScheduleError, TinyckptError
+from tinyckpt.errors import GraphError, OptionError, ScheduleError, TinyckptError
 from tinyckpt.explain import explain
 from tinyckpt.export import save_chrome_trace, save_csv
 from tinyckpt.frontier import Frontier
@@ -59,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except TinyckptError as error:
         return failed(str(error))
+    except ModuleNotFoundError as error:
+        # Extras are imported where they are used, and pictures are what they are for.
+        return failed(
+            f"pictures need {error.name}, which is not installed: pip install 'tinyckpt[viz]'"
+        )
     except MemoryError as error:
         return failed(f"not enough memory: {error}")
     except BrokenPipeError:
@@ -347,42 +352,48 @@ def compare_job(options: Any) -> int:
 
 
 def gif_job(options: Any) -> int:
-    """Write a GIF."""
+    """Write an animation, and a still if one is asked for."""
     viz = viz_module()
-    if options.network.endswith(".json") and not is_graph(options.network):
-        if options.policy or options.segments is not None or options.keep or options.budget:
-            wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
-        traces = [load_trace(options.network)]
-    else:
-        graph, _ = graph_of(options)
-        policies = options.policy or (("sqrt_n",) if options.budget is None else ())
-        schedules = schedules_of(graph, policies, options)
-        traces = [replay(schedule) for schedule in schedules]
-    if options.title is not None and len(traces) > 1:
-        wrong_usage(options, "--title is for one policy; several are called by their names")
-    last = max(len(trace.steps) for trace in traces) - 1
-    if options.still is not None and not 0 <= options.still <= last:
-        wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")
+    traces = drawn_traces(options)
     look = {"theme": options.theme, "scale": options.scale, "title": options.title}
-    viz.gif(traces, options.output, fps=options.fps, progress=True, **look)
+    cut = {"first": options.first, "last": options.last, "every": options.every}
+    if options.hold is not None:
+        cut["hold"] = options.hold
+    path = Path(options.output).with_suffix(".png")
+    if options.still is not None:
+        last = max(len(trace.steps) for trace in traces) - 1
+        if not 0 <= options.still <= last:
+            wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")
+        if path == Path(options.output):
+            wrong_usage(options, f"--still would overwrite {path}: name the animation otherwise")
+    try:
+        viz.gif(
+            traces, options.output, fps=options.fps, format=options.format, progress=True,
+            **look, **cut,
+        )  # fmt: skip
+    except OptionError as error:
+        wrong_usage(options, str(error))
     print(f"written to {options.output}")
     if options.still is not None:
-        path = Path(options.output).with_suffix(".png")
         viz.save_still(traces, path, options.still, **look)
         print(f"written to {path}")
     return 0
 
 
+def drawn_traces(options: Any) -> list[Trace]:
+    """Return the traces to draw: of a file, or of each policy."""
+    if options.network.endswith(".json") and not is_graph(options.network):
+        if options.policy or options.segments is not None or options.keep or options.budget:
+            wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
+        return [load_trace(options.network)]
+    graph, _ = graph_of(options)
+    policies = options.policy or (("sqrt_n",) if options.budget is None else ())
+    return [replay(schedule) for schedule in schedules_of(graph, policies, options)]
+
+
 def viz_module() -> ModuleType:
-    """Return the package of pictures, or raise a BackendError that says how to install it."""
-    try:
-        for needed in ("graphviz", "imageio.v3", "matplotlib", "PIL", "tqdm"):
-            importlib.import_module(needed)
-        return importlib.import_module("viz")
-    except ImportError as error:
-        raise BackendError(
-            f"pictures need {error.name}, which is not installed: pip install 'tinyckpt[viz]'"
-        ) from error
+    """Return the package of pictures; it imports what a picture needs when that is drawn."""
+    return importlib.import_module("viz")
 
 
 JOBS = {

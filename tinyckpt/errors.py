@@ -32,3 +32,7 @@ class BackendError(TinyckptError):
 
 class FormatError(TinyckptError):
     """A file is not one of tinyckpt's documents, or is damaged."""
+
+
+class OptionError(TinyckptError):
+    """An option's value is not legal, or not together with the others'."""

@@ -98,22 +98,53 @@ def make_parser(jobs: Mapping[str, Job]) -> argparse.ArgumentParser:
     add_network(sub)
     sub.add_argument("-o", "--output", metavar="FILE.json", help="write the graph as JSON")
 
-    sub = command("gif", "draw policies as an animated GIF, in step")
+    sub = command("gif", "draw policies as an animation, in step: GIF, APNG, WebP or MP4")
     add_network(sub, "NETWORK, or a trace that plan wrote, ending in .json")
     add_policies(sub)
     add_planning(sub)
-    sub.add_argument("-o", "--output", required=True, metavar="OUT.gif")
-    sub.add_argument("--theme", default="light", choices=("light", "dark"))
-    sub.add_argument("--scale", type=int, default=1, choices=(1, 2, 3), help="800 pixels each")
-    sub.add_argument("--fps", type=float, default=8.0, help="frames a second, at most 50")
-    sub.add_argument("--title", help="in place of the policy's name")
-    sub.add_argument(
+    add_pictures(sub)
+    return parser
+
+
+def add_pictures(parser: Any) -> None:
+    """Add what an animation looks like, which frames it has, and where it goes."""
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.gif")
+    parser.add_argument(
+        "--format", metavar="FORMAT",
+        help="gif, apng, webp or mp4 (pip install 'tinyckpt[mp4]'); by default what OUT ends in",
+    )  # fmt: skip
+    parser.add_argument("--theme", default="light", choices=("light", "dark"))
+    parser.add_argument("--scale", type=int, default=1, choices=(1, 2, 3), help="800 pixels each")
+    parser.add_argument("--fps", type=float, default=8.0, help="frames a second, at most 50")
+    parser.add_argument(
+        "--hold", type=holds, metavar="S[,S]",
+        help="seconds that the first and the last frame stay; 0.5,1.5 by default",
+    )  # fmt: skip
+    parser.add_argument("--from", type=int, dest="first", metavar="STEP", help="begin there")
+    parser.add_argument("--to", type=int, dest="last", metavar="STEP", help="end there")
+    parser.add_argument(
+        "--every", type=int, metavar="K",
+        help="draw every K-th frame, 1 for all; by default about 1,500 of a long trace",
+    )  # fmt: skip
+    parser.add_argument(
+        "--title", action="append", help="in place of the policy's name; one for each, in order"
+    )
+    parser.add_argument(
         "--still",
         type=int,
         metavar="STEP",
         help="also write OUT.png: this step, as plan numbers them from 0",
     )
-    return parser
+
+
+def holds(text: str) -> tuple[float, float]:
+    """Return the seconds of ``S``, for both ends, or ``FIRST,LAST``."""
+    first, _, last = text.partition(",")
+    try:
+        return float(first), float(last or first)
+    except ValueError:
+        message = f"{text!r}: expected seconds, such as 2, or 0.5,2 for the first and the last"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def add_network(parser: Any, text: str = "what to plan, see below") -> None:

@@ -1,4 +1,4 @@
-"""Pictures of traces: animated GIFs, stills, charts."""
+"""Pictures of traces: animations, stills, charts."""
 
 from viz.charts.frontier import frontier
 from viz.charts.ledger import ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,22 @@ if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
 COUNTERS = ("step", "evaluations", "live", "peak")
+Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What differs between a frame and the one before it: a rectangle.
+
+    Attributes:
+        left, top: where the rectangle lies on the canvas.
+        pixels: its palette indices, (height, width); where nothing changed they are the number of
+            colours, an index that no colour has. The first frame's are the whole canvas.
+    """
+
+    left: int
+    top: int
+    pixels: Indices
 
 
 class Canvas:
@@ -25,13 +41,50 @@ class Canvas:
     Attributes:
         pixels: palette indices, (height, width); changed in place.
         inks: the palette.
+        ground: the background's index.
         scale: pixels for every pixel at scale 1, in which positions of text are given.
     """
 
     def __init__(self, height: int, inks: Inks, scale: int) -> None:
         self.inks, self.scale = inks, scale
-        ground = inks.index(inks.theme.background)
-        self.pixels = np.full((height * scale, WIDTH * scale), ground, np.uint8)
+        self.ground = inks.index(inks.theme.background)
+        self.pixels = np.full((height * scale, WIDTH * scale), self.ground, np.uint8)
+        self.shown: Indices = None  # the pixels at the last change, once there was one
+        self.touched: dict[Box, None] = {}  # where they may differ from the pixels now
+
+    def region(self, top: int, bottom: int, left: int, right: int) -> Indices:
+        """Return a part of the pixels to draw on; whatever moves is drawn on such parts."""
+        self.touched[top, bottom, left, right] = None
+        return self.pixels[top:bottom, left:right]
+
+    def change(self) -> Change:
+        """Return what differs from the canvas at the last call, or all of it at the first."""
+        if self.shown is None:
+            self.shown = self.pixels.copy()
+            self.touched.clear()
+            return Change(0, 0, self.shown.copy())
+        masks = []
+        for box in self.touched:
+            top, bottom, left, right = box
+            differs = self.pixels[top:bottom, left:right] != self.shown[top:bottom, left:right]
+            if differs.any():
+                masks.append((box, differs))
+        self.touched.clear()
+        return self.patch(masks)
+
+    def patch(self, masks: Sequence[tuple[Box, Any]]) -> Change:
+        """Return one rectangle around what differs; ``masks`` say where within their boxes."""
+        unchanged = len(self.inks.colours)
+        if not masks:  # a frame all the same: one pixel that shows what was there
+            return Change(0, 0, np.full((1, 1), unchanged, np.uint8))
+        tops, bottoms, lefts, rights = zip(*(box for box, _ in masks), strict=True)
+        top, left = min(tops), min(lefts)
+        pixels = np.full((max(bottoms) - top, max(rights) - left), unchanged, np.uint8)
+        for (y0, y1, x0, x1), differs in masks:
+            new = self.pixels[y0:y1, x0:x1]
+            np.copyto(pixels[y0 - top : y1 - top, x0 - left : x1 - left], new, where=differs)
+            self.shown[y0:y1, x0:x1] = new
+        return Change(left, top, pixels)
 
     def put(self, sprite: Indices, x: int, y: int) -> None:
         """Copy a picture to (x, y), in pixels of the canvas."""
@@ -87,11 +140,12 @@ class Counters:
 
     def write(self, canvas: Canvas, y: int, texts: Sequence[str]) -> None:
         """Write the counters of a panel over what stood there, at ``y`` at scale 1."""
-        ground, top = canvas.inks.index(canvas.inks.theme.background), y * canvas.scale
-        for x, width, text in zip(self.columns, self.widths, texts, strict=True):
-            left, right = round(x * canvas.scale), round((x + width + 4) * canvas.scale)
-            canvas.pixels[top : top + self.digits.height, left:right] = ground
-            self.digits.write(canvas.pixels, left, top, text)
+        top, left = y * canvas.scale, round(self.columns[0] * canvas.scale)
+        right = round((self.columns[-1] + self.widths[-1] + 4) * canvas.scale)
+        row = canvas.region(top, top + self.digits.height, left, right)
+        row[:] = canvas.ground
+        for x, text in zip(self.columns, texts, strict=True):
+            self.digits.write(row, round(x * canvas.scale) - left, 0, text)
 
 
 def memory_texts(trace: Trace, in_nodes: bool) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import TinyckptError
-from viz.canvas import Canvas, Counters, Scales
+from tinyckpt.errors import OptionError
+from viz.canvas import Canvas, Change, Counters, Scales
 from viz.layout import MARGIN, layout
 from viz.panel import HEADER, STRIP, Panel
 from viz.scene import (
@@ -39,9 +40,7 @@ LEGEND_ITEMS = (
     ("dropped", Look(Fill.DROPPED)),
     ("not yet", Look(Fill.NOT_YET)),
 )
-
-
-MOST_FRAMES = 1500
+MOST_FRAMES = 1500  # a minute at 25 frames a second; nobody watches longer, and files stay small
 
 
 def as_list(traces: Any) -> list[Trace]:
@@ -50,28 +49,71 @@ def as_list(traces: Any) -> list[Trace]:
 
 
 def check(traces: Sequence[Trace], theme: str) -> None:
-    """Raise a TinyckptError unless there is something to draw, in a known theme."""
+    """Raise an OptionError unless there is something to draw, in a known theme."""
     if not traces or not all(trace.steps for trace in traces):
-        raise TinyckptError("nothing to draw: give at least one trace, with at least one step")
+        raise OptionError("nothing to draw: give at least one trace, with at least one step")
     if theme not in THEMES:
-        raise TinyckptError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+        raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
 
 
-def thinned(steps: Sequence[int], always: Collection[int]) -> list[int]:
-    """Return every k-th of the steps, such that a picture has at most about MOST_FRAMES frames.
+def chosen(
+    moments: Sequence[int],
+    peaks: Collection[int],
+    first: int | None,
+    last: int | None,
+    every: int | None,
+) -> list[int]:
+    """Return the steps of a picture's frames, of all that could have one.
 
-    The last step and the peaks are always among them.
+    The first of the range, its last and the peaks within it are always among them.
+
+    Args:
+        moments: ascending, from -1, the moment before the first step, to the last step.
+        peaks: the steps of the peaks.
+        first, last: the range; its ends are shown as they are in stills of these steps.
+        every: take every one of so many; None for as many as leave about MOST_FRAMES.
+
+    Raises:
+        OptionError: if the range is empty or leaves the trace, or ``every`` is not positive.
     """
-    every = -(-len(steps) // MOST_FRAMES)
-    chosen = {*steps[every - 1 :: every], steps[-1], *(step for step in always if step in steps)}
-    return sorted(chosen)
+    end = moments[-1]
+    for step in (first, last):
+        if step is not None and (not isinstance(step, int) or not 0 <= step <= end):
+            raise OptionError(f"step {step!r} is out of range: legal are 0 to {end}")
+    if first is not None and last is not None and first > last:
+        raise OptionError(f"no steps from {first} to {last}: the range ends before it begins")
+    if every is not None and (not isinstance(every, int) or every < 1):
+        raise OptionError(f"every {every!r}: legal are whole numbers from 1 on")
+    begin = 0 if first is None else bisect_right(moments, first) - 1
+    stop = len(moments) if last is None else bisect_right(moments, last)
+    shown = moments[begin:stop]
+    stride = -(-len(shown) // MOST_FRAMES) if every is None else every
+    return sorted({*shown[::stride], shown[-1], *(set(peaks) & set(shown))})
+
+
+def headings(traces: Sequence[Trace], title: str | Sequence[str] | None) -> list[str]:
+    """Return what stands above each trace.
+
+    Raises:
+        OptionError: if there are titles, but not one for each trace.
+    """
+    if title is None:
+        return [title_of(trace) for trace in traces]
+    titles = [title] if isinstance(title, str) else list(title)
+    if len(titles) != len(traces):
+        raise OptionError(
+            f"{len(titles)} {'title' if len(titles) == 1 else 'titles'} for {len(traces)} "
+            f"{'trace' if len(traces) == 1 else 'traces'}: give one for each, in order, or none"
+        )
+    return titles
 
 
 class Picture:
     """Traces drawn above each other; ``play`` yields the picture frame by frame.
 
     Attributes:
-        steps: the steps that get a frame; the first frame, before any step, is not among them.
+        moments: the steps that could have a frame; -1 is the moment before the first step.
+        steps: those that have one.
     """
 
     def __init__(
@@ -79,17 +121,20 @@ class Picture:
         traces: Sequence[Trace],
         theme: str = "light",
         scale: int = 1,
-        title: str | None = None,
+        title: str | Sequence[str] | None = None,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        every: int | None = None,
     ) -> None:
         check(traces, theme)
         if not isinstance(scale, int) or scale not in (1, 2, 3):
-            raise TinyckptError(f"scale {scale!r}: legal are 1, 2 and 3")
+            raise OptionError(f"scale {scale!r}: legal are 1, 2 and 3")
+        names = headings(traces, title)
         self.inks = inks_of(THEMES[theme])
         in_nodes = counts_nodes(traces)
-        self.steps = thinned(
-            sorted({step for trace in traces for step in frame_steps(trace)}),
-            peak_step(traces, in_nodes),
-        )
+        self.moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
+        self.steps = chosen(self.moments, peak_step(traces, in_nodes), first, last, every)
         longest = max(len(trace.steps) for trace in traces)
         highest = max(max(live_of(trace, in_nodes)) for trace in traces)
         scales = Scales(in_nodes, longest, highest)
@@ -99,9 +144,8 @@ class Picture:
         counters = Counters(traces, in_nodes, self.inks, scale)
         self.panels = []
         top = 0
-        for trace, plan, extent in zip(traces, layouts, heights, strict=True):
-            heading = title if title is not None and len(traces) == 1 else title_of(trace)
-            self.panels.append(Panel(self.drawing, counters, trace, plan, scales, top, heading))
+        for trace, plan, extent, name in zip(traces, layouts, heights, names, strict=True):
+            self.panels.append(Panel(self.drawing, counters, trace, plan, scales, top, name))
             top += extent
         draw_legend(self.drawing, top)
 
@@ -110,35 +154,28 @@ class Picture:
         """Palette indices of the present frame, (height, width)."""
         return self.drawing.pixels
 
-    @property
-    def colours(self) -> bytes:
-        """The palette as GIF files hold it."""
-        return self.inks.table
-
     def play(self) -> Iterator[Indices]:
         """Yield the canvas at every frame; it is the same array, changed in place."""
         moving = [panel.frames(self.steps) for panel in self.panels]
-        for _ in range(len(self.steps) + 1):
+        for _ in self.steps:
             for panel, stream in zip(self.panels, moving, strict=True):
                 panel.draw(next(stream))
             yield self.canvas
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what every frame changes; the first is the whole picture."""
+        for _ in self.play():
+            yield self.drawing.change()
 
     def show(self, step: int) -> None:
         """Draw the one frame that a still of a step shows: the last one that is not after it.
 
         Raises:
-            TinyckptError: if the step is out of range.
+            OptionError: if the step is out of range.
         """
-        last = self.steps[-1]
-        if not 0 <= step <= last:
-            raise TinyckptError(f"step {step} is out of range: legal are 0 to {last}")
-        at = max(known for known in self.steps if known <= step)
+        (at,) = chosen(self.moments, (), step, step, None)
         for panel in self.panels:
-            own = [min(at, len(panel.trace.steps) - 1)]
-            for frame in panel.frames(own):
-                panel.draw(frame)
-                if frame.step == own[0]:
-                    break
+            panel.draw(next(panel.frames([at])))
 
     def rgb(self) -> Any:
         """Return the present frame in colours, (height, width, 3)."""
@@ -148,11 +185,10 @@ class Picture:
 def draw_legend(canvas: Canvas, top: int) -> None:
     """Draw what the looks mean."""
     x, scale, theme = float(MARGIN), canvas.scale, canvas.inks.theme
-    ground = canvas.inks.index(theme.background)
     for name, look in LEGEND_ITEMS:
         sprite = node_sprite(look, 10.0, canvas.inks, scale)
         size = sprite.shape[0] / scale
         target = round(x * scale), round((top + 17 - size / 2) * scale)
-        canvas.put(np.where(sprite == TRANSPARENT, ground, sprite).astype(np.uint8), *target)
+        canvas.put(np.where(sprite == TRANSPARENT, canvas.ground, sprite).astype(np.uint8), *target)
         x += size + 2
         x += canvas.text(x, top + 9, name, "Regular", 12, theme.muted) + 8

@@ -1,22 +1,28 @@
-"""From pixels to a file: an animated GIF, and a still as PNG."""
+"""From traces to a file: an animation, and a still as PNG."""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinyckpt.errors import TinyckptError
-from tinyckpt.files import write_atomically
+from PIL import Image
+
+from tinyckpt.errors import OptionError
+from tinyckpt.files import replacing, write_atomically
 from viz.draw import Picture, as_list
+from viz.encode import ENCODERS, SUFFIXES, Encoder, Film
 from viz.progress import with_bar
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
-FASTEST = 50  # frames a second; viewers show no more
-HOLD = 1500  # milliseconds that the last frame stays
+SLOWEST, FASTEST = 0.01, 50  # frames a second; viewers show no more
+HOLD = (0.5, 1.5)  # seconds that the first and the last frame stay
+LONGEST_HOLD = 600
 
 
 def gif(
@@ -26,53 +32,102 @@ def gif(
     theme: str = "light",
     scale: int = 1,
     fps: float = 8.0,
-    title: str | None = None,
+    hold: float | tuple[float, float] = HOLD,
+    first: int | None = None,
+    last: int | None = None,
+    every: int | None = None,
+    format: str | None = None,
+    title: str | Sequence[str] | None = None,
     progress: bool = False,
 ) -> Path:
-    """Write traces as an animated GIF, stacked and in step on shared scales.
+    """Write traces as an animation, stacked and in step on shared scales.
 
-    There is a frame for each evaluation and one for what is freed behind it. A long trace is
-    thinned to about 1,500 frames, its peak and its end among them.
+    There is a frame before the first step, one for each evaluation and one for what is freed
+    behind it. Frames are written as they are drawn: memory does not grow with their number.
 
     Args:
         traces: one trace, or several to compare.
         path: of the file; it is replaced only once the new one is complete.
         theme: ``light`` or ``dark``.
         scale: 1 for 800 pixels of width, 2 for 1600, 3 for 2400.
-        fps: frames a second, above 0 and at most 50.
-        title: in place of the policy's name, for one trace.
+        fps: frames a second, from 0.01 to 50.
+        hold: seconds that the first and the last frame stay, one number or two; they stay no
+            shorter than the others.
+        first, last: the steps to begin and to end with, from 0; the whole trace without them.
+        every: draw every one of so many frames, 1 for all; without it, a long trace is thinned to
+            about 1,500 frames. The first, the last and those of the peaks are drawn in any case.
+        format: ``gif``, ``apng``, ``webp`` or ``mp4``, which needs the extra of this name; without
+            it, what the path ends in (``.png`` is an animated PNG).
+        title: in place of the policy's name; for several traces, as many titles.
         progress: whether to show a bar on a terminal.
 
     Raises:
-        TinyckptError: if an option is out of range, or the file cannot be written.
+        OptionError: if an option is out of range.
+        FormatError: if the file cannot be written.
+        BackendError: if a package is missing.
     """
-    import imageio.v3 as iio
-
-    if Path(path).suffix.lower() != ".gif":
-        raise TinyckptError(f"{path}: the name of a GIF must end in .gif")
-    if not isinstance(fps, int | float) or not 0 < fps <= FASTEST:
-        raise TinyckptError(f"fps {fps!r}: legal are more than 0 and at most {FASTEST}")
-    picture = Picture(as_list(traces), theme, scale, title)
-    count = len(picture.steps) + 1
-    duration = [max(20, round(1000 / fps))] * (count - 1) + [HOLD]
-    frames = picture.play()
+    name, encoder = encoder_of(path, format)
+    check_times(fps, hold)
+    picture = Picture(as_list(traces), theme, scale, title, first=first, last=last, every=every)
+    height, width = picture.canvas.shape
+    if max(height, width) > encoder.largest:
+        raise OptionError(
+            f"{width} by {height} pixels are too many for {name}, which holds {encoder.largest}: "
+            f"draw fewer traces, or at a smaller scale"
+        )
+    count = len(picture.steps)
+    film = Film(width, height, picture.inks.colours, delays_of(count, fps, hold))
+    changes = picture.changes()
     if progress:
-        frames = with_bar(frames, count, "drawing", "frame")
-    stack = [canvas.copy() for canvas in frames]
-    # With optimize, what did not change since the frame before is transparent: a fifth of the size.
-    content = iio.imwrite(
-        "<bytes>",
-        stack,
-        plugin="pillow",
-        extension=".gif",
-        mode="P",
-        palette=picture.colours,
-        duration=duration,
-        loop=0,
-        optimize=True,
-    )
-    write_atomically(path, content)
+        changes = with_bar(changes, count, "drawing", "frame")
+    with replacing(path) as file:
+        encoder.write(file, film, changes)
     return Path(path)
+
+
+def encoder_of(path: str | os.PathLike[str], name: str | None) -> tuple[str, Encoder]:
+    """Return the encoder of a format, or the one that a path's suffix stands for.
+
+    Raises:
+        OptionError: if there is none.
+    """
+    if name is None:
+        suffix = Path(path).suffix.lower()
+        if suffix not in SUFFIXES:
+            raise OptionError(f"{path}: the name must end in one of {', '.join(SUFFIXES)}")
+        name = SUFFIXES[suffix]
+    if name not in ENCODERS:
+        raise OptionError(f"unknown format {name!r}; known are {', '.join(ENCODERS)}")
+    return name, ENCODERS[name]
+
+
+def check_times(fps: float, hold: float | tuple[float, float]) -> None:
+    """Raise an OptionError unless the speed and the holds are within their ranges."""
+    if not isinstance(fps, int | float) or not SLOWEST <= fps <= FASTEST:
+        raise OptionError(f"fps {fps!r}: legal are {SLOWEST} to {FASTEST}")
+    holds = hold if isinstance(hold, tuple) else (hold, hold)
+    if len(holds) != 2 or not all(
+        isinstance(seconds, int | float) and 0 <= seconds <= LONGEST_HOLD for seconds in holds
+    ):
+        raise OptionError(
+            f"hold {hold!r}: legal are one number of seconds, or a pair, from 0 to {LONGEST_HOLD}"
+        )
+
+
+def delays_of(count: int, fps: float, hold: float | tuple[float, float]) -> list[int]:
+    """Return how long each frame stays, in centiseconds.
+
+    Each ends at the centisecond next to where it should, so that errors do not add up.
+
+    >>> delays_of(5, 30, (0, 1))
+    [3, 4, 3, 3, 100]
+    """
+    ends = [round(100 * frame / fps) for frame in range(count + 1)]
+    delays = [end - begin for begin, end in pairwise(ends)]
+    holds = hold if isinstance(hold, tuple) else (hold, hold)
+    for frame, seconds in zip((0, -1), holds, strict=True):
+        delays[frame] = max(delays[frame], round(100 * seconds))
+    return delays
 
 
 def save_still(
@@ -82,13 +137,14 @@ def save_still(
     *,
     theme: str = "light",
     scale: int = 1,
-    title: str | None = None,
+    title: str | Sequence[str] | None = None,
 ) -> Path:
     """Write one frame as PNG: at a step, or at the end if none is given."""
-    import imageio.v3 as iio
-
     picture = Picture(as_list(traces), theme, scale, title)
-    picture.show(picture.steps[-1] if step is None else step)
-    content = iio.imwrite("<bytes>", picture.rgb(), plugin="pillow", extension=".png")
-    write_atomically(path, content)
+    picture.show(picture.moments[-1] if step is None else step)
+    image = Image.fromarray(picture.canvas)
+    image.putpalette(picture.inks.table)
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    write_atomically(path, content.getvalue())
     return Path(path)

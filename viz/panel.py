@@ -7,6 +7,7 @@ the digits of the counters, a stretch of the strip.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Panel:
         self.canvas, self.counters, self.scales = canvas, counters, scales
         self.trace, self.plan, self.top = trace, plan, top
         self.inks, self.scale = canvas.inks, canvas.scale
+        self.ink = self.inks.index(self.inks.theme.ink)
         self.shapes: dict[Look, tuple[Indices, Indices]] = {}
         self.labels: dict[str, Indices] = {}
         self.looks: dict[int, Look] = {}
@@ -66,12 +68,22 @@ class Panel:
         canvas.put(self.strip.future, MARGIN * self.scale, self.strip_top * self.scale)
 
     def frames(self, steps: Sequence[int]) -> Iterator[Frame]:
-        """Yield a frame for every step, the last one again and again once the trace has ended."""
-        own = [step for step in steps if step < len(self.trace.steps)]
-        frame = None
-        for frame in frames(self.trace, self.plan.cells, own, self.scales.in_nodes):
+        """Yield a frame for every step, the last one again and again once the trace has ended.
+
+        Args:
+            steps: ascending; -1 is the moment before the first one.
+        """
+        final = len(self.trace.steps) - 1
+        own = dict.fromkeys(min(step, final) for step in steps if step >= 0)
+        stream = frames(self.trace, self.plan.cells, list(own), self.scales.in_nodes)
+        frame = next(stream)
+        if steps[0] >= 0:  # the moment before the first step is not shown, but all is drawn in it
+            first = next(stream)
+            frame = replace(first, changed={**frame.changed, **first.changed})
+        yield frame
+        for frame in stream:
             yield frame
-        while frame is not None:
+        while True:
             yield frame
 
     # Parts that stand still ----------------------------------------------------------------------
@@ -131,12 +143,11 @@ class Panel:
 
     def draw_nodes(self, changed: dict[int, Look]) -> None:
         """Draw nodes anew, and those around them whose rings and halos reach into them."""
-        canvas = self.canvas.pixels
         self.looks.update(changed)
         affected: set[int] = set()
         for index in changed:
             top, bottom, left, right = self.boxes[index]
-            canvas[top:bottom, left:right] = self.ground[
+            self.canvas.region(top, bottom, left, right)[:] = self.ground[
                 top - self.graph_top : bottom - self.graph_top, left:right
             ]
             affected.update(self.around[index])
@@ -146,9 +157,8 @@ class Panel:
                 top, bottom, left, right = self.boxes[index]
                 label = self.plan.cells[index].label if self.plan.labelled else ""
                 sprite = self.sprite(self.looks[index], label)
-                region = canvas[top:bottom, left:right]
-                visible = sprite != TRANSPARENT
-                region[visible] = sprite[visible]
+                region = self.canvas.region(top, bottom, left, right)
+                np.copyto(region, sprite, where=sprite != TRANSPARENT)
 
     def prominence(self, index: int) -> int:
         """Return 0 for a plain node, 1 with a ring, 2 with a halo."""
@@ -184,15 +194,16 @@ class Panel:
     def draw_cursor(self, step: int) -> None:
         """Move the cursor: full colour up to it, pale behind it."""
         now, before = self.strip.column(step), self.cursor
-        x, y, wide = MARGIN * self.scale, self.strip_top * self.scale, 2 * self.scale
+        x, y, wide = MARGIN * self.scale, self.strip_top * self.scale, self.strip.cursor
         past, future = self.strip.past, self.strip.future
         low, high = max(0, min(before, now) - wide), max(before, now) + wide
-        canvas = self.canvas.pixels[y : y + past.shape[0], x : x + past.shape[1]]
-        canvas[:, low:now] = past[:, low:now]
-        canvas[:, now:high] = future[:, now:high]
+        high = min(high, past.shape[1])
+        strip = self.canvas.region(y, y + past.shape[0], x + low, x + high)
+        strip[:, : now - low] = past[:, low:now]
+        strip[:, now - low :] = future[:, now:high]
         # Below the strip's own text, which it would strike through.
-        head = HEAD * self.scale
-        canvas[head:, max(0, now - wide) : max(now, wide)] = self.inks.index(self.inks.theme.ink)
+        head, begin = HEAD * self.scale, max(0, now - wide)
+        strip[head:, begin - low : begin - low + wide] = self.ink
         self.cursor = now
 
 

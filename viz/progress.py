@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -9,7 +10,10 @@ T = TypeVar("T")
 
 
 def with_bar(items: Iterator[T], count: int, what: str, unit: str) -> Iterator[T]:
-    """Yield the items behind a progress bar; without one where stderr is no terminal."""
+    """Return the items, behind a progress bar; without one where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        return items
     from tqdm import tqdm
 
-    yield from tqdm(items, total=count, desc=what, unit=unit, disable=None, leave=False)
+    bar: Iterator[T] = iter(tqdm(items, total=count, desc=what, unit=unit, leave=False))
+    return bar

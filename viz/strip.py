@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 KINDS = ("activations", "gradients", "workspace")
 HEAD = 14  # pixels above the highest peak, for the strip's own text
+CURSOR = 2
 
 
 def stacked(trace: Trace, in_nodes: bool) -> Any:
@@ -77,15 +78,21 @@ class Strip:
     Attributes:
         past, future: (height, width).
         longest: steps of the longest trace, which is what the width stands for.
+        cursor: pixels of width of the line between past and future.
     """
 
     past: Indices
     future: Indices
     longest: int
+    cursor: int
 
     def column(self, step: int) -> int:
-        """Return the pixel column at the end of a step."""
-        return (step + 1) * int(self.past.shape[1]) // self.longest
+        """Return the pixel column at the end of a step, a whole number of cursors from the left.
+
+        So the cursor of a long trace stands still in many frames, which then are smaller.
+        """
+        cursors = int(self.past.shape[1]) // self.cursor
+        return (step + 1) * cursors // self.longest * self.cursor
 
 
 def strip_of(
@@ -109,7 +116,7 @@ def strip_of(
             strip[(rows >= below) & (rows < top)] = inks.index(fill)
         label(strip, trace, in_nodes, round(max(live_of(trace, in_nodes)) * unit), scale, inks)
         strips.append(strip)
-    return Strip(strips[0], strips[1], longest)
+    return Strip(strips[0], strips[1], longest, CURSOR * scale)
 
 
 def label(strip: Indices, trace: Trace, in_nodes: bool, peak: int, scale: int, inks: Inks) -> None:

@@ -10,6 +10,8 @@ import tinyckpt as tc
 from tests.conftest import require
 from tinyckpt.cli import main
 
+GIF = ("gif", "chain:4", "-o", "x.gif")
+
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
@@ -117,18 +119,16 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
         (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
         (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
-        (
-            (
-                "gif",
-                "chain:4",
-                "-o",
-                "x.gif",
-                "--title=both",
-                "--policy=sqrt_n",
-                "--policy=store_all",
-            ),
-            "--title is for one policy",
-        ),
+        ((*GIF, "--title=both", "--policy=sqrt_n", "--policy=dtr"), "1 title for 2 traces"),
+        ((*GIF, "--fps", "0"), "fps 0.0: legal are 0.01 to 50"),
+        ((*GIF, "--hold", "long"), "argument --hold: 'long': expected seconds, such as 2"),
+        ((*GIF, "--hold", "1,-1"), "hold (1.0, -1.0): legal are"),
+        ((*GIF, "--from", "19"), "step 19 is out of range: legal are 0 to 18"),
+        ((*GIF, "--from", "9", "--to", "3"), "no steps from 9 to 3"),
+        ((*GIF, "--every", "0"), "every 0: legal are whole numbers from 1 on"),
+        ((*GIF, "--format", "bmp"), "unknown format 'bmp'; known are gif, apng, webp, mp4"),
+        (("gif", "chain:4", "-o", "x.bmp"), "x.bmp: the name must end in one of .gif, .apng"),
+        (("gif", "chain:4", "-o", "x.png", "--still", "3"), "--still would overwrite x.png"),
     ],
 )
 def test_wrong_usage_is_2(
@@ -137,6 +137,7 @@ def test_wrong_usage_is_2(
     code, _, err = run(capsys, *arguments)
     assert code == 2
     assert message in err
+    assert err.count("error: ") == 1
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_wrong_usage_is_2(
     [
         (("plan", "chain:4", "-o", "/no/such/folder/t.json"), "cannot write /no/such/folder"),
         (("run", "chain:4", "--backend", "cupy"), "needs CuPy, which is not installed"),
-        (("gif", "chain:4", "-o", "x.mp4"), "must end in .gif"),
+        (("gif", "chain:4", "-o", "/dev/full", "--format", "gif"), "No space left on device"),
         (("gif", "missing.json", "-o", "x.gif"), "cannot read missing.json"),
     ],
 )
@@ -210,7 +211,7 @@ def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_
     assert code == 0
     assert "recompute_all" in out
     assert run(capsys, "run", str(path))[0] == 1
-    require("imageio")
+    require("PIL")
     picture = tmp_path / "unet.gif"
     assert run(capsys, "gif", str(path), "--policy", "store_all", "-o", str(picture))[0] == 0
 
@@ -255,10 +256,51 @@ def test_a_closed_pipe_is_no_failure() -> None:
     assert result.stderr == ""
 
 
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code that begins with the command's ``main`` imported."""
+    code = f"import sys; from tinyckpt.cli import main\n{code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("missing", "name"), [("PIL", "x.gif"), ("av", "x.mp4")])
 def test_pictures_that_cannot_be_say_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, missing: str, name: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "imageio.v3", None)
-    code, _, err = run(capsys, "gif", "chain:2", "-o", "x.gif")
-    assert code == 1
-    assert "which is not installed: pip install 'tinyckpt[viz]'" in err
+    path = str(tmp_path / name)
+    code = f"sys.modules[{missing!r}] = None; sys.exit(main(['gif', 'chain:2', '-o', {path!r}]))"
+    result = python(code)
+    assert result.returncode == 1
+    extra = "mp4" if missing == "av" else "viz"
+    assert "which is not installed: pip install" in result.stderr
+    assert f"'tinyckpt[{extra}]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gif_imports_only_what_it_needs(tmp_path: Path) -> None:
+    require("PIL")
+    result = python(
+        f"main(['gif', 'chain:4', '-o', {str(tmp_path / 'x.gif')!r}]); print(*sys.modules)"
+    )
+    heavy = {"matplotlib", "graphviz", "pygraphviz", "imageio", "tqdm", "av", "ortools", "cupy"}
+    assert not heavy & set(result.stdout.split())
+
+
+def test_an_animation_of_a_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    require("PIL")
+    from PIL import Image
+
+    path = tmp_path / "x"
+    arguments = ("--format", "webp", "--from", "4", "--to", "9", "--hold", "2,3", "--title", "A")
+    titles = ("--policy", "sqrt_n", "--policy", "store_all", "--title", "B")
+    code, out, _ = run(capsys, "gif", "chain:4", "-o", str(path), *arguments, *titles)
+    assert code == 0
+    assert out == f"written to {path}\n"
+    with Image.open(path) as image:
+        assert image.n_frames == 6
+        durations = []
+        for frame in range(6):
+            image.seek(frame)
+            image.load()
+            durations.append(image.info["duration"])
+    assert (durations[0], durations[-1]) == (2000, 3000)

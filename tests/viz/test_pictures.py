@@ -8,17 +8,15 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from PIL import Image
 
 import tinyckpt as tc
 import viz
 from tests.tinyckpt.test_serialize import HOSTILE, hostile_graph
 from viz.dot import SYMBOLS
-from viz.draw import MOST_FRAMES, Picture
+from viz.draw import Picture
 from viz.layout import WIDTH, layout
 from viz.scene import live_of
 from viz.strip import by_column, stacked
-from viz.theme import THEMES
 
 NETWORKS = (
     "chain:1", "chain:2", "chain:16", "chain:20", "chain:33", "chain:100", "mlp:6x8",
@@ -103,39 +101,6 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert b"<script>" not in (tmp_path / "hostile.svg").read_bytes()
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("name", ["chain:6", "chain:40", "residual:2x4"])
-def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(name: str, theme: str) -> None:
-    trace = trace_of(name)
-    picture = Picture([trace], theme)
-    for step, canvas in zip([-1, *picture.steps], picture.play(), strict=True):
-        if step >= 0 and step % 7 == 0:
-            fresh = Picture([trace], theme)
-            fresh.show(step)
-            assert np.array_equal(canvas, fresh.canvas)
-
-
-@pytest.mark.parametrize("scale", [1, 2])
-def test_a_gif_plays_back_what_was_drawn(tmp_path: Path, scale: int) -> None:
-    traces = [trace_of("chain:6", policy) for policy in ("store_all", "sqrt_n")]
-    path = viz.gif(traces, tmp_path / "out.gif", scale=scale, theme="dark", fps=20)
-    read = iio.imread(path)
-    picture = Picture(traces, "dark", scale)
-    drawn = [picture.rgb().copy() for _ in picture.play()]
-    assert read.shape == (len(drawn), *drawn[0].shape)
-    assert all(np.array_equal(a, b) for a, b in zip(read, drawn, strict=True))
-    with Image.open(path) as image:
-        assert image.info["loop"] == 0
-        assert image.info["duration"] == 50
-        image.seek(image.n_frames - 1)
-        assert image.info["duration"] == 1500
-
-
-def test_the_gif_of_chain_16_is_small(tmp_path: Path) -> None:
-    path = viz.gif(trace_of("chain:16"), tmp_path / "out.gif")
-    assert path.stat().st_size <= 200 * 1024
-
-
 def still(trace: tc.Trace, step: int) -> Any:
     picture = Picture([trace])
     picture.show(step)
@@ -152,23 +117,6 @@ def test_a_still_is_the_frame_at_its_step(tmp_path: Path) -> None:
         viz.save_still(trace, path, 19)
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"theme": "neon"}, "unknown theme 'neon'; known are light, dark"),
-        ({"scale": 5}, "scale 5: legal are 1, 2 and 3"),
-        ({"fps": 0}, "fps 0: legal are more than 0"),
-        ({"fps": 100}, "at most 50"),
-        ({"fps": "8"}, "legal are more than 0"),
-        ({"scale": 1.0}, "scale 1.0: legal are 1, 2 and 3"),
-    ],
-)
-def test_options_out_of_range(tmp_path: Path, options: Any, match: str) -> None:
-    with pytest.raises(tc.TinyckptError, match=match):
-        viz.gif(trace_of("chain:2"), tmp_path / "out.gif", **options)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_nothing_to_draw(tmp_path: Path) -> None:
     empty = tc.Trace(tc.Schedule(tc.networks.chain(1), (), "none"), *[()] * 7)
     for traces in ([], [empty]):
@@ -176,8 +124,6 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
             viz.gif(traces, tmp_path / "out.gif")
         with pytest.raises(tc.TinyckptError, match="nothing to draw"):
             viz.timeline(traces, tmp_path / "out.png")
-    with pytest.raises(tc.TinyckptError, match=r"must end in \.gif"):
-        viz.gif(trace_of("chain:2"), tmp_path / "out.mp4")
     viz.gif((trace_of(name) for name in ("chain:2", "chain:3")), tmp_path / "out.gif")
 
 
@@ -222,14 +168,6 @@ def test_the_loss_is_no_gradient() -> None:
     x = tc.Spec(4)
     trace = tc.replay(tc.plan(tc.build(lambda x: {"a": tc.tanh(x), "b": tc.exp(x)}, x)))
     assert stacked(trace, False)[1].tolist() == [0, 0]
-
-
-def test_long_traces_are_thinned_and_keep_their_peak_and_their_end() -> None:
-    trace = trace_of("chain:64", "recompute_all")
-    picture = Picture([trace])
-    assert len(picture.steps) <= MOST_FRAMES + 2
-    assert picture.steps[-1] == len(trace.steps) - 1
-    assert trace.nodes.index(trace.peak_nodes) in picture.steps
 
 
 def test_no_label_is_a_word_cut_short() -> None:

@@ -1,0 +1,310 @@
+"""Animations: what is in the file is what was drawn, whatever the format; errors are clear."""
+
+import io
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tinyckpt as tc
+import viz
+from tests.conftest import require
+from viz.canvas import Canvas, Change
+from viz.draw import MOST_FRAMES, Picture
+from viz.encode import ENCODERS, Film
+from viz.gif import delays_of
+from viz.sprites import inks_of
+from viz.theme import LIGHT, THEMES
+
+LOSSLESS = ("gif", "apng", "webp")
+
+
+def trace_of(name: str, policy: str = "sqrt_n") -> tc.Trace:
+    return tc.replay(tc.plan(tc.networks.network_from_text(name)[0], policy))
+
+
+def decoded(file: Any) -> tuple[list[Any], list[int]]:
+    """Return what Pillow makes of a file: frames in RGB, and milliseconds."""
+    frames, delays = [], []
+    with Image.open(file) as image:
+        assert image.info["loop"] == 0
+        for frame in range(image.n_frames):
+            image.seek(frame)
+            frames.append(np.asarray(image.convert("RGB")))
+            delays.append(round(image.info["duration"]))
+    return frames, delays
+
+
+def decoded_by_ffmpeg(file: Any) -> tuple[list[Any], list[float]]:
+    """Return what FFmpeg makes of a file: frames in RGB, and the seconds at which they begin."""
+    import av
+
+    frames, starts = [], []
+    with av.open(file) as container:
+        for frame in container.decode(video=0):
+            frames.append(frame.to_ndarray(format="rgb24"))
+            starts.append(frame.time)
+    return frames, starts
+
+
+def drawn(*arguments: Any, **options: Any) -> list[Any]:
+    picture = Picture(*arguments, **options)
+    return [picture.rgb() for _ in picture.play()]
+
+
+def equal(one: list[Any], other: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", ["chain:6", "chain:40", "residual:2x4"])
+def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(name: str, theme: str) -> None:
+    trace = trace_of(name)
+    picture = Picture([trace], theme)
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        if step >= 0 and step % 7 == 0:
+            fresh = Picture([trace], theme)
+            fresh.show(step)
+            assert np.array_equal(canvas, fresh.canvas)
+
+
+@pytest.mark.parametrize("form", LOSSLESS)
+@pytest.mark.parametrize(
+    ("names", "policies", "theme", "scale"),
+    [
+        (["chain:6"], ["sqrt_n"], "light", 1),
+        (["chain:40"], ["sqrt_n"], "dark", 1),
+        (["residual:2x4"], ["recompute_all"], "light", 2),
+        (["chain:6"], ["store_all", "sqrt_n", "recompute_all"], "dark", 1),
+        (["chain:2", "mlp:2x4"], ["sqrt_n"], "light", 3),
+    ],
+)
+def test_an_animation_plays_back_what_was_drawn(
+    tmp_path: Path, form: str, names: list[str], policies: list[str], theme: str, scale: int
+) -> None:
+    traces = [trace_of(name, policy) for name in names for policy in policies]
+    path = viz.gif(traces, tmp_path / f"out.{form}", scale=scale, theme=theme, fps=30, hold=(1, 2))
+    frames, delays = decoded(path)
+    expected = drawn(traces, theme, scale)
+    assert equal(frames, expected)
+    assert delays == [10 * delay for delay in delays_of(len(expected), 30, (1, 2))]
+    assert (delays[0], delays[-1]) == (1000, 2000)
+    assert sum(delays[1:-1]) == pytest.approx(1000 * (len(delays) - 2) / 30, abs=10)
+
+
+@pytest.mark.parametrize("form", ["gif", "apng"])
+def test_another_decoder_sees_the_same(tmp_path: Path, form: str) -> None:
+    require("av")
+    traces = [trace_of("chain:40"), trace_of("chain:40", "store_all")]
+    path = viz.gif(traces, tmp_path / f"out.{form}", theme="dark", fps=20, hold=0)
+    frames, starts = decoded_by_ffmpeg(str(path))
+    assert equal(frames, drawn(traces, "dark"))
+    assert starts == pytest.approx([frame / 20 for frame in range(len(frames))])
+
+
+def test_an_mp4_shows_nearly_what_was_drawn(tmp_path: Path) -> None:
+    require("av")
+    import av
+
+    traces = [trace_of("chain:6"), trace_of("chain:6", "store_all")]
+    path = viz.gif(traces, tmp_path / "out.mp4", fps=20, hold=(1, 3))
+    frames, starts = decoded_by_ffmpeg(str(path))
+    expected = drawn(traces)
+    height = expected[0].shape[0]
+    assert len(frames) == len(expected)
+    for seen, picture in zip(frames, expected, strict=True):
+        assert seen.shape[0] == height + height % 2
+        assert np.abs(seen[:height].astype(int) - picture).mean() < 3
+    assert starts[:3] == pytest.approx([0, 1, 1.05])
+    with av.open(str(path)) as container:
+        assert container.duration / 1e6 == pytest.approx(starts[-1] + 3)
+
+
+def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
+    """Yield changes of boxes in random colours, some of them the same as before."""
+    random = np.random.default_rng(0)
+    height, width = canvas.pixels.shape
+    for _ in range(count):
+        for _ in range(random.integers(0, 4)):
+            top, left = int(random.integers(0, height)), int(random.integers(0, width))
+            box = canvas.region(top, height, left, min(width, left + 50))
+            box[:] = random.integers(0, 3, box.shape)
+        yield canvas.change()
+
+
+@pytest.mark.parametrize("form", LOSSLESS)
+@pytest.mark.parametrize("colours", [3, 4, 63, 64])
+def test_any_rectangles_and_palettes(form: str, colours: int) -> None:
+    inks = inks_of(LIGHT)
+    palette = np.random.default_rng(1).integers(0, 256, (colours, 3)).astype(np.uint8)
+    canvas, count = Canvas(20, inks, 1), 30
+    expected = []
+
+    def changes() -> Iterator[Change]:
+        for change in scribbles(canvas, count):
+            expected.append(palette[canvas.pixels])
+            unchanged = change.pixels == len(inks.colours)
+            yield replace(change, pixels=np.where(unchanged, np.uint8(colours), change.pixels))
+
+    file = io.BytesIO()
+    ENCODERS[form].write(file, Film(800, 20, palette, [5] * count), changes())
+    frames, delays = decoded(file)
+    assert equal(frames, expected)
+    assert delays == [50] * count
+
+
+@pytest.mark.parametrize("form", LOSSLESS)
+def test_frames_are_written_as_they_are_drawn(form: str) -> None:
+    picture = Picture([trace_of("chain:6")])
+    file, sizes = io.BytesIO(), []
+
+    def watched() -> Iterator[Change]:
+        for change in picture.changes():
+            sizes.append(file.tell())
+            yield change
+
+    height, width = picture.canvas.shape
+    film = Film(width, height, picture.inks.colours, [5] * len(picture.steps))
+    ENCODERS[form].write(file, film, watched())
+    assert len(sizes) == len(picture.steps)
+    assert sizes == sorted(set(sizes))
+
+
+@pytest.mark.parametrize(("name", "most"), [("chain:16", 160), ("chain:256", 2048)])
+def test_files_are_small(tmp_path: Path, name: str, most: int) -> None:
+    path = viz.gif(trace_of(name), tmp_path / "out.gif")
+    assert path.stat().st_size <= most * 1024
+
+
+def test_a_part_of_a_trace_looks_as_it_does_in_the_whole(tmp_path: Path) -> None:
+    traces = [trace_of("chain:9"), trace_of("chain:3"), trace_of("chain:9", "recompute_all")]
+    whole = Picture(traces)
+    frames = dict(zip(whole.steps, drawn(traces), strict=True))
+    inside = [step for step in whole.steps if 30 <= step <= 90]
+    for every in (1, 4):
+        part = Picture(traces, first=30, last=90, every=every)
+        assert part.steps[0] == max(step for step in whole.steps if step <= 30)
+        assert part.steps[-1] == inside[-1]
+        assert len(part.steps) <= 3 + len(traces) + len(inside) // every
+        shown = drawn(traces, first=30, last=90, every=every)
+        assert equal(shown, [frames[step] for step in part.steps])
+    path = viz.gif(traces, tmp_path / "part.gif", first=30, last=30)
+    assert equal(decoded(path)[0], [frames[part.steps[0]]])
+
+
+def test_long_traces_are_thinned_and_keep_their_peak_and_their_end() -> None:
+    trace = trace_of("chain:64", "recompute_all")
+    picture = Picture([trace])
+    assert len(picture.steps) <= MOST_FRAMES + 2
+    assert picture.steps[0] == -1
+    assert picture.steps[-1] == len(trace.steps) - 1
+    assert trace.nodes.index(trace.peak_nodes) in picture.steps
+    assert len(Picture([trace], every=1).steps) == len(picture.moments) > 2 * MOST_FRAMES
+
+
+def test_a_shorter_trace_ends_as_it_ends_though_its_last_frame_is_skipped() -> None:
+    short, long = trace_of("chain:2"), trace_of("chain:5", "recompute_all")
+    skipped = Picture([short, long], every=len(long.steps))
+    assert len(short.steps) - 1 not in skipped.steps
+    assert equal(drawn([short, long])[-1:], drawn([short, long], every=len(long.steps))[-1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"theme": "neon"}, "unknown theme 'neon'; known are light, dark"),
+        ({"scale": 5}, "scale 5: legal are 1, 2 and 3"),
+        ({"scale": 1.0}, "scale 1.0: legal are 1, 2 and 3"),
+        ({"fps": 0}, "fps 0: legal are 0.01 to 50"),
+        ({"fps": 100}, "fps 100: legal"),
+        ({"fps": float("nan")}, "fps nan: legal"),
+        ({"fps": "8"}, "fps '8': legal"),
+        ({"hold": -1}, "hold -1: legal are one number of seconds, or a pair, from 0 to 600"),
+        ({"hold": (1, 2, 3)}, r"hold \(1, 2, 3\): legal"),
+        ({"first": -1}, "step -1 is out of range: legal are 0 to 8"),
+        ({"last": 9}, "step 9 is out of range: legal are 0 to 8"),
+        ({"first": 5, "last": 4}, "no steps from 5 to 4: the range ends before it begins"),
+        ({"every": 0}, "every 0: legal are whole numbers from 1 on"),
+        ({"format": "bmp"}, "unknown format 'bmp'; known are gif, apng, webp, mp4"),
+        ({"title": ["a", "b"]}, "2 titles for 1 trace: give one for each, in order, or none"),
+    ],
+)
+def test_options_out_of_range(tmp_path: Path, options: Any, match: str) -> None:
+    with pytest.raises(tc.OptionError, match=match):
+        viz.gif(trace_of("chain:2"), tmp_path / "out.gif", **options)
+    with pytest.raises(tc.OptionError, match=r"out.bmp: the name must end in one of \.gif"):
+        viz.gif(trace_of("chain:2"), tmp_path / "out.bmp")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
+    traces = [trace_of("chain:2")] * 50
+    with pytest.raises(tc.OptionError, match=r"2400 by \d+ pixels are too many for webp"):
+        viz.gif(traces, tmp_path / "out.webp", scale=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ENCODERS)
+def test_a_full_disk_is_one_clear_error_and_leaves_the_old_file(tmp_path: Path, form: str) -> None:
+    if form == "mp4":
+        require("av")
+    path = tmp_path / f"out.{form}"
+    path.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, before[1]))
+    try:
+        with pytest.raises(tc.FormatError, match=r"cannot write .*File too large"):
+            viz.gif(trace_of("chain:16"), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(tc.FormatError, match="cannot write /dev/full: No space left on device"):
+        viz.gif(trace_of("chain:2"), "/dev/full", format=form)
+
+
+KILLED = """
+import os, signal, sys
+import tinyckpt as tc, viz
+from viz.draw import Picture
+
+whole = Picture.changes
+def changes(self):
+    for number, change in enumerate(whole(self)):
+        if number == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield change
+Picture.changes = changes
+viz.gif(tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n")), sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_killed_process_leaves_the_old_file_or_none(tmp_path: Path, old: bytes | None) -> None:
+    path = tmp_path / "out.gif"
+    if old is not None:
+        path.write_bytes(old)
+    result = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True)
+    assert result.returncode == -signal.SIGKILL
+    assert (path.read_bytes() if path.exists() else None) == old
+
+
+def test_unwritable_folders(tmp_path: Path) -> None:
+    trace = trace_of("chain:2")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(tc.FormatError, match=r"cannot write .*Not a directory"):
+        viz.gif(trace, tmp_path / "file" / "out.gif")
+    if os.geteuid() == 0:
+        pytest.skip("nothing is forbidden to root")
+    tmp_path.chmod(0o500)
+    with pytest.raises(tc.FormatError, match=r"cannot write .*Permission denied"):
+        viz.gif(trace, tmp_path / "out.gif")
