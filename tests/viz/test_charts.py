@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -469,7 +469,7 @@ def test_labels_never_overlap(points: list[tuple[float, float]]) -> None:
 def test_spread_heights_are_apart_and_in_order(heights: list[float]) -> None:
     moved = spread(heights, 5.0)
     order = sorted(range(len(heights)), key=lambda place: heights[place])
-    for below, above in zip(order, order[1:], strict=False):
+    for below, above in pairwise(order):
         assert moved[above] - moved[below] >= 5.0 - 1e-6
     if all(b - a >= 5.001 for a, b in combinations(sorted(heights), 2)):
         assert moved == pytest.approx(heights, abs=1e-6)
