@@ -1,14 +1,17 @@
 """What each node of a picture stands for and says; and the graph as DOT.
 
-A picture shows *cells*: one for every forward operator, and one for its adjoint, which may be
-several backward operators. So every forward node has at most one counterpart, in pictures of any
-graph.
+A picture shows *cells*: one for every forward operator, or for a part of the forward half, and one
+for its adjoint, which may be several backward operators. So every forward node has at most one
+counterpart, in pictures of any graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from viz.parts import DASH, Part
 
 if TYPE_CHECKING:
     import graphviz
@@ -19,10 +22,13 @@ if TYPE_CHECKING:
 SYMBOLS = {
     "absolute": "abs",
     "add": "+",
+    "batch_norm": "bn",
     "broadcast_to": "bc",
     "cast": "cast",
     "concatenate": "cat",
     "contiguous": "copy",
+    "conv2d": "conv",
+    "conv_transpose2d": "up",
     "cross_entropy": "CE",
     "divide": "÷",
     "equal": "=",
@@ -41,6 +47,7 @@ SYMBOLS = {
     "index": "[ ]",
     "log_softmax": "lsm",
     "matmul": "@",
+    "max_pool": "pool",
     "maximum": "max",
     "minimum": "min",
     "multiply": "×",  # noqa: RUF001  # the sign of multiplication
@@ -56,6 +63,7 @@ SYMBOLS = {
     "transpose": "T",
 }
 LONGEST_NAME = 4
+LONGEST_LABEL = 9  # of a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,9 @@ class Cell:
         operators: the operators that it stands for.
         data: the values that they make.
         mirror: for a backward cell, the forward cell above it, if there is one.
+        group: whether it stands for a group of operators, or mirrors one.
+        title: the full name of the group; empty for an operator.
+        within: what a heading over a group and its neighbours says, such as ``stage3``.
     """
 
     id: int
@@ -77,35 +88,99 @@ class Cell:
     operators: tuple[int, ...]
     data: tuple[int, ...]
     mirror: int | None = None
+    group: bool = False
+    title: str = ""
+    within: str = ""
 
 
 def cells_of(graph: Graph) -> list[Cell]:
-    """Return the cells of a graph: the forward ones in build order, then the backward ones."""
-    forward = graph.operators[: graph.forward_count]
-    cells = [
-        Cell(operator.id, label_of(operator), False, (operator.id,), operator.outputs)
-        for operator in forward
-    ]
-    groups: dict[int, list[Operator]] = {}
-    for operator in graph.operators[graph.forward_count :]:
-        mirror = operator.adjoint_of
-        key = mirror if mirror is not None and mirror < len(forward) else -1 - operator.id
-        groups.setdefault(key, []).append(operator)
-    for key, operators in groups.items():
-        above = key if key >= 0 else None
-        own = label_of(operators[0])
-        short = len(operators[0].name) <= LONGEST_NAME
-        cells.append(
-            Cell(
-                len(cells),
-                own if above is None or short else cells[above].label,
-                True,
-                tuple(operator.id for operator in operators),
-                tuple(data for operator in operators for data in operator.outputs),
-                above,
-            )
-        )
+    """Return one cell an operator: the forward ones in build order, then the backward ones."""
+    parts = [Part(operator, operator + 1) for operator in range(graph.forward_count)]
+    return cells_of_parts(graph, parts, range(graph.forward_count, len(graph.operators)))
+
+
+def cells_of_parts(
+    graph: Graph, parts: Sequence[Part], backward: Iterable[int], most_alone: int | None = None
+) -> list[Cell]:
+    """Return a cell for each part of the forward half, then the cells of backward operators.
+
+    Args:
+        graph: the graph.
+        parts: the forward cells, in build order.
+        backward: ids of the backward operators that are shown, ascending.
+        most_alone: the most cells for those that are no adjoint of what is shown; more of them
+            share cells. Any number if it is None.
+    """
+    cells = [forward_cell(graph, place, part) for place, part in enumerate(parts)]
+    home = {operator: cell.id for cell in cells for operator in cell.operators}
+    rows: dict[int, list[int]] = {}
+    for index in backward:
+        adjoint_of = graph.operators[index].adjoint_of
+        mirror = None if adjoint_of is None else home.get(adjoint_of)
+        rows.setdefault(-1 - index if mirror is None else mirror, []).append(index)
+    alone = [key for key in rows if key < 0]
+    if most_alone is not None and len(alone) > most_alone:
+        size = -(-len(alone) // most_alone)
+        for place in range(0, len(alone), size):
+            for key in alone[place + 1 : place + size]:
+                rows[alone[place]] += rows.pop(key)
+    for key, operators in rows.items():
+        above = cells[key] if key >= 0 else None
+        cells.append(backward_cell(graph, len(cells), operators, above))
     return cells
+
+
+def forward_cell(graph: Graph, place: int, part: Part) -> Cell:
+    """Return the cell of a part of the forward half."""
+    operators = graph.operators[part.start : part.stop]
+    group = len(operators) > 1
+    return Cell(
+        place,
+        shortened(part.label) if group else label_of(operators[0]),
+        False,
+        tuple(range(part.start, part.stop)),
+        tuple(data for operator in operators for data in operator.outputs),
+        None,
+        group,
+        part.title,
+        part.within,
+    )
+
+
+def backward_cell(graph: Graph, place: int, operators: Sequence[int], above: Cell | None) -> Cell:
+    """Return the cell of backward operators: adjoints of what is above, or of nothing shown."""
+    first = graph.operators[operators[0]]
+    group = above.group if above is not None else len(operators) > 1
+    if above is not None and (group or len(first.name) > LONGEST_NAME):
+        label = above.label
+    elif group:
+        label = f"{len(operators)} ops"
+    else:
+        label = label_of(first)
+    return Cell(
+        place,
+        label,
+        True,
+        tuple(operators),
+        tuple(data for index in operators for data in graph.operators[index].outputs),
+        None if above is None else above.id,
+        group,
+        (above.title if above is not None else label) if group else "",
+    )
+
+
+def shortened(label: str) -> str:
+    """Return a group's label, cut to what a node has room for.
+
+    >>> shortened("layer13\u201316"), shortened("f12501\u201315625"), shortened("self_attention")
+    ('13\u201316', '12501\u2026', 'self_att\u2026')
+    """
+    if len(label) > LONGEST_LABEL and DASH in label:
+        label = label.lstrip("abcdefghijklmnopqrstuvwxyz_")
+        if len(label) > LONGEST_LABEL:
+            # Where a range is too long to be read, its beginning says where the reader is.
+            return f"{label.partition(DASH)[0][: LONGEST_LABEL - 1]}\u2026"
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}\u2026"
 
 
 def label_of(operator: Operator) -> str:
@@ -116,7 +191,7 @@ def label_of(operator: Operator) -> str:
     return SYMBOLS.get(kind, kind[:LONGEST_NAME])
 
 
-def links_of(graph: Graph, cells: list[Cell]) -> list[tuple[int, int]]:
+def links_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
     """Return the pairs of cells between which values flow within the forward or backward half."""
     home = {data: cell.id for cell in cells for data in cell.data}
     links: dict[tuple[int, int], None] = {}
@@ -131,14 +206,21 @@ def links_of(graph: Graph, cells: list[Cell]) -> list[tuple[int, int]]:
     return list(links)
 
 
-def dot(graph: Graph, forward_only: bool = False) -> graphviz.Digraph:
+def dot(
+    graph: Graph, forward_only: bool = False, cells: Sequence[Cell] | None = None
+) -> graphviz.Digraph:
     """Return the graph as DOT; ``.source`` is the text, which needs no Graphviz to be written.
 
     Node ids are numbers of cells; names appear in labels and tooltips alone, escaped.
+
+    Args:
+        graph: the graph.
+        forward_only: whether to leave the backward half out.
+        cells: the nodes, if not one an operator.
     """
     import graphviz
 
-    cells = cells_of(graph)
+    cells = cells_of(graph) if cells is None else cells
     digraph = graphviz.Digraph(
         graphviz_text(graph.name),
         graph_attr={"rankdir": "LR", "nodesep": "0.22", "ranksep": "0.28"},
@@ -147,10 +229,12 @@ def dot(graph: Graph, forward_only: bool = False) -> graphviz.Digraph:
     for cell in cells:
         if not (forward_only and cell.backward):
             names = ", ".join(graph.operators[operator].name for operator in cell.operators)
+            shape = {"shape": "box", "width": "0.72"} if cell.group else {}
             digraph.node(
                 str(cell.id),
                 graphviz_text(cell.label),
-                tooltip=graphviz_text(names),
+                tooltip=graphviz_text(cell.title or names),
+                **shape,
                 style="dashed" if cell.backward else "solid",
             )
     for source, target in links_of(graph, cells):

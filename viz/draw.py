@@ -10,7 +10,8 @@ import numpy as np
 
 from tinyckpt.errors import OptionError
 from viz.canvas import Canvas, Change, Counters, Scales
-from viz.layout import MARGIN, layout
+from viz.groups import overview
+from viz.layout import MARGIN
 from viz.panel import HEADER, STRIP, Panel
 from viz.scene import (
     Activity,
@@ -138,7 +139,7 @@ class Picture:
         longest = max(len(trace.steps) for trace in traces)
         highest = max(max(live_of(trace, in_nodes)) for trace in traces)
         scales = Scales(in_nodes, longest, highest)
-        layouts = [layout(trace.graph) for trace in traces]
+        layouts = [overview(trace.graph) for trace in traces]
         heights = [HEADER + round(plan.height) + STRIP + GAP for plan in layouts]
         self.drawing = Canvas(sum(heights) + LEGEND, self.inks, scale)
         counters = Counters(traces, in_nodes, self.inks, scale)

@@ -12,23 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from viz.boxes import group_sprite
 from viz.canvas import COUNTERS, Canvas, Counters, Scales
 from viz.layout import MARGIN, WIDTH, Layout
-from viz.scene import Activity, Frame, Look, count_text, frames, one_line, subtitle_of
+from viz.scene import Activity, Frame, Look, count_text, frames, subtitle_of
 from viz.sprites import (
     TRANSPARENT,
     Indices,
+    fitted,
     label_coverage,
     label_inks,
+    label_points,
     layer,
     node_sprite,
     sprite_size,
+    text_layer,
 )
 from viz.strip import HEAD, strip_of
-from viz.theme import RGB, font
+from viz.theme import RGB, blend, font
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
+    from viz.dot import Cell
 
 HEADER = 66
 STRIP = 64
@@ -53,6 +58,7 @@ class Panel:
         self.ink = self.inks.index(self.inks.theme.ink)
         self.shapes: dict[Look, tuple[Indices, Indices]] = {}
         self.labels: dict[str, Indices] = {}
+        self.groups: dict[tuple[Look, str], Indices] = {}
         self.looks: dict[int, Look] = {}
         self.last: Frame | None = None
         self.draw_graph()
@@ -105,12 +111,18 @@ class Panel:
             self.canvas.text(x, self.top + 13, name, "Regular", 12, self.inks.theme.muted)
 
     def draw_graph(self) -> None:
-        """Draw the arrows; the nodes come with the first frame."""
-        plan, edge = self.plan, self.inks.theme.edge
+        """Draw the arrows and headings; the nodes come with the first frame."""
+        plan, theme = self.plan, self.inks.theme
+        edge, faint = theme.edge, blend(theme.edge, theme.background, 0.5)
         head = 3.2 if plan.diameter >= 20 else 2.2
         line = 1.3 if plan.diameter >= 20 else 1.0
 
         def paint(draw: Any, factor: int) -> None:
+            for arrow in plan.faint:
+                draw_arrow(draw, arrow, factor, head, 1.0, faint)
+            for heading in plan.headings:
+                ends = [(x * factor, heading.y * factor) for x in (heading.left, heading.right)]
+                draw.line(ends, fill=faint, width=factor)
             for arrow in plan.arrows:
                 draw_arrow(draw, arrow, factor, head, line, edge)
             for x, y in plan.dots:
@@ -121,6 +133,15 @@ class Panel:
         pixels = layer(WIDTH, height, self.inks.theme.background, self.scale, paint)
         self.graph_top = (self.top + HEADER) * self.scale
         self.ground = self.inks.match(pixels)
+        for heading in plan.headings:
+            words = text_layer(
+                heading.text, "Regular", 10, theme.muted, theme.background, self.scale
+            )
+            words = words[:, : round((heading.right - heading.left) * self.scale)]
+            top = max(0, round((heading.y - 1) * self.scale) - words.shape[0])
+            left = round(heading.left * self.scale)
+            rows, columns = slice(top, top + words.shape[0]), slice(left, left + words.shape[1])
+            self.ground[rows, columns] = self.inks.match(words)
         self.canvas.put(self.ground, 0, self.graph_top)
 
     # Parts that move -----------------------------------------------------------------------------
@@ -155,8 +176,7 @@ class Panel:
         for index in sorted(affected, key=lambda index: (self.prominence(index), index)):
             if index in self.looks:
                 top, bottom, left, right = self.boxes[index]
-                label = self.plan.cells[index].label if self.plan.labelled else ""
-                sprite = self.sprite(self.looks[index], label)
+                sprite = self.sprite(self.looks[index], self.plan.cells[index])
                 region = self.canvas.region(top, bottom, left, right)
                 np.copyto(region, sprite, where=sprite != TRANSPARENT)
 
@@ -169,25 +189,35 @@ class Panel:
 
     def place_nodes(self) -> None:
         """Find each node's box on the canvas, and the nodes whose boxes overlap with it."""
-        size = sprite_size(self.plan.diameter) * self.scale
         self.boxes = []
-        for x, y in self.plan.centres:
-            top = self.graph_top + round(y * self.scale - size / 2)
-            left = round(x * self.scale - size / 2)
-            self.boxes.append((top, top + size, left, left + size))
-        self.around = neighbours(self.boxes, size)
+        for cell, (x, y) in zip(self.plan.cells, self.plan.centres, strict=True):
+            width, height = (sprite_size(side) * self.scale for side in self.plan.size(cell))
+            top = self.graph_top + round(y * self.scale - height / 2)
+            left = round(x * self.scale - width / 2)
+            self.boxes.append((top, top + height, left, left + width))
+        self.around = neighbours(self.boxes)
+        groups = {cell.label for cell in self.plan.cells if cell.group}
+        self.points = label_points(groups, self.plan.box, self.scale)  # of groups, one for all
 
-    def sprite(self, look: Look, label: str) -> Indices:
+    def sprite(self, look: Look, cell: Cell) -> Indices:
         """Return the picture of a node with its label."""
-        diameter, scale = self.plan.diameter, self.scale
+        label = cell.label if self.plan.labelled else ""
+        size, scale = self.plan.size(cell), self.scale
+        if cell.group:
+            if (look, label) not in self.groups:
+                self.groups[look, label] = group_sprite(
+                    look, label, self.points, size, self.inks, scale
+                )
+            return self.groups[look, label]
         if look not in self.shapes:
-            shape = node_sprite(look, diameter, self.inks, scale)
+            shape = node_sprite(look, size[0], self.inks, scale)
             self.shapes[look] = shape, label_inks(look, self.inks)
         shape, inks = self.shapes[look]
         if not label:
             return shape
         if label not in self.labels:
-            self.labels[label] = label_coverage(label, diameter, scale)
+            points = label_points([label], size, scale)
+            self.labels[label] = label_coverage(label, size, points, scale)
         coverage = self.labels[label]
         return np.where(coverage == 0, shape, inks[coverage])
 
@@ -207,13 +237,14 @@ class Panel:
         self.cursor = now
 
 
-def neighbours(boxes: Sequence[tuple[int, int, int, int]], size: int) -> list[list[int]]:
-    """Return for every box the boxes that overlap with it, itself included."""
+def neighbours(boxes: Sequence[tuple[int, int, int, int]]) -> list[list[int]]:
+    """Return for every box (top, bottom, left, right) those that overlap with it, and itself."""
+    size = max((max(bottom - top, right - left) for top, bottom, left, right in boxes), default=1)
     tiles: dict[tuple[int, int], list[int]] = {}
     for index, (top, _, left, _) in enumerate(boxes):
         tiles.setdefault((top // size, left // size), []).append(index)
     around = []
-    for top, _, left, _ in boxes:
+    for top, bottom, left, right in boxes:
         near = [
             index
             for row in range(top // size - 1, top // size + 2)
@@ -221,20 +252,16 @@ def neighbours(boxes: Sequence[tuple[int, int, int, int]], size: int) -> list[li
             for index in tiles.get((row, column), ())
         ]
         around.append(
-            [i for i in near if abs(boxes[i][0] - top) < size and abs(boxes[i][2] - left) < size]
+            [
+                index
+                for index in near
+                if boxes[index][0] < bottom
+                and top < boxes[index][1]
+                and boxes[index][2] < right
+                and left < boxes[index][3]
+            ]
         )
     return around
-
-
-def fitted(text: str, weight: str, size: int, room: float) -> str:
-    """Return text cut to a width in pixels at scale 1."""
-    line = one_line(text, 200)
-    face = font(weight, size)
-    if face.getlength(line) <= room:
-        return line
-    while line and face.getlength(line + "…") > room:
-        line = line[:-1]
-    return line.rstrip() + "…"
 
 
 def draw_arrow(

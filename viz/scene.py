@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from tinyckpt.units import size_text
 from viz.dot import Cell
+from viz.memory import LEVELS, Memory
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -45,17 +46,28 @@ class Activity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one node looks: everything that its picture depends on."""
+    """How one node looks: everything that its picture depends on.
+
+    Attributes:
+        fill: what it shows of its values' memory.
+        activity: what happens to it.
+        checkpoint: whether it holds a value that the policy chose to keep.
+        backward: whether it stands in the backward half.
+        level: for a group, how many eighths of its bytes are resident: 0 only if nothing is, 8 only
+            if everything is. None for an operator.
+    """
 
     fill: Fill
     activity: Activity = Activity.NONE
     checkpoint: bool = False
     backward: bool = False
+    level: int | None = None
 
     def __str__(self) -> str:
+        level = f" {self.level}/{LEVELS}" if self.level else ""
         ring = "*" if self.checkpoint else ""
         now = f" {self.activity.value}" if self.activity.value else ""
-        return f"{self.fill.value}{ring}{now}"
+        return f"{self.fill.value}{level}{ring}{now}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +171,22 @@ def frames(
 
 
 class State:
-    """The looks of all cells at one moment of a trace."""
+    """The looks of all cells at one moment of a trace.
+
+    Cells may be a part of the graph, as in the picture of one group; steps that touch no cell
+    change nothing then. A step costs as much as its operator has outputs, however large a cell is.
+    """
 
     def __init__(self, trace: Trace, cells: Sequence[Cell]) -> None:
+        graph = trace.graph
         self.trace, self.cells = trace, cells
         self.home = {data: cell.id for cell in cells for data in cell.data}
         self.cell_of_operator = {index: cell.id for cell in cells for index in cell.operators}
-        self.ringed = {self.home[data] for data in trace.schedule.checkpoints}
-        self.times = [0] * len(trace.graph.operators)
-        self.resident: dict[int, set[int]] = {cell.id: set() for cell in cells}
+        checkpoints = trace.schedule.checkpoints
+        self.ringed = {self.home[data] for data in checkpoints if data in self.home}
+        self.times = [0] * len(graph.operators)
+        self.memory = Memory(graph, self.home, len(cells))
+        self.evaluated = [False] * len(cells)
         self.active: int | None = None  # the cell whose operator is being evaluated
         self.again = False  # whether that is a recomputation
         self.shown: dict[int, Look] = {}
@@ -181,16 +200,19 @@ class State:
             self.active = None
         if isinstance(step, Compute):
             self.times[step.operator] += 1
-            self.active = self.cell_of_operator[step.operator]
+            self.active = self.cell_of_operator.get(step.operator)
             self.again = self.times[step.operator] > 1
-            self.touched.add(self.active)
-            self.resident[self.active].update(self.trace.graph.operators[step.operator].outputs)
+            if self.active is not None:
+                self.evaluated[self.active] = True
+                self.touched.add(self.active)
+            for data in self.trace.graph.operators[step.operator].outputs:
+                self.touched.update(self.memory.hold(data, self.again))
         elif isinstance(step, Free | Offload):
-            self.touched.add(self.home[step.data])
-            self.resident[self.home[step.data]].discard(step.data)
+            self.touched.update(self.memory.release(step.data))
         elif isinstance(step, Fetch):
-            self.touched.add(self.home[step.data])
-            self.resident[self.home[step.data]].add(step.data)
+            producer = self.trace.graph.data[step.data].producer
+            again = producer is not None and self.times[producer] > 1
+            self.touched.update(self.memory.hold(step.data, again))
 
     def changes(self) -> dict[int, Look]:
         """Return the looks that differ from those returned before."""
@@ -204,14 +226,14 @@ class State:
 
     def look(self, cell: Cell) -> Look:
         """Return how a cell looks now."""
-        again = any(self.times[operator] > 1 for operator in cell.operators)
-        if self.resident[cell.id]:
+        memory = self.memory
+        if memory.values[cell.id] or (cell.group and memory.bytes[cell.id]):
+            again = memory.recomputed[cell.id] > 0
             fill = Fill.GRADIENT if cell.backward else Fill.RECOMPUTED if again else Fill.KEPT
-        elif any(self.times[operator] for operator in cell.operators):
-            fill = Fill.DROPPED
         else:
-            fill = Fill.NOT_YET
+            fill = Fill.DROPPED if self.evaluated[cell.id] else Fill.NOT_YET
         activity = Activity.NONE
         if self.active == cell.id:
             activity = Activity.RECOMPUTING if self.again else Activity.COMPUTING
-        return Look(fill, activity, cell.id in self.ringed, cell.backward)
+        level = memory.level(cell) if cell.group else None
+        return Look(fill, activity, cell.id in self.ringed, cell.backward, level)

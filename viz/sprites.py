@@ -6,14 +6,15 @@ after that a frame is made by copying.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from viz.scene import Activity, Fill, Look
+from viz.geometry import Size
+from viz.scene import Activity, Fill, Look, one_line
 from viz.theme import RGB, Theme, blend, font, palette
 
 OVERSAMPLE = 4
@@ -72,7 +73,7 @@ def layer(
 
 def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
     """Return fill, outline and label of a node."""
-    if look.activity is Activity.RECOMPUTING:
+    if look.activity is Activity.RECOMPUTING and look.fill is not Fill.DROPPED:
         return theme.recomputing, theme.ink, theme.recomputing_label
     if look.fill is Fill.NOT_YET:
         return theme.not_yet, theme.not_yet_outline, theme.muted
@@ -89,56 +90,92 @@ def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
 
 def node_sprite(look: Look, diameter: float, inks: Inks, scale: int) -> Indices:
     """Return a square picture of a node without its label; TRANSPARENT where the ground shows."""
+    return shape_sprite(look, (diameter, diameter), diameter / 2, inks, scale)
+
+
+def shape_sprite(look: Look, size: Size, corner: float, inks: Inks, scale: int) -> Indices:
+    """Return a picture of a rounded rectangle with a look's fill, ring and halo.
+
+    Args:
+        look: how it looks.
+        size: width and height in pixels at scale 1, without ring and halo.
+        corner: radius of its corners; half of its size makes a disc.
+        inks: the palette.
+        scale: of the result.
+    """
     theme = inks.theme
-    size = sprite_size(diameter)
+    width, height = map(sprite_size, size)
     fill, outline, _ = node_colours(look, theme)
-    stroke = 1.5 if diameter >= 14 else 1.0
+    stroke = 1.5 if size[1] >= 14 else 1.0
 
     def paint(draw: Any, factor: int) -> None:
-        centre = size * factor / 2
+        def rounded(beyond: float, colour: RGB) -> None:
+            x, y = (size[0] / 2 + beyond) * factor, (size[1] / 2 + beyond) * factor
+            middle, centre = width * factor / 2, height * factor / 2
+            corners = (middle - x, centre - y, middle + x, centre + y)
+            draw.rounded_rectangle(corners, (corner + beyond) * factor, fill=colour)
 
-        def disc(radius: float, colour: RGB) -> None:
-            r = radius * factor
-            draw.ellipse((centre - r, centre - r, centre + r, centre + r), fill=colour)
-
-        radius = diameter / 2
         if look.activity is not Activity.NONE:
-            disc(radius + 5, theme.ink)
-            disc(radius + 4, theme.halo)
+            rounded(5, theme.ink)
+            rounded(4, theme.halo)
         elif look.checkpoint:
-            disc(radius + 4.5, theme.checkpoint)
-            disc(radius + 2.5, theme.background)
-        disc(radius, outline)
-        disc(radius - stroke, fill)
+            rounded(4.5, theme.checkpoint)
+            rounded(2.5, theme.background)
+        rounded(0, outline)
+        rounded(-stroke, fill)
 
-    sprite = inks.match(layer(size, size, theme.background, scale, paint))
+    sprite = inks.match(layer(width, height, theme.background, scale, paint))
     # Outside the shape the ground shows; inside it every pixel is the sprite's own.
-    rows, columns = np.ogrid[: sprite.shape[0], : sprite.shape[1]]
-    middle = (sprite.shape[0] - 1) / 2
-    extent = diameter / 2 + (0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5)
-    outside = (rows - middle) ** 2 + (columns - middle) ** 2 > (extent * scale) ** 2
-    sprite[outside] = TRANSPARENT
+    beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
+    sprite[distances(sprite.shape, size, corner, scale) > beyond * scale] = TRANSPARENT
     return sprite
 
 
-def sprite_size(diameter: float) -> int:
-    """Return the side of a node's picture at scale 1: ring and halo included."""
-    return int(np.ceil(diameter + 13))
+def distances(shape: tuple[int, ...], size: Size, corner: float, scale: int) -> Any:
+    """Return how far each pixel of a picture is from the rounded rectangle in its middle."""
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    # From the rectangle on which the corners' centres lie; as far as that, less their radius.
+    down, across = (
+        np.maximum(abs(places - (extent - 1) / 2) - (side / 2 - corner) * scale, 0)
+        for places, extent, side in ((rows, shape[0], size[1]), (columns, shape[1], size[0]))
+    )
+    return np.hypot(down, across) - corner * scale
+
+
+def sprite_size(extent: float) -> int:
+    """Return a side of a node's picture at scale 1: ring and halo included."""
+    return int(np.ceil(extent + 13))
 
 
 LEVELS = 4  # steps from no ink to all of it; as many as the palette has between two colours
 
 
-def label_coverage(label: str, diameter: float, scale: int) -> Indices:
-    """Return how much of each pixel of a node's picture its label covers, 0 to LEVELS."""
-    size = sprite_size(diameter) * scale
-    image = Image.new("L", (size, size), 0)
-    draw = ImageDraw.Draw(image)
-    for points in (11, 10, 9, 8) if scale == 1 else (11, 10, 9, 8, 7):
+POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
+
+
+def label_points(labels: Iterable[str], size: Size, scale: int) -> int:
+    """Return the largest size at which all of these labels fit a node; the smallest if none is."""
+    texts = list(labels)
+    for points in POINTS if scale == 1 else (*POINTS, 7):
         face = font("SemiBold", points * scale)
-        if draw.textlength(label, font=face) <= 0.84 * diameter * scale:
-            draw.text((size / 2, size / 2), label, fill=255, font=face, anchor="mm")
-            break
+        if all(face.getlength(text) <= label_room(size) * scale for text in texts):
+            return points
+    return POINTS[-1]
+
+
+def label_room(size: Size) -> float:
+    """Return how wide a label may be, in pixels at scale 1: a box has more room than a disc."""
+    return 0.84 * size[0] if size[0] == size[1] else size[0] - 4
+
+
+def label_coverage(label: str, size: Size, points: int, scale: int) -> Indices:
+    """Return how much of each pixel of a node's picture its label covers, 0 to LEVELS."""
+    width, height = (sprite_size(extent) * scale for extent in size)
+    image = Image.new("L", (width, height), 0)
+    face = font("SemiBold", points * scale)
+    if face.getlength(label) <= label_room(size) * scale:
+        middle = (width / 2, height / 2)
+        ImageDraw.Draw(image).text(middle, label, fill=255, font=face, anchor="mm")
     return np.round(np.asarray(image) * (LEVELS / 255)).astype(np.uint8)
 
 
@@ -157,6 +194,17 @@ def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: 
     image = Image.new("RGB", (width, ascent + descent), ground)
     ImageDraw.Draw(image).text((0, 0), text, fill=ink, font=face)
     return np.asarray(image)
+
+
+def fitted(text: str, weight: str, size: int, room: float) -> str:
+    """Return text cut to a width in pixels at scale 1."""
+    line = one_line(text, 200)
+    face = font(weight, size)
+    if face.getlength(line) <= room:
+        return line
+    while line and face.getlength(line + "…") > room:
+        line = line[:-1]
+    return line.rstrip() + "…"
 
 
 class Digits:

@@ -1,0 +1,73 @@
+"""Pictures of groups: rounded squares, filled from below as far as their bytes are resident."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from viz.geometry import Size
+from viz.memory import LEVELS
+from viz.scene import Fill, Look
+from viz.sprites import (
+    Indices,
+    Inks,
+    fitted,
+    label_coverage,
+    label_inks,
+    label_room,
+    shape_sprite,
+    sprite_size,
+)
+
+CORNER = 6.0  # radius, in pixels at scale 1
+
+
+def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, scale: int) -> Indices:
+    """Return a picture of a group with its label; TRANSPARENT where the ground shows.
+
+    Args:
+        look: how it looks.
+        label: what it says, cut if there is no room for it.
+        points: the size of the label.
+        box: width and height in pixels at scale 1, without ring and halo.
+        inks: the palette.
+        scale: of the result.
+    """
+    emptied = look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
+    label = fitted(label, "SemiBold", points, label_room(box)) if label else ""
+    coverage = label_coverage(label, box, points, scale)
+    filled = filled_pixels(look.level or 0, coverage, box, scale)
+    corner = min(CORNER, box[1] / 4)
+    full, empty = (
+        np.where(
+            coverage == 0,
+            shape_sprite(part, box, corner, inks, scale),
+            label_inks(part, inks)[coverage],
+        )
+        for part in (look, emptied)
+    )
+    sprite: Indices = np.where(filled, full, empty)
+    return sprite
+
+
+def filled_pixels(level: int, coverage: Indices, box: Size, scale: int) -> Any:
+    """Return for every pixel of a group's picture whether it lies below the level.
+
+    The surface does not run through the label, where it would look like a line that strikes it out:
+    it passes above or below it, whatever is nearer, and each letter stands on one colour.
+    """
+    rows = np.arange(sprite_size(box[1]) * scale)[:, None]
+    if level in (0, LEVELS):
+        # A full group is full to the brim, its outline included, and an empty one has no rest.
+        return np.full(coverage.shape, level == LEVELS)
+    surface = (len(rows) + box[1] * scale) / 2 - box[1] * scale * level / LEVELS
+    filled = np.broadcast_to(rows >= surface, coverage.shape).copy()
+    down, across = np.nonzero(coverage)
+    if len(down):
+        top, bottom = down.min() - 2 * scale, down.max() + 2 * scale
+        if top < surface <= bottom:
+            columns = slice(max(0, across.min() - 4 * scale), across.max() + 4 * scale + 1)
+            filled[top:bottom, columns] = surface < (top + bottom) / 2 - scale
+    return filled

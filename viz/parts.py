@@ -1,0 +1,262 @@
+"""How the forward half of a large graph is cut into parts that a picture shows as one node each.
+
+A part is a run of consecutive forward operators, so that values flow between parts in build order
+and never in a circle. It is what one scope holds, wherever scopes divide the operators into a
+number of parts that can be looked at; else a stretch of them, cut where few values cross.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tinyckpt.graph import Graph
+
+SMALL = 150  # operators, backward ones included, that a picture shows one by one
+LONGEST_CHAIN = 512  # forward operators of a chain without scopes likewise: it folds into bands
+OPENED_CHAIN = 128  # likewise in a group that is opened, so that long chains open in two steps
+MOST = 60  # parts in a picture
+WISHED = 24  # parts that scopes may make for a deeper level to be preferred: two rows of them
+FEW = 6  # parts, below which a level of scopes says too little
+CHUNKS = 32  # parts into which operators are cut that no scope divides
+LEAST = 6  # operators in each of these
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of consecutive forward operators that is one node of a picture.
+
+    Attributes:
+        start, stop: the operators are ``start`` to ``stop - 1``.
+        title: its full name, such as ``stage3/block2``; empty for a single operator.
+        label: its short name; empty for a single operator, which has its own.
+        within: what a heading over it and its neighbours may say, such as ``stage3``.
+    """
+
+    start: int
+    stop: int
+    title: str = ""
+    label: str = ""
+    within: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """What the cutting of a graph looks up again and again, in flat columns: graphs may be long.
+
+    Attributes:
+        graph: whose forward operators are cut.
+        scopes: the scope of every forward operator, from the outermost in.
+        follows: for every forward operator, whether it reads the one before it.
+        others: the last of the other forward operators that it reads, or -1.
+        adjoints: the backward operators that are adjoints of forward ones, in the order of these.
+        before: how many of them are adjoints of operators before a forward operator; one more entry
+            at the end.
+        crossing: how many forward values are made before a forward operator and read from it on.
+    """
+
+    graph: Graph
+    scopes: tuple[tuple[str, ...], ...]
+    follows: tuple[bool, ...]
+    others: tuple[int, ...]
+    adjoints: tuple[int, ...]
+    before: tuple[int, ...]
+    crossing: tuple[int, ...]
+
+    def adjoints_of(self, start: int, stop: int) -> list[int]:
+        """Return the adjoints of the forward operators ``start`` to ``stop - 1``, ascending."""
+        return sorted(self.adjoints[self.before[start] : self.before[stop]])
+
+
+def anatomy(graph: Graph) -> Anatomy:
+    """Return what ``parts_of`` needs to know of a graph."""
+    count = graph.forward_count
+    forward = graph.operators[:count]
+    known: dict[str, tuple[str, ...]] = {"": ()}
+    follows, others = [], []
+    for operator in forward:
+        if operator.scope not in known:
+            known[operator.scope] = tuple(name for name in operator.scope.split("/") if name)
+        follow, other = False, -1
+        for data in operator.inputs:
+            producer = graph.data[data].producer
+            if producer == operator.id - 1:
+                follow = True
+            elif producer is not None and producer > other:
+                other = producer
+        follows.append(follow)
+        others.append(other)
+    pairs = sorted(
+        (operator.adjoint_of, operator.id)
+        for operator in graph.operators[count:]
+        if operator.adjoint_of is not None and operator.adjoint_of < count
+    )
+    numbers = [0] * count
+    for mirror, _ in pairs:
+        numbers[mirror] += 1
+    return Anatomy(
+        graph,
+        tuple([known[operator.scope] for operator in forward]),
+        tuple(follows),
+        tuple(others),
+        tuple([index for _, index in pairs]),
+        tuple(accumulate(numbers, initial=0)),
+        tuple(accumulate(crossings(graph))),
+    )
+
+
+def crossings(graph: Graph) -> list[int]:
+    """Return by how much the number of values that cross changes at each forward operator."""
+    count = graph.forward_count
+    changes = [0] * (count + 1)
+    for operator in graph.operators[:count]:
+        for data in operator.outputs:
+            readers = graph.consumers[data]  # ascending
+            last = next((reader for reader in reversed(readers) if reader < count), None)
+            if last is not None:
+                changes[operator.id + 1] += 1
+                changes[last + 1] -= 1
+    return changes
+
+
+def parts_of(known: Anatomy, start: int, stop: int) -> list[Part]:
+    """Return the parts of the forward operators ``start`` to ``stop - 1``: at most MOST groups.
+
+    A small graph, or a chain of moderate length, has one part an operator.
+    """
+    if is_small(known, start, stop):
+        return [Part(operator, operator + 1) for operator in range(start, stop)]
+    parts = by_scope(known, start, stop)
+    while parts and len(parts) < FEW:
+        # One scope around nearly everything says nothing: what is inside stands in its place.
+        largest = max(parts, key=lambda part: part.stop - part.start)
+        inner = by_scope(known, largest.start, largest.stop)
+        if not inner or is_small(known, largest.start, largest.stop):
+            break
+        if len(parts) - 1 + len(inner) > MOST:
+            break
+        at = parts.index(largest)
+        parts[at : at + 1] = inner
+    return parts or chunks(known, start, stop)
+
+
+def is_small(known: Anatomy, start: int, stop: int) -> bool:
+    """Whether a picture shows these operators one by one."""
+    if stop - start + known.before[stop] - known.before[start] <= SMALL:
+        return True
+    everything = stop - start == len(known.scopes)
+    longest = LONGEST_CHAIN if everything else OPENED_CHAIN
+    if stop - start > longest or not is_line(known, start, stop):
+        return False
+    return not by_scope(known, start, stop)
+
+
+def is_line(known: Anatomy, start: int, stop: int) -> bool:
+    """Whether each of these operators reads, of them, the one before it alone."""
+    return (
+        all(known.follows[start + 1 : stop])
+        and max(known.others[start + 1 : stop], default=-1) < start
+    )
+
+
+def by_scope(known: Anatomy, start: int, stop: int) -> list[Part]:
+    """Return a part for each run of one scope, at the depth that reads best; none if none does."""
+    deepest = max(map(len, known.scopes[start:stop]))
+    best: list[Part] = []
+    for depth in range(1, deepest + 1):
+        runs = runs_at(known, start, stop, depth)
+        if len(runs) == 1:
+            continue
+        if len(runs) > MOST:
+            return best or merged(known, runs)
+        if len(runs) <= WISHED or len(best) < FEW:
+            best = runs
+    return best
+
+
+def runs_at(known: Anatomy, start: int, stop: int, depth: int) -> list[Part]:
+    """Return the runs of operators whose scopes agree in their first ``depth`` names."""
+    bounds = [start]
+    for operator in range(start + 1, stop):
+        if known.scopes[operator][:depth] != known.scopes[operator - 1][:depth]:
+            bounds.append(operator)
+    return [
+        named(known, first, last, known.scopes[first][:depth])
+        for first, last in zip(bounds, [*bounds[1:], stop], strict=True)
+    ]
+
+
+def named(known: Anatomy, start: int, stop: int, scope: Sequence[str]) -> Part:
+    """Return the part of a scope; operators outside of any are named after themselves."""
+    if stop - start == 1:
+        return Part(start, stop)
+    if not scope:
+        return stretch(known, start, stop)
+    return Part(start, stop, "/".join(scope), scope[-1], "/".join(scope[:-1]))
+
+
+def merged(known: Anatomy, runs: Sequence[Part]) -> list[Part]:
+    """Return parts of several runs each: ``layer1-4`` and so on, with a dash of figures."""
+    size = -(-len(runs) // CHUNKS)
+    parts = []
+    for place in range(0, len(runs), size):
+        some = runs[place : place + size]
+        named_runs = [run for run in some if run.label]
+        start, stop = some[0].start, some[-1].stop
+        if stop - start == 1:
+            parts.append(Part(start, stop))
+        elif not named_runs:
+            parts.append(stretch(known, start, stop))
+        elif len(named_runs) == 1:
+            only = named_runs[0]
+            parts.append(Part(start, stop, only.title, only.label, only.within))
+        else:
+            first, last = named_runs[0], named_runs[-1]
+            title = between(first.title, last.title)
+            parts.append(Part(start, stop, title, between(first.label, last.label)))
+    return parts
+
+
+def chunks(known: Anatomy, start: int, stop: int) -> list[Part]:
+    """Return stretches of about equal length, cut where the fewest values cross."""
+    count = max(2, min(CHUNKS, (stop - start) // LEAST))
+    size = -(-(stop - start) // count)
+    bounds = [start]
+    while stop - bounds[-1] > size + size // 4:
+        aim = bounds[-1] + size
+        near = range(aim - size // 4, aim + size // 4 + 1)
+        bounds.append(min(near, key=lambda cut: (known.crossing[cut], abs(cut - aim))))
+    return [
+        stretch(known, first, last) if last - first > 1 else Part(first, last)
+        for first, last in zip(bounds, [*bounds[1:], stop], strict=True)
+    ]
+
+
+def stretch(known: Anatomy, start: int, stop: int) -> Part:
+    """Return a part that is named after its first and last operators, or after their ids."""
+    names = [operator.name for operator in known.graph.operators[start:stop]]
+    first, last = names[0], names[-1]
+    if len({name.rstrip("0123456789") for name in names}) == 1:
+        return Part(start, stop, between(first, last), between(first, last))
+    ids = f"{start}{DASH}{stop - 1}"
+    return Part(start, stop, f"operators {ids}: {first} to {last}", ids)
+
+
+DASH = "\u2013"
+
+
+def between(first: str, last: str) -> str:
+    """Return ``layer1-4`` for layer1 and layer4, and both names if they differ otherwise.
+
+    >>> between("layer1", "layer4"), between("f1", "f64"), between("down4", "bottom")
+    ('layer1\u20134', 'f1\u201364', 'down4\u2013bottom')
+    """
+    if first == last:
+        return first
+    stem = first.rstrip("0123456789")
+    number = last.removeprefix(stem)
+    alike = first != stem and last.startswith(stem) and number.isdigit()
+    return f"{first}{DASH}{number if alike else last}"
