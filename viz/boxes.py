@@ -36,7 +36,7 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
         scale: of the result.
     """
     emptied = look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
-    label = fitted(label, "SemiBold", points, label_room(box)) if label else ""
+    label = fitted(label, "SemiBold", points, label_room(box, points)) if label else ""
     coverage = label_coverage(label, box, points, scale)
     filled = filled_pixels(look.level or 0, coverage, box, scale)
     corner = min(CORNER, box[1] / 4)

@@ -7,8 +7,9 @@ counterpart, in pictures of any graph.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from viz.parts import DASH, Part
@@ -167,6 +168,34 @@ def backward_cell(graph: Graph, place: int, operators: Sequence[int], above: Cel
         group,
         (above.title if above is not None else label) if group else "",
     )
+
+
+def told_apart(cells: Sequence[Cell]) -> list[Cell]:
+    """Return cells whose groups say more where they would say the same: ``s3/block1``.
+
+    For pictures in which no heading says what neighbours have in common.
+    """
+    forward = [cell for cell in cells if cell.group and not cell.backward]
+    counts = Counter(cell.label for cell in forward)
+    longer = {
+        cell.id: shortened(f"{initials(cell.within)}/{cell.label}")
+        for cell in forward
+        if cell.within and counts[cell.label] > 1
+    }
+    return [
+        replace(cell, label=longer.get(cell.id if cell.mirror is None else cell.mirror, cell.label))
+        for cell in cells
+    ]
+
+
+def initials(scope: str) -> str:
+    """Return the first letter of each name in a scope, and its number.
+
+    >>> initials("encoder/stage12")
+    'e/s12'
+    """
+    names = scope.split("/")
+    return "/".join(name[:1] + name[len(name.rstrip("0123456789")) :] for name in names)
 
 
 def shortened(label: str) -> str:

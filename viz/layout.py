@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from viz.dot import Cell, cells_of, links_of
+from viz.dot import Cell, cells_of, links_of, told_apart
 from viz.geometry import MARGIN, WIDTH, Heading, Layout, Line, Point
 from viz.layered import dot_layout
 from viz.rows import chain_layout
@@ -43,7 +43,7 @@ def layout_of(graph: Graph, cells: Sequence[Cell]) -> Layout:
     passing = passed_through(cells, links)
     if is_chain(cells, links):
         return chain_layout(cells, passing, [(a, b) for a, b in every if cells[b].backward])
-    return dot_layout(graph, cells, links, passing)
+    return dot_layout(graph, told_apart(cells), links, passing)
 
 
 def is_chain(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> bool:

@@ -79,6 +79,8 @@ def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
         return theme.not_yet, theme.not_yet_outline, theme.muted
     if look.fill is Fill.DROPPED:
         outline = theme.dropped_backward if look.backward else theme.dropped_forward
+        if look.activity is Activity.RECOMPUTING:
+            outline = theme.recomputing  # the rest of a group of which little is there yet
         return theme.background, outline, theme.muted
     fills = {
         Fill.KEPT: (theme.kept, theme.ink, theme.kept_label),
@@ -156,16 +158,20 @@ POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
 def label_points(labels: Iterable[str], size: Size, scale: int) -> int:
     """Return the largest size at which all of these labels fit a node; the smallest if none is."""
     texts = list(labels)
-    for points in POINTS if scale == 1 else (*POINTS, 7):
+    sizes = POINTS if scale == 1 else (*POINTS, 7)
+    for points in sizes:
         face = font("SemiBold", points * scale)
-        if all(face.getlength(text) <= label_room(size) * scale for text in texts):
+        if all(face.getlength(text) <= label_room(size, points) * scale for text in texts):
             return points
-    return POINTS[-1]
+    return sizes[-1]
 
 
-def label_room(size: Size) -> float:
-    """Return how wide a label may be, in pixels at scale 1: a box has more room than a disc."""
-    return 0.84 * size[0] if size[0] == size[1] else size[0] - 4
+def label_room(size: Size, points: int) -> float:
+    """Return how wide a label may be, in pixels at scale 1."""
+    if size[0] != size[1]:
+        return size[0] - 4
+    # A disc has more room for lower letters; and a label that nearly touches is better than none.
+    return (0.84 if points > POINTS[-1] else 0.92) * size[0]
 
 
 def label_coverage(label: str, size: Size, points: int, scale: int) -> Indices:
@@ -173,7 +179,7 @@ def label_coverage(label: str, size: Size, points: int, scale: int) -> Indices:
     width, height = (sprite_size(extent) * scale for extent in size)
     image = Image.new("L", (width, height), 0)
     face = font("SemiBold", points * scale)
-    if face.getlength(label) <= label_room(size) * scale:
+    if face.getlength(label) <= label_room(size, points) * scale:
         middle = (width / 2, height / 2)
         ImageDraw.Draw(image).text(middle, label, fill=255, font=face, anchor="mm")
     return np.round(np.asarray(image) * (LEVELS / 255)).astype(np.uint8)

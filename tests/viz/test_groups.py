@@ -70,6 +70,24 @@ def test_blocks_stand_below_the_name_of_their_stage() -> None:
     ]  # fmt: skip
 
 
+def test_groups_of_one_name_are_told_apart_where_there_are_no_headings() -> None:
+    def loss(x: Any) -> Any:
+        across = []
+        for half in ("encoder", "decoder"):
+            for number in range(1, 4):
+                with tc.scope(f"{half}/stage{number}"):
+                    for _ in range(10):
+                        x = tc.tanh(x) * 0.5 + x
+                    across.append(x)
+            x = x + across[0]
+        return tc.sum(x)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec(3)))
+    assert labels_of(overview(graph)) == [
+        "e/stage1", "e/stage2", "e/stage3", "+", "d/stage1", "d/stage2", "d/stage3", "181\u2013182",
+    ]  # fmt: skip
+
+
 def test_small_graphs_and_chains_of_moderate_length_show_every_operator() -> None:
     for graph in (tc.networks.chain(LONGEST_CHAIN), graph_named("residual:12x8")):
         (only,) = views_of(graph)
