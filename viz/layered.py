@@ -118,7 +118,6 @@ def dot_layout(
     """
     drawing = drawing_of(graph, cells, links)
     folding = folded(drawing)
-    scale = folding.scale
     home = {index: folding.band_at(x) for index, (x, _) in drawing.nodes.items()}
     centres = {index: folding.place(point, home[index]) for index, point in drawing.nodes.items()}
     for cell in cells:
@@ -130,8 +129,7 @@ def dot_layout(
         if drawing.halves == 2:
             centres[index] = mirrored(centres[index], band)
     below = passing | {cell.mirror for cell in cells if cell.mirror is not None}
-    diameter = max(6.0, min(DIAMETER, DIAMETER * scale))
-    box = max(6.0, BOX[0] * scale), max(6.0, BOX[1] * scale)
+    diameter, wide, high = (max(6.0, side * folding.scale) for side in (DIAMETER, *BOX))
     return Layout(
         tuple(cells),
         tuple(centres[cell.id] for cell in cells),
@@ -140,8 +138,8 @@ def dot_layout(
         tuple(mirrored(centres[index], home[index]) for index in passing),
         folding.height,
         diameter >= 16,
-        box,
-        tuple(downward(cells, centres, diameter, box)),
+        (wide, high),
+        tuple(downward(cells, centres, diameter, high)),
     )
 
 
@@ -260,11 +258,11 @@ def cut_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]
 
 
 def downward(
-    cells: Sequence[Cell], centres: Mapping[int, Point], diameter: float, box: tuple[float, float]
+    cells: Sequence[Cell], centres: Mapping[int, Point], diameter: float, box_height: float
 ) -> Iterator[Line]:
     """Yield a straight line from every forward cell down to its mirror."""
     for cell in cells:
         if cell.mirror is not None:
             (x, above), (_, below) = centres[cell.mirror], centres[cell.id]
-            reach = (box[1] if cell.group else diameter) / 2 + 2
+            reach = (box_height if cell.group else diameter) / 2 + 2
             yield (x, above + reach), (x, below - reach)

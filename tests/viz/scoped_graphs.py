@@ -8,6 +8,26 @@ from tinyckpt.graph import Phase, Role, check_graph
 SPEC = tc.Spec((2,), "float64")
 
 
+class Growing:
+    """A graph in the making: every operator has one output, and some outputs are views."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.data = [tc.DataNode(0, "x", SPEC, "input", SPEC.nbytes)]
+        self.operators: list[tc.Operator] = []
+
+    def add(self, phase: Phase, inputs: list[int], adjoint_of: int | None, scope: str = "") -> None:
+        """Add one operator and what it makes."""
+        operator, node = len(self.operators), len(self.data)
+        role: Role = "activation" if phase == "forward" else "cotangent"
+        nbytes, base = (0, inputs[0]) if self.random.random() < 0.1 else (SPEC.nbytes, None)
+        name = f"{phase}_{operator}"
+        self.data.append(tc.DataNode(node, name, SPEC, role, nbytes, operator, base))
+        self.operators.append(
+            tc.Operator(operator, name, phase, tuple(inputs), (node,), phase, adjoint_of, scope)
+        )
+
+
 def scoped_graph(count: int, seed: int) -> tc.Graph:
     """Return an abstract graph of ``count`` forward operators: it can be cut and drawn."""
     random = Random(seed)
@@ -15,43 +35,21 @@ def scoped_graph(count: int, seed: int) -> tc.Graph:
     depth = random.randrange(4)
     change = random.choice([0.02, 0.1, 0.5])
     mirrored, loose = random.choice([0.0, 0.7, 1.0]), random.choice([0.0, 0.1, 0.5])
-    data = [tc.DataNode(0, "x", SPEC, "input", SPEC.nbytes)]
-    operators: list[tc.Operator] = []
     scope = [0] * depth
-
-    def add(kind: str, inputs: list[int], adjoint_of: int | None, backward: bool) -> None:
-        operator, node = len(operators), len(data)
-        is_view = random.random() < 0.1
-        role: Role = "cotangent" if backward else "activation"
-        phase: Phase = "backward" if backward else "forward"
-        nbytes, base = (0, inputs[0]) if is_view else (SPEC.nbytes, None)
-        data.append(tc.DataNode(node, f"{kind}_{node}", SPEC, role, nbytes, operator, base))
-        path = "/".join(f"s{n}" for n in scope)
-        operators.append(
-            tc.Operator(
-                operator,
-                f"{kind}_{operator}",
-                kind,
-                tuple(inputs),
-                (node,),
-                phase,
-                adjoint_of,
-                path,
-            )
-        )
-
+    graph = Growing(random)
     for _ in range(count):
         for level in range(depth):
             scope[level] += random.random() < change
-        newest = len(data) - 1
+        newest = len(graph.data) - 1
         picks = {max(0, newest - random.randrange(reach)) for _ in range(random.randint(1, 2))}
-        add("f", sorted(picks, reverse=True), None, False)
+        path = "/".join(f"s{number}" for number in scope)
+        graph.add("forward", sorted(picks, reverse=True), None, path)
     for forward in reversed(range(count)):
         if random.random() < mirrored:
             for _ in range(random.randint(1, 2)):
-                add("b", [len(data) - 1, forward + 1], forward, True)
+                graph.add("backward", [len(graph.data) - 1, forward + 1], forward)
         elif random.random() < loose:
-            add("g", [len(data) - 1], None, True)
-    graph = tc.Graph("random", tuple(data), tuple(operators), (0,), len(data) - 1)
-    check_graph(graph)
-    return graph
+            graph.add("backward", [len(graph.data) - 1], None)
+    made = tc.Graph("random", tuple(graph.data), tuple(graph.operators), (0,), len(graph.data) - 1)
+    check_graph(made)
+    return made
