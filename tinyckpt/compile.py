@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any
 
 from tinyckpt.arguments import sources_of
@@ -101,6 +102,27 @@ def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
     # Read back: the program makes its numbers itself.
     constants = tuple(namespace[name] for name in writer.arrays)
     return Compiled(source, namespace["step"], schedule, constants)
+
+
+def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
+    """Return the program of a legal schedule for NumPy, and the line of every step, from 0.
+
+    Nothing is run: this is for reading along.
+
+    Raises:
+        BackendError: if an operator is abstract.
+
+    >>> import tinyckpt as tc
+    >>> source, lines = source_of(tc.plan(tc.networks.chain(2), "store_all"))
+    >>> [source.splitlines()[line].strip() for line in lines[-3:]]
+    ['b1 = tanh_vjp(np, f1, b2)', 'del f1, b2', 'del f1, b2']
+    """
+    source = Writer(schedule, "numpy").source()
+    frees = [isinstance(step, Free) for step in schedule.steps]
+    # Every step begins a line, but for a free behind another; "return" is the last one.
+    begins = [not (own and before) for own, before in zip(frees, [False, *frees], strict=False)]
+    first = source.count("\n") - sum(begins)
+    return source, tuple(first + count - 1 for count in accumulate(begins))
 
 
 class Writer:

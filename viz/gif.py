@@ -16,6 +16,7 @@ from tinyckpt.files import replacing, write_atomically
 from viz.draw import Picture, as_list
 from viz.encode import ENCODERS, SUFFIXES, Encoder, Film
 from viz.progress import with_bar
+from viz.svg import svg_still
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -139,7 +140,10 @@ def save_still(
     scale: int = 1,
     title: str | Sequence[str] | None = None,
 ) -> Path:
-    """Write one frame as PNG: at a step, or at the end if none is given."""
+    """Write one frame as PNG or SVG: at a step, or at the end if none is given."""
+    if Path(path).suffix.lower() == ".svg":
+        write_atomically(path, svg_still(traces, step, theme, title).encode())
+        return Path(path)
     picture = Picture(as_list(traces), theme, scale, title)
     picture.show(picture.moments[-1] if step is None else step)
     image = Image.fromarray(picture.canvas)

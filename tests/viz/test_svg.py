@@ -1,0 +1,84 @@
+"""Stills as SVG: well-formed, every node in its state, hostile names as text."""
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.tinyckpt.test_serialize import hostile_graph
+from viz.groups import views_of
+from viz.svg import state_at, svg_still
+from viz.theme import THEMES
+from viz.woff import woff
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def trace_of(graph: tc.Graph, policy: str = "sqrt_n") -> tc.Trace:
+    return tc.replay(tc.plan(graph, policy))
+
+
+def nodes_of(text: str) -> list[tuple[str, str | None]]:
+    """Return what every node uses, and its label."""
+    root = ElementTree.fromstring(text)
+    nodes = [group for group in root.iter(f"{SVG}g") if group.get("class") == "node"]
+    uses = [node.find(f"{SVG}use") for node in nodes]
+    labels = [node.findtext(f"{SVG}text") for node in nodes]
+    href = "{http://www.w3.org/1999/xlink}href"
+    return [
+        ("" if use is None else str(use.get(href)), label)
+        for use, label in zip(uses, labels, strict=True)
+    ]
+
+
+def test_nodes_share_a_picture_exactly_if_they_look_alike() -> None:
+    trace = trace_of(tc.networks.chain(9))
+    for step in (0, 7, len(trace.steps) - 1):
+        view = views_of(trace.graph)[0]
+        state = state_at(trace, view, step)
+        looks = [state.look(cell) for cell in view.layout.cells]
+        nodes = nodes_of(svg_still(trace, step))
+        assert [label for _, label in nodes] == [cell.label for cell in view.layout.cells]
+        pairs = set(zip(looks, (used for used, _ in nodes), strict=True))
+        assert len(pairs) == len(set(looks)) == len({used for used, _ in nodes})
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_hostile_names_are_text(theme: str) -> None:
+    trace = trace_of(hostile_graph(), "store_all")
+    text = svg_still([trace, trace], theme=theme)
+    tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(text).iter()}
+    assert tags <= {"svg", "title", "style", "rect", "g", "defs", "circle", "use", "path", "text"}
+    assert "<script" not in text
+
+
+def test_the_suffix_decides_what_a_still_is(tmp_path: Path) -> None:
+    trace = trace_of(tc.networks.chain(4))
+    path = viz.save_still(trace, tmp_path / "still.svg", 3, theme="dark")
+    assert path.read_text(encoding="utf-8") == svg_still(trace, 3, "dark")
+
+
+def test_a_step_out_of_range_is_refused() -> None:
+    with pytest.raises(tc.TinyckptError, match="step 99 is out of range: legal are 0 to 18"):
+        svg_still(trace_of(tc.networks.chain(4)), 99)
+
+
+def test_woff_holds_the_tables_of_the_font() -> None:
+    import struct
+    import zlib
+
+    from viz.theme import font_file
+
+    otf = Path(font_file("Regular")).read_bytes()
+    packed = woff(otf)
+    count = struct.unpack_from(">H", packed, 12)[0]
+    assert struct.unpack_from(">I", packed, 8)[0] == len(packed)
+    assert count == struct.unpack_from(">H", otf, 4)[0]
+    for index in range(count):
+        tag, place, length, original, _ = struct.unpack_from(">4sIIII", packed, 44 + 20 * index)
+        table = packed[place : place + length]
+        table = zlib.decompress(table) if length < original else table
+        _, _, offset, size = struct.unpack_from(">4sIII", otf, 12 + 16 * index)
+        assert table == otf[offset : offset + size], tag

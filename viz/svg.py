@@ -1,0 +1,246 @@
+"""A picture of one step as SVG text: sharp at any size, and readable where nothing can run.
+
+The same parts in the same places as in a GIF. Colours are attributes, so that any program shows
+them; text stays text.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tinyckpt.errors import TinyckptError
+from tinyckpt.units import size_text
+from viz.canvas import COUNTERS
+from viz.draw import GAP, LEGEND, LEGEND_ITEMS, as_list, check
+from viz.groups import View, views_of
+from viz.layout import MARGIN, WIDTH
+from viz.marks import (
+    arrow_paths,
+    css,
+    label_size,
+    level_path,
+    node_element,
+    number,
+    outline_of,
+    text_element,
+)
+from viz.panel import HEADER, STRIP, fitted
+from viz.scene import (
+    Activity,
+    State,
+    count_text,
+    counts_nodes,
+    live_of,
+    live_text,
+    one_line,
+    subtitle_of,
+    title_of,
+)
+from viz.sprites import node_colours
+from viz.strip import HEAD, by_column, stacked
+from viz.theme import THEMES, Theme, font
+from viz.woff import font_faces
+
+if TYPE_CHECKING:
+    from tinyckpt.trace import Trace
+
+FONT = "Inter, system-ui, sans-serif"
+COLUMN = 26  # pixels between two counters
+
+
+def share_of(state: State, view: View, cell: int) -> float:
+    """Return which part of a node is filled: of one that stands for more, its resident bytes."""
+    if cell not in view.opens or not state.resident[cell]:
+        return 1.0
+    data = state.trace.graph.data
+    total = sum(data[value].nbytes for value in view.layout.cells[cell].data)
+    return sum(data[value].nbytes for value in state.resident[cell]) / total if total else 1.0
+
+
+def graph_elements(view: View, state: State, theme: Theme, prefix: str) -> Iterator[str]:
+    """Yield the graph at the moment that the state is in, one element a node.
+
+    Every look is drawn once, and used wherever a node has it; ``prefix`` begins the looks' ids.
+    """
+    plan = view.layout
+    looks = [state.look(cell) for cell in plan.cells]
+    ids = {look: f"{prefix}{index}" for index, look in enumerate(dict.fromkeys(looks))}
+    shapes = (
+        f'<g id="{name}">{node_element(0, 0, look, plan.diameter, theme)}</g>'
+        for look, name in ids.items()
+    )
+    yield f"<defs>{''.join(shapes)}</defs>{arrow_paths(plan, theme)}"
+    for cell, look, (x, y) in zip(plan.cells, looks, plan.centres, strict=True):
+        parts = [f'<use xlink:href="#{ids[look]}" x="{number(x)}" y="{number(y)}"/>']
+        share = share_of(state, view, cell.id)
+        if share < 1:
+            radius = plan.diameter / 2 - outline_of(plan.diameter)
+            parts.append(
+                f'<path d="{level_path(x, y, radius, 1 - share)}" fill="{css(theme.background)}"/>'
+            )
+        size = label_size(cell.label, plan.diameter) if plan.labelled else None
+        if size:
+            ink = node_colours(look, theme)[2] if share > 0.6 else theme.ink
+            parts.append(text_element(x, y + 0.36 * size, cell.label, size, ink, 600, "middle"))
+        yield f'<g class="node" data-cell="{cell.id}">{"".join(parts)}</g>'
+
+
+def state_at(trace: Trace, view: View, step: int) -> State:
+    """Return the looks of all cells after a step."""
+    state = State(trace, view.layout.cells)
+    for position in range(step + 1):
+        state.take(position)
+    return state
+
+
+def strip_elements(
+    trace: Trace, step: int, longest: int, highest: int, in_nodes: bool, theme: Theme
+) -> Iterator[str]:
+    """Yield the memory strip, from its top left corner at 0, 0."""
+    width = WIDTH - 2 * MARGIN
+    unit = (STRIP - HEAD) / max(highest, 1)
+    now = (step + 1) * width / longest
+    yield f'<rect width="{width}" height="{STRIP}" fill="{css(theme.panel)}"/>'
+    columns = by_column(stacked(trace, in_nodes), longest, width).cumsum(axis=0) * unit
+    fills = (
+        (theme.kept, theme.kept_pale),
+        (theme.gradient, theme.gradient_pale),
+        (theme.workspace, theme.workspace_pale),
+    )
+    for (past, future), tops in reversed(list(zip(fills, columns, strict=True))):
+        for ink, low, high in ((past, 0, round(now)), (future, round(now), width)):
+            outline = skyline(tops[low:high], low)
+            if outline:
+                yield f'<path fill="{css(ink)}" d="{outline}"/>'
+    peak = max(live_of(trace, in_nodes))
+    line = STRIP - peak * unit
+    yield (
+        f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" stroke-dasharray="4 4"/>'
+    )
+    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
+    words = "live memory (grey: workspace)" if any(trace.workspace) else "live memory"
+    yield text_element(4, 10, words, 10, theme.muted)
+    label = f"peak {nodes}{size_text(trace.peak_bytes)}"
+    yield text_element(width - 4, line - 3, label, 10, theme.muted, anchor="end")
+    yield f'<path d="M{number(now)} {HEAD}V{STRIP}" stroke="{css(theme.ink)}" stroke-width="2"/>'
+
+
+def skyline(tops: Sequence[float], left: int) -> str:
+    """Return the outline of columns of pixels, equal ones together; nothing if all are 0."""
+    if not max(tops, default=0):
+        return ""
+    runs = ((top, sum(1 for _ in run)) for top, run in groupby(tops))
+    steps = "".join(f"V{number(STRIP - top)}h{wide}" for top, wide in runs)
+    return f"M{left} {STRIP}{steps}V{STRIP}z"
+
+
+def heading_elements(
+    trace: Trace, step: int, title: str, in_nodes: bool, theme: Theme
+) -> Iterator[str]:
+    """Yield title, subtitle and counters."""
+    live = live_of(trace, in_nodes)
+    texts = (
+        f"{count_text(step)} / {count_text(len(trace.steps) - 1)}",
+        f"{count_text(trace.evaluations_so_far[step])} / {count_text(trace.evaluations)}",
+        live_text(live[step], in_nodes),
+        live_text(max(live[: step + 1]), in_nodes),
+    )
+    right = float(WIDTH - MARGIN)
+    for name, text in zip(reversed(COUNTERS), reversed(texts), strict=True):
+        wide = max(font("Regular", 12).getlength(name), font("SemiBold", 16).getlength(text))
+        right -= wide
+        yield text_element(right, 24, name, 12, theme.muted)
+        yield text_element(right, 44, text, 16, theme.ink, 600)
+        right -= COLUMN
+    room = right - MARGIN
+    yield text_element(MARGIN, 34, fitted(title, "SemiBold", 20, room), 20, theme.ink, 600)
+    yield text_element(MARGIN, 54, fitted(subtitle_of(trace), "Regular", 12, room), 12, theme.muted)
+
+
+def legend_elements(theme: Theme) -> Iterator[str]:
+    """Yield what the looks mean, from the top left corner of the legend at 0, 0."""
+    x = float(MARGIN)
+    for name, look in LEGEND_ITEMS:
+        radius = 10 if look.checkpoint or look.activity is not Activity.NONE else 6
+        yield node_element(x + radius, 17, look, 10, theme)
+        yield text_element(x + 2 * radius + 4, 21, name, 12, theme.muted)
+        x += 2 * radius + 4 + font("Regular", 12).getlength(name) + 13
+
+
+def svg_still(
+    traces: Trace | Sequence[Trace],
+    step: int | None = None,
+    theme: str = "light",
+    title: str | None = None,
+    fonts: bool = True,
+) -> str:
+    """Return one step of one trace or several, as the text of an SVG picture.
+
+    Args:
+        traces: one trace, or several to compare, in step.
+        step: which; the last one if none is given. A shorter trace stays at its end.
+        theme: ``light`` or ``dark``.
+        title: in place of the policy's name, for one trace.
+        fonts: whether to bring the bundled font along, 50 KiB, so that it looks alike everywhere.
+
+    Raises:
+        TinyckptError: if there is nothing to draw, or the step is out of range.
+    """
+    shown = as_list(traces)
+    check(shown, theme)
+    colours = THEMES[theme]
+    in_nodes = counts_nodes(shown)
+    longest = max(len(trace.steps) for trace in shown)
+    highest = max(max(live_of(trace, in_nodes)) for trace in shown)
+    last = longest - 1
+    if step is not None and not 0 <= step <= last:
+        raise TinyckptError(f"step {step} is out of range: legal are 0 to {last}")
+    parts: list[str] = []
+    top = 0.0
+
+    def group(x: float, elements: Iterable[str]) -> None:
+        parts.append(f'<g transform="translate({number(x)} {number(top)})">{"".join(elements)}</g>')
+
+    for index, trace in enumerate(shown):
+        at = min(last if step is None else step, len(trace.steps) - 1)
+        name = title if title is not None and len(shown) == 1 else title_of(trace)
+        view = views_of(trace.graph)[0]
+        group(0, heading_elements(trace, at, name, in_nodes, colours))
+        top += HEADER
+        group(0, graph_elements(view, state_at(trace, view, at), colours, f"look{index}-"))
+        top += view.layout.height
+        group(MARGIN, strip_elements(trace, at, longest, highest, in_nodes, colours))
+        top += STRIP + GAP
+    group(0, legend_elements(colours))
+    style = f"<style>{font_faces()}</style>" if fonts else ""
+    words = alternative(shown, last if step is None else step)
+    return picture([style, *parts], top + LEGEND, words, colours)
+
+
+def picture(parts: Iterable[str], height: float, words: str, theme: Theme) -> str:
+    """Return a whole SVG document, with what it shows in words."""
+    size = f"{WIDTH} {number(height)}"
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {size}" width="{WIDTH}" height="{number(height)}" '
+        f'font-family="{FONT}" role="img">'
+        f"<title>{html.escape(words)}</title>"
+        f'<rect width="100%" height="100%" fill="{css(theme.background)}"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def alternative(traces: Sequence[Trace], step: int) -> str:
+    """Return in words what a still shows."""
+    texts = []
+    for trace in traces:
+        last = len(trace.steps) - 1
+        at = min(step, last)
+        live, peak = size_text(trace.live_bytes[at]), size_text(trace.peak_bytes)
+        texts.append(
+            f"{title_of(trace)} on {one_line(trace.graph.name)}, step {at} of {last}: "
+            f"{live} live, peak {peak}"
+        )
+    return "; ".join(texts)
