@@ -1,4 +1,4 @@
-"""Pictures of traces: animations, stills, charts."""
+"""Pictures of traces: animations, stills, charts, a player."""
 
 from viz.charts.frontier import frontier
 from viz.charts.ledger import ledger
@@ -6,6 +6,7 @@ from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
 from viz.dot import dot
 from viz.gif import gif, save_still
+from viz.player import player
 from viz.progress import with_bar
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "frontier",
     "gif",
     "ledger",
+    "player",
     "save_still",
     "scaling",
     "timeline",

@@ -24,7 +24,13 @@ def css(colour: RGB) -> str:
 
 def number(value: float) -> str:
     """Return a coordinate with at most one decimal."""
-    return f"{value:.1f}".removesuffix(".0")
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def numbers(*values: float) -> str:
+    """Return coordinates in a row, with no more between them than must be."""
+    return " ".join(map(number, values)).replace(" -", "-")
 
 
 def text_element(
@@ -53,10 +59,10 @@ def arrow_paths(plan: Layout, theme: Theme) -> str:
         (x0, y0), (x1, y1) = arrow[-2], arrow[-1]
         length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
         ux, uy = (x1 - x0) / length * head, (y1 - y0) / length * head
-        points = [*arrow[:-1], (x1 - ux, y1 - uy)]
-        lines.append(polyline(points))
+        if len(arrow) > 2 or length > head + 1:  # else the head is all there is to see
+            lines.append(polyline([*arrow[:-1], (x1 - ux, y1 - uy)]))
         a, b, c, d = -ux - 0.62 * uy, -uy + 0.62 * ux, 1.24 * uy, -1.24 * ux
-        heads.append("M{} {}l{} {}l{} {}z".format(*map(number, (x1, y1, a, b, c, d))))
+        heads.append(f"M{numbers(x1, y1)}l{numbers(a, b, c, d)}z")
     ink = css(theme.edge)
     dots = (f'<circle cx="{number(x)}" cy="{number(y)}" r="2"/>' for x, y in plan.dots)
     return (

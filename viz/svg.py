@@ -42,7 +42,7 @@ from viz.scene import (
 from viz.sprites import node_colours
 from viz.strip import HEAD, by_column, stacked
 from viz.theme import THEMES, Theme, font
-from viz.woff import font_faces
+from viz.webfont import font_faces
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -74,7 +74,8 @@ def graph_elements(view: View, state: State, theme: Theme, prefix: str) -> Itera
     )
     yield f"<defs>{''.join(shapes)}</defs>{arrow_paths(plan, theme)}"
     for cell, look, (x, y) in zip(plan.cells, looks, plan.centres, strict=True):
-        parts = [f'<use xlink:href="#{ids[look]}" x="{number(x)}" y="{number(y)}"/>']
+        use = f'xlink:href="#{ids[look]}" x="{number(x)}" y="{number(y)}"'
+        parts = []
         share = share_of(state, view, cell.id)
         if share < 1:
             radius = plan.diameter / 2 - outline_of(plan.diameter)
@@ -85,7 +86,8 @@ def graph_elements(view: View, state: State, theme: Theme, prefix: str) -> Itera
         if size:
             ink = node_colours(look, theme)[2] if share > 0.6 else theme.ink
             parts.append(text_element(x, y + 0.36 * size, cell.label, size, ink, 600, "middle"))
-        yield f'<g class="node" data-cell="{cell.id}">{"".join(parts)}</g>'
+        mark = f'class="node" data-cell="{cell.id}"'
+        yield f"<g {mark}><use {use}/>{''.join(parts)}</g>" if parts else f"<use {mark} {use}/>"
 
 
 def state_at(trace: Trace, view: View, step: int) -> State:
@@ -132,7 +134,7 @@ def skyline(tops: Sequence[float], left: int) -> str:
     """Return the outline of columns of pixels, equal ones together; nothing if all are 0."""
     if not max(tops, default=0):
         return ""
-    runs = ((top, sum(1 for _ in run)) for top, run in groupby(tops))
+    runs = ((top, sum(1 for _ in run)) for top, run in groupby(map(round, tops)))
     steps = "".join(f"V{number(STRIP - top)}h{wide}" for top, wide in runs)
     return f"M{left} {STRIP}{steps}V{STRIP}z"
 
@@ -184,7 +186,7 @@ def svg_still(
         step: which; the last one if none is given. A shorter trace stays at its end.
         theme: ``light`` or ``dark``.
         title: in place of the policy's name, for one trace.
-        fonts: whether to bring the bundled font along, 50 KiB, so that it looks alike everywhere.
+        fonts: whether to bring the bundled font along, 27 KiB, so that it looks alike everywhere.
 
     Raises:
         TinyckptError: if there is nothing to draw, or the step is out of range.
@@ -210,7 +212,7 @@ def svg_still(
         view = views_of(trace.graph)[0]
         group(0, heading_elements(trace, at, name, in_nodes, colours))
         top += HEADER
-        group(0, graph_elements(view, state_at(trace, view, at), colours, f"look{index}-"))
+        group(0, graph_elements(view, state_at(trace, view, at), colours, f"p{index}-"))
         top += view.layout.height
         group(MARGIN, strip_elements(trace, at, longest, highest, in_nodes, colours))
         top += STRIP + GAP

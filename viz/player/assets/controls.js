@@ -1,0 +1,173 @@
+/** Buttons, keys and the address: everything by which somebody moves the player. */
+
+const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
+const LONGEST_PLAY = 60; // seconds that the speed at the beginning makes of a trace, at most
+
+/** The speed at which a trace of some ticks begins, in ticks a second. */
+function firstSpeed(ticks, reduced) {
+  if (reduced) return 2;
+  return SPEEDS.find((speed) => speed >= 4 && ticks / speed <= LONGEST_PLAY) ?? SPEEDS.at(-1);
+}
+
+/** @param {string} id @returns {any} */
+function byId(id) {
+  return document.getElementById(id);
+}
+
+class Controls {
+  /** @param {Player} player */
+  constructor(player) {
+    this.player = player;
+    this.scrub = byId("scrub");
+    this.playButton = byId("play");
+    this.speed = byId("speed");
+    this.speed.append(...SPEEDS.map((speed) => new Option(`${countText(speed)} / s`, String(speed))));
+    this.speed.value = String(player.speed);
+    this.speed.addEventListener("change", () => (player.speed = Number(this.speed.value)));
+    this.scrub.addEventListener("input", () => player.seek(Number(this.scrub.value)));
+    this.buttons();
+    document.addEventListener("keydown", (event) => this.key(event));
+    window.addEventListener("hashchange", () => this.follow());
+  }
+
+  buttons() {
+    const { player } = this;
+    const actions = {
+      play: () => player.toggle(),
+      first: () => player.seek(-1),
+      back: () => player.seek(player.tick - 1),
+      next: () => player.seek(player.tick + 1),
+      last: () => player.seek(player.ticks - 1),
+      "to-peak": () => player.toPeak(),
+      align: () => player.setAlign(player.align === "step" ? "evaluation" : "step"),
+      columns: () => this.toggleColumns(),
+      theme: () => this.toggleTheme(),
+      svg: () => save(new Blob([frameSvg(player.visible)], { type: "image/svg+xml" }), this.fileName("svg")),
+      png: async () => save(await framePng(player.visible), this.fileName("png")),
+      help: () => this.toggleHelp(),
+      "help-close": () => byId("keys").close(),
+    };
+    for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
+    byId("columns").hidden = player.panels.length < 2;
+    byId("align").hidden = player.panels.length < 2;
+  }
+
+  fileName(suffix) {
+    const names = this.player.visible.map((panel) => panel.model.policy.replace(/\W+/g, "_"));
+    return `${names.join("-").slice(0, 60)}-step-${this.player.visible[0].step}.${suffix}`;
+  }
+
+  toggleHelp() {
+    const dialog = byId("keys");
+    if (dialog.open) dialog.close();
+    else dialog.showModal();
+  }
+
+  toggleColumns() {
+    const side = byId("panels").classList.toggle("side");
+    byId("columns").setAttribute("aria-pressed", String(side));
+    this.player.resized();
+  }
+
+  toggleTheme() {
+    const root = document.documentElement;
+    const dark = getComputedStyle(root).colorScheme === "dark";
+    root.dataset.theme = dark ? "light" : "dark";
+    this.player.recolour();
+  }
+
+  /** Show where the player is. */
+  show() {
+    const { player } = this;
+    const now = String(player.tick);
+    if (this.scrub.value !== now) this.scrub.value = now;
+    this.scrub.setAttribute("aria-valuetext", player.tick < 0 ? "before the first step" : `${player.align} ${player.tick}`);
+    const playing = String(player.playing);
+    if (this.playButton.dataset.playing !== playing) {
+      this.playButton.dataset.playing = playing;
+      this.playButton.setAttribute("aria-label", player.playing ? "Pause" : "Play");
+    }
+  }
+
+  /** Show what the scale is: after a change of alignment. */
+  rescale() {
+    const { player } = this;
+    this.scrub.min = "-1";
+    this.scrub.max = String(player.ticks - 1);
+    byId("align").setAttribute("aria-pressed", String(player.align === "evaluation"));
+    byId("align-text").textContent = `aligned by ${player.align}`;
+  }
+
+  /** Go where the address says. @returns {boolean} whether it says anything */
+  follow() {
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    for (const align of /** @type {const} */ (["step", "evaluation"])) {
+      const place = Number.parseInt(parameters.get(align) ?? "", 10);
+      if (Number.isNaN(place)) continue;
+      this.player.setAlign(align);
+      this.player.pause();
+      this.player.seek(place);
+      return true;
+    }
+    return false;
+  }
+
+  /** Write into the address where the player is; only on a pause, as browsers allow it seldom. */
+  write() {
+    const { align, tick } = this.player;
+    try {
+      history.replaceState(null, "", `#${align}=${tick}`);
+    } catch {
+      // Some viewers of attachments allow none: then there is no link to this step.
+    }
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (byId("keys").open && event.key !== "?") return;
+    const { target, key } = event;
+    const isControl = target.closest?.("button, select, a, summary");
+    if (isControl && (key === " " || key === "Enter")) return;
+    if (target.closest?.("select")) return;
+    if (!this.act(key)) return;
+    event.preventDefault();
+  }
+
+  /** Do what a key means. @returns {boolean} whether it means anything */
+  act(key) {
+    const { player } = this;
+    const actions = {
+      " ": () => player.toggle(),
+      ArrowRight: () => player.seek(player.tick + 1),
+      PageDown: () => player.seek(player.tick + 1),
+      ArrowLeft: () => player.seek(player.tick - 1),
+      PageUp: () => player.seek(player.tick - 1),
+      Home: () => player.seek(-1),
+      End: () => player.seek(player.ticks - 1),
+      p: () => player.toPeak(),
+      a: () => byId("align").hidden || byId("align").click(),
+      c: () => byId("columns").hidden || byId("columns").click(),
+      t: () => this.toggleTheme(),
+      "+": () => this.faster(1),
+      "-": () => this.faster(-1),
+      "?": () => this.toggleHelp(),
+      Escape: () => player.up(),
+      Backspace: () => player.up(),
+    };
+    if (/^\d$/.test(key)) {
+      const id = Number(key) - 1;
+      if (id >= player.panels.length || player.panels.length < 2) return false;
+      player.setSolo(id);
+      return true;
+    }
+    if (!Object.hasOwn(actions, key)) return false;
+    actions[key]();
+    return true;
+  }
+
+  faster(by) {
+    const index = Math.min(Math.max(SPEEDS.indexOf(this.player.speed) + by, 0), SPEEDS.length - 1);
+    this.player.speed = SPEEDS[index];
+    this.speed.value = String(SPEEDS[index]);
+  }
+}

@@ -1,0 +1,196 @@
+/** What there is to say about a node, and about what is live at a moment. */
+
+const MOST_STEPS = 12; // listed of those at which an operator is evaluated
+const MOST_NAMES = 8;
+const MOST_VALUES = 4; // that are described one by one
+
+/** How often operators were evaluated up to a step, and in all. */
+function evaluationsOf(model, operators, step) {
+  const { first, order } = model.evaluatedAt;
+  let sofar = 0;
+  let all = 0;
+  const steps = [];
+  for (const operator of operators) {
+    for (const i of order.subarray(first[operator], first[operator + 1])) {
+      all++;
+      if (model.computes[i] <= step) sofar++;
+      steps.push(model.computes[i]);
+    }
+  }
+  return { sofar, all, steps: steps.sort((a, b) => a - b) };
+}
+
+/** When a value is resident, in words. */
+function spanWords(model, value) {
+  const { first, begins, ends } = model.spans;
+  const words = [];
+  for (let i = first[value]; i < first[value + 1] && words.length < 6; i++) {
+    const end = ends[i] === model.count ? "the end" : countText(ends[i] - 1);
+    words.push(`${countText(begins[i])} to ${end}`);
+  }
+  const rest = first[value + 1] - first[value] - words.length;
+  if (!words.length) return "never";
+  const steps = `step${words.length > 1 || !words[0].endsWith("end") ? "s" : ""}`;
+  return `${steps} ${words.join(", ")}${rest > 0 ? `, and ${countText(rest)} more times` : ""}`;
+}
+
+/** Why a value is kept, recomputed or given up. */
+function whyWords(model, value) {
+  const { graph } = model;
+  const known = model.fateOf.get(value);
+  if (known !== undefined) {
+    return `${model.fates.fates[known]}: ${model.fates.reasons[known]}`;
+  }
+  if (graph.data.results.includes(value)) return "a result: it stays to the end";
+  if (graph.data.producers[value] >= graph.forward_count) {
+    return "a gradient on its way: held until its last reader has run";
+  }
+  return "the backward half does not read it: held until its last reader has run";
+}
+
+/** The facts about a cell as pairs of term and text; steps as numbers.
+ * @returns {[string, string | number[]][]}
+ */
+function factsOf(panel, cell) {
+  const { model, step } = panel;
+  const { view } = panel.graph;
+  const { operators: ops, data } = model.graph;
+  const operators = listAt(view.operators, cell);
+  const values = listAt(view.data, cell);
+  const kinds = [...new Set(Array.from(operators, (i) => ops.kinds[i]))];
+  const scopes = [...new Set(Array.from(operators, (i) => ops.scopes[i]).filter(Boolean))];
+  const { sofar, all, steps } = evaluationsOf(model, operators, step);
+  const total = values.reduce((sum, i) => sum + data.nbytes[i], 0);
+  const held = values.filter((i) => isResident(model.spans, i, step));
+  const now = held.reduce((sum, i) => sum + data.nbytes[i], 0);
+  const facts = [["now", panel.graph.nodes[cell].dataset.look.replace("*", ", checkpoint")]];
+  facts.push(["operator", listed(kinds, 4)]);
+  if (scopes.length) facts.push(["scope", listed(scopes, 2)]);
+  if (values.length > 1) facts.push(["memory", `${sizeText(now)} of ${sizeText(total)} resident`]);
+  facts.push(["evaluated", `${countText(sofar)} of ${counted(all, "time")}`]);
+  if (operators.length === 1) facts.push(["at steps", Array.from(steps)]);
+  for (const value of Array.from(values).slice(0, MOST_VALUES)) {
+    if (values.length > 1) facts.push(["value", data.names[value]]);
+    facts.push(["shape", `${data.specs[value]}, ${sizeText(data.nbytes[value])}`]);
+    facts.push(["resident", spanWords(model, value)]);
+    facts.push(["why", whyWords(model, value)]);
+  }
+  const rest = values.length - MOST_VALUES;
+  if (rest > 0) facts.push(["", `and ${counted(rest, "more value")}`]);
+  return facts;
+}
+
+/** Live memory at a step by kind, and what is live: lines of text. */
+function liveLines(model, step) {
+  if (step < 0) return ["before the first step"];
+  const amount = (kind) => liveText(model.kinds[kind][step], model.inNodes);
+  const kinds = KINDS.filter((kind) => model.kinds[kind][step] > 0);
+  const unit = model.inNodes ? `${counted(model.live[step], "node")}, ` : "";
+  const lines = [
+    `step ${countText(step)}: ${stepWords(model, step)}${isAgain(model, step) ? " again" : ""}`,
+    `live: ${unit}${sizeText(model.bytes[step])}`,
+    ...kinds.map((kind) => `${kind}: ${amount(kind)}`),
+  ];
+  if (model.host && model.host[step] > 0) lines.push(`on the host: ${sizeText(model.host[step])}`);
+  const names = residentAt(model, step).map((value) => model.graph.data.names[value]);
+  if (names.length) lines.push(listed(names, MOST_NAMES));
+  return lines;
+}
+
+/** The card of the node that is selected. */
+class Details {
+  /** @param {(step: number) => void} onSeek @param {() => void} onClose */
+  constructor(onSeek, onClose) {
+    this.card = document.getElementById("node");
+    this.title = document.getElementById("node-title");
+    this.list = document.getElementById("node-facts");
+    this.onSeek = onSeek;
+    document.getElementById("node-close").addEventListener("click", onClose);
+  }
+
+  /** Show a cell of a panel; without one, nothing. */
+  show(panel, cell) {
+    this.card.hidden = cell < 0;
+    if (cell < 0) return;
+    const facts = factsOf(panel, cell);
+    const same = this.shown?.graph === panel.graph && this.shown.cell === cell;
+    this.shown = { graph: panel.graph, cell };
+    if (!same) this.build(panel.graph.name(cell), facts);
+    facts.forEach(([, fact], i) => {
+      // Only what differs, so that a button that is in use stays.
+      const dd = this.list.children[2 * i + 1];
+      if (typeof fact === "string" && dd.textContent !== fact) dd.textContent = fact;
+    });
+  }
+
+  build(title, facts) {
+    this.title.textContent = title;
+    this.list.replaceChildren(
+      ...facts.flatMap(([term, fact]) => {
+        const dt = document.createElement("dt");
+        const dd = document.createElement("dd");
+        dt.textContent = term;
+        if (typeof fact !== "string") dd.append(...this.links(fact));
+        return [dt, dd];
+      }),
+    );
+  }
+
+  /** Steps as buttons that lead there. @param {number[]} steps */
+  links(steps) {
+    const buttons = steps.slice(0, MOST_STEPS).map((step) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "link";
+      button.textContent = countText(step);
+      button.addEventListener("click", () => this.onSeek(step));
+      return button;
+    });
+    const rest = steps.length - buttons.length;
+    return rest > 0 ? [...buttons, `and ${countText(rest)} more`] : buttons;
+  }
+}
+
+/** The small box at the pointer. */
+class Tip {
+  constructor() {
+    this.element = document.getElementById("tip");
+  }
+
+  /** @param {PointerEvent} event @param {string[]} lines none to hide it */
+  show(event, lines) {
+    this.element.hidden = !lines.length;
+    if (!lines.length) return;
+    this.element.replaceChildren(
+      ...lines.map((line) => {
+        const div = document.createElement("div");
+        div.textContent = line;
+        return div;
+      }),
+    );
+    const { offsetWidth: width, offsetHeight: height } = this.element;
+    const left = Math.min(event.clientX + 14, window.innerWidth - width - 8);
+    const below = event.clientY + 18;
+    const top = below + height > window.innerHeight - 8 ? event.clientY - height - 12 : below;
+    this.element.style.transform = `translate(${Math.max(8, left)}px, ${Math.max(8, top)}px)`;
+  }
+}
+
+/** What the tip says of a node: the least one wants to know. */
+function tipLines(panel, cell) {
+  const { model, step } = panel;
+  const { view } = panel.graph;
+  const operators = listAt(view.operators, cell);
+  const values = Array.from(listAt(view.data, cell));
+  const { sofar, all } = evaluationsOf(model, operators, step);
+  const bytes = values.reduce((sum, i) => sum + model.graph.data.nbytes[i], 0);
+  const spec = values.length === 1 ? `${model.graph.data.specs[values[0]]}, ` : "";
+  return [
+    panel.graph.name(cell),
+    `${spec}${sizeText(bytes)}`,
+    `evaluated ${countText(sofar)} of ${counted(all, "time")}`,
+    panel.graph.nodes[cell].dataset.look.replace("*", ", checkpoint"),
+    ...(values.length === 1 ? [whyWords(model, values[0])] : []),
+    ...(cell in view.opens ? ["click to open"] : []),
+  ];
+}

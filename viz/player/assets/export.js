@@ -1,0 +1,158 @@
+/** The present frame as a file: SVG, and PNG drawn from it. */
+
+const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
+const PNG_SCALE = 2;
+const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray"];
+
+/** Copy an SVG element with its looks as attributes, so that it needs no style sheet. */
+function standalone(element) {
+  const copy = element.cloneNode(true);
+  const originals = [element, ...element.querySelectorAll("*")];
+  const copies = [copy, ...copy.querySelectorAll("*")];
+  copies.forEach((target, i) => {
+    const style = getComputedStyle(originals[i]);
+    if (style.visibility === "hidden" || (style.opacity === "0" && target !== copy)) {
+      target.remove();
+      return;
+    }
+    for (const name of PAINT) target.setAttribute(name, style.getPropertyValue(name));
+    for (const name of ["role", "tabindex", "aria-label", "class", "style"]) target.removeAttribute(name);
+  });
+  for (const text of copy.querySelectorAll("text")) {
+    text.setAttribute("text-anchor", "middle");
+    text.setAttribute("font-weight", "600");
+    text.setAttribute("stroke", "none");
+  }
+  return copy;
+}
+
+/** A builder of one frame. */
+class Frame {
+  constructor() {
+    this.style = getComputedStyle(document.documentElement);
+    this.root = svgElement("svg", { xmlns: SVG, "font-family": "Inter, system-ui, sans-serif" });
+    this.ground = svgElement("rect", { width: "100%", height: "100%", fill: this.ink("background") }, this.root);
+    this.top = 0;
+  }
+
+  ink(name) {
+    return this.style.getPropertyValue(`--${name}`).trim();
+  }
+
+  text(x, y, words, size, ink, weight = 400, anchor = "start") {
+    const attributes = { x, y, "font-size": size, "font-weight": weight, "text-anchor": anchor, fill: this.ink(ink) };
+    svgElement("text", attributes, this.root).textContent = words;
+  }
+
+  panel(panel) {
+    const { top } = this;
+    this.text(FRAME_MARGIN, top + 34, panel.model.title, 20, "ink", 600);
+    this.text(FRAME_MARGIN, top + 54, panel.model.subtitle, 12, "muted");
+    ruler.font = "600 16px Inter, system-ui, sans-serif";
+    let right = FRAME_WIDTH - FRAME_MARGIN;
+    for (const name of ["peak", "live", "evaluations", "step"]) {
+      const words = panel.counters[name].textContent;
+      right -= Math.max(ruler.measureText(words).width, name === "evaluations" ? 66 : 26);
+      this.text(right, top + 24, name, 12, "muted");
+      this.text(right, top + 44, words, 16, "ink", 600);
+      right -= FRAME_MARGIN;
+    }
+    const graph = standalone(panel.graph.element);
+    const { height } = panel.graph.view;
+    for (const [name, value] of Object.entries({ y: top + FRAME_HEADER, width: FRAME_WIDTH, height })) {
+      graph.setAttribute(name, value);
+    }
+    this.root.append(graph);
+    this.top += FRAME_HEADER + height;
+    this.strip(panel.timeline);
+    this.top += FRAME_STRIP + FRAME_GAP;
+  }
+
+  /** The timeline in columns of one pixel: the past in full colour, the future pale. */
+  strip({ model, scales, tick }) {
+    const width = FRAME_WIDTH - 2 * FRAME_MARGIN;
+    const place = { transform: `translate(${FRAME_MARGIN} ${this.top})` };
+    const group = svgElement("g", place, this.root);
+    svgElement("rect", { width, height: FRAME_STRIP, fill: this.ink("panel") }, group);
+    const runs = runsOf(model, tickOfColumn(model, scales.align, scales.ticks, width), scales.align);
+    const unit = (FRAME_STRIP - HEAD) / Math.max(scales.highest, 1);
+    const now = Math.floor(((tick + 1) * width) / scales.ticks);
+    ["kept", "gradient", "workspace"].forEach((name, kind) => {
+      const paths = ["", ""];
+      for (const { left, right, tops } of runs) {
+        const [low, high] = [kind ? tops[kind - 1] * unit : 0, tops[kind] * unit];
+        if (high <= low) continue;
+        const cuts = [[left, Math.min(right, now)], [Math.max(left, now), right]];
+        cuts.forEach(([from, to], late) => {
+          if (to > from) paths[late] += `M${from} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${to}V${FRAME_STRIP - low}z`;
+        });
+      }
+      paths.forEach((d, late) => d && svgElement("path", { d, fill: this.ink(late ? `${name}-pale` : name) }, group));
+    });
+    const line = FRAME_STRIP - model.peaks[model.count - 1] * unit;
+    const dashes = { d: `M0 ${line}H${width}`, stroke: this.ink("muted"), "stroke-dasharray": "4 4" };
+    svgElement("path", dashes, group);
+    svgElement("path", { d: `M${now} ${HEAD}V${FRAME_STRIP}`, stroke: this.ink("ink"), "stroke-width": 2 }, group);
+    this.text(FRAME_MARGIN + 4, this.top + 10, "live memory", 10, "muted");
+    const right = FRAME_WIDTH - FRAME_MARGIN - 4;
+    this.text(right, this.top + line - 3, `peak ${model.peak}`, 10, "muted", 400, "end");
+  }
+
+  legend() {
+    let x = FRAME_MARGIN;
+    ruler.font = "400 12px Inter, system-ui, sans-serif";
+    for (const item of document.querySelectorAll("#legend li")) {
+      const mark = standalone(item.querySelector("svg"));
+      for (const [name, value] of Object.entries({ x, y: this.top + 6, width: 22, height: 22 })) {
+        mark.setAttribute(name, value);
+      }
+      this.root.append(mark);
+      this.text(x + 24, this.top + 21, item.textContent.trim(), 12, "muted");
+      x += 24 + ruler.measureText(item.textContent.trim()).width + 10;
+    }
+    this.top += 38;
+  }
+
+  /** The finished document as text. @param {string} fonts style sheet to bring along */
+  finish(fonts) {
+    this.root.setAttribute("viewBox", `0 0 ${FRAME_WIDTH} ${this.top}`);
+    this.root.setAttribute("width", String(FRAME_WIDTH));
+    this.root.setAttribute("height", String(this.top));
+    svgElement("style", {}, this.root).textContent = fonts;
+    return new XMLSerializer().serializeToString(this.root);
+  }
+}
+
+/** The present frame of some panels as SVG text. @param {Panel[]} panels */
+function frameSvg(panels) {
+  const frame = new Frame();
+  for (const panel of panels) frame.panel(panel);
+  frame.legend();
+  const sheet = document.querySelector("style").textContent;
+  return frame.finish(sheet.slice(0, sheet.indexOf("\n")));
+}
+
+/** The present frame of some panels as PNG. @param {Panel[]} panels @returns {Promise<Blob>} */
+async function framePng(panels) {
+  const url = URL.createObjectURL(new Blob([frameSvg(panels)], { type: "image/svg+xml" }));
+  try {
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.width * PNG_SCALE, image.height * PNG_SCALE];
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+/** Offer a file for saving. @param {Blob} blob @param {string} name */
+function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,40 @@
+/** Amounts and counts as people read them; the same texts as in Python. */
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+const THIN_SPACE = "\u2009";
+const DASH = "\u2013";
+
+/** @param {number} nbytes @returns {string} */
+function sizeText(nbytes) {
+  let unit = 0;
+  while (nbytes >= 1024 && unit < UNITS.length - 1) {
+    nbytes /= 1024;
+    unit++;
+  }
+  if (unit === 0) return `${nbytes} B`;
+  const tenths = nbytes * 10;
+  // Halves go to the even neighbour, as in Python.
+  const rounded = tenths % 1 === 0.5 ? 2 * Math.round(tenths / 2) : Math.round(tenths);
+  return `${Math.floor(rounded / 10)}.${rounded % 10} ${UNITS[unit]}`;
+}
+
+/** @param {number} count @returns {string} */
+function countText(count) {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, THIN_SPACE);
+}
+
+/** @param {number} amount @param {boolean} inNodes @returns {string} */
+function liveText(amount, inNodes) {
+  return inNodes ? countText(amount) : sizeText(amount);
+}
+
+/** @param {number} count @param {string} what @returns {string} */
+function counted(count, what) {
+  return `${countText(count)} ${what}${count === 1 ? "" : "s"}`;
+}
+
+/** @param {string[]} names @param {number} most @returns {string} */
+function listed(names, most) {
+  const rest = names.length - most;
+  return names.slice(0, most).join(", ") + (rest > 0 ? `, and ${countText(rest)} more` : "");
+}

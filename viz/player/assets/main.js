@@ -1,0 +1,214 @@
+/** The player: one position for all policies, and everything that follows it. */
+
+const SETTLED = 350; // milliseconds without a move after which a pause is spoken and written down
+
+class Player {
+  /** @param {any} data as unpacked */
+  constructor(data) {
+    this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
+    this.align = "step";
+    this.tick = -1;
+    this.solo = -1;
+    this.playing = false;
+    this.motion = matchMedia("(prefers-reduced-motion: reduce)");
+    this.scales = {
+      align: this.align,
+      ticks: 0,
+      highest: Math.max(...this.models.map((model) => model.peaks[model.count - 1])),
+    };
+    this.measure();
+    this.speed = firstSpeed(this.ticks, this.motion.matches);
+    const events = {
+      choose: (panel, cell) => this.choose(panel, cell),
+      hover: (event, panel, at) => this.hover(event, panel, at),
+      seek: (tick) => this.seek(tick),
+      solo: (id) => this.setSolo(id),
+    };
+    this.panels = this.models.map((model) => new Panel(model, this.scales, events));
+    this.reading = new Reading((step) => this.seekStep(this.reading.model, step));
+    this.details = new Details(
+      (step) => this.seekStep(this.chosen.model, step),
+      () => this.choose(this.chosen, -1),
+    );
+    this.tip = new Tip();
+    this.chosen = this.panels[0];
+    this.controls = new Controls(this);
+    this.place();
+  }
+
+  /** Put everything onto the page. */
+  place() {
+    const holder = byId("panels");
+    holder.replaceChildren(...this.panels.map((panel) => panel.element));
+    holder.classList.toggle("several", this.panels.length > 1);
+    const policy = byId("policy");
+    policy.append(...this.models.map((model) => new Option(model.title, String(model.id))));
+    policy.addEventListener("change", () => this.read(this.models[Number(policy.value)]));
+    policy.hidden = this.panels.length < 2;
+    byId("reading-title").classList.toggle("unseen", this.panels.length > 1);
+    this.read(this.models[0]);
+    this.controls.rescale();
+    new ResizeObserver(() => this.resized()).observe(holder);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    if (!this.controls.follow()) this.show(-1);
+  }
+
+  get visible() {
+    return this.solo < 0 ? this.panels : [this.panels[this.solo]];
+  }
+
+  get ticks() {
+    return this.scales.ticks;
+  }
+
+  measure() {
+    this.scales.align = this.align;
+    this.scales.ticks = Math.max(...this.models.map((model) => ticksOf(model, this.align)));
+  }
+
+  /** Show a position in everything. @param {number} tick */
+  show(tick) {
+    this.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
+    for (const panel of this.visible) panel.show(this.tick, this.align);
+    this.reading.show(stepOfTick(this.reading.model, this.tick, this.align));
+    if (this.chosen.selected >= 0) this.details.show(this.chosen, this.chosen.selected);
+    this.controls.show();
+  }
+
+  /** Go to a position at somebody's wish; playing stops. @param {number} tick */
+  seek(tick) {
+    this.playing = false;
+    this.show(tick);
+    this.settle();
+  }
+
+  seekStep(model, step) {
+    this.seek(tickOfStep(model, step, this.align));
+  }
+
+  /** After a while without a move, say and write down where this is. */
+  settle() {
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => {
+      if (this.playing) return;
+      byId("status").textContent = this.visible.map((panel) => panel.words()).join(" ");
+      this.controls.write();
+    }, SETTLED);
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
+  }
+
+  play() {
+    if (this.tick >= this.ticks - 1) this.show(-1);
+    this.playing = true;
+    this.controls.show();
+    let before = performance.now();
+    let due = 0;
+    const frame = (now) => {
+      if (!this.playing) return;
+      due += (Math.max(0, now - before) / 1000) * this.speed;
+      before = now;
+      const whole = Math.floor(due);
+      due -= whole;
+      if (whole > 0) this.show(this.tick + whole);
+      if (this.tick >= this.ticks - 1) this.pause();
+      else requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  }
+
+  pause() {
+    this.playing = false;
+    this.controls.show();
+    this.settle();
+  }
+
+  /** Go to the peak of the first visible policy; from a peak, to that of the next. */
+  toPeak() {
+    const peaks = this.visible.map(({ model }) => tickOfStep(model, model.peakStep, this.align));
+    this.seek(peaks[(peaks.indexOf(this.tick) + 1) % peaks.length]);
+  }
+
+  /** @param {"step" | "evaluation"} align */
+  setAlign(align) {
+    if (align === this.align) return;
+    const model = this.visible[0].model;
+    const step = stepOfTick(model, this.tick, this.align);
+    this.align = align;
+    this.measure();
+    this.controls.rescale();
+    this.tick = tickOfStep(model, step, align);
+    this.show(this.tick);
+    for (const panel of this.panels) panel.timeline.redraw();
+    this.settle();
+  }
+
+  /** Show one policy alone; asked again, or for none, all of them. @param {number} id */
+  setSolo(id) {
+    this.solo = id === this.solo ? -1 : id;
+    for (const panel of this.panels) {
+      panel.element.hidden = this.solo >= 0 && panel.model.id !== this.solo;
+      panel.part(".solo").setAttribute("aria-pressed", String(panel.model.id === this.solo));
+    }
+    if (this.solo >= 0) this.read(this.models[this.solo]);
+    this.show(this.tick);
+    this.resized();
+  }
+
+  /** Show a policy's schedule and program. */
+  read(model) {
+    this.reading.read(model);
+    byId("policy").value = String(model.id);
+    this.reading.show(stepOfTick(model, this.tick, this.align));
+  }
+
+  /** Select a cell of a panel; -1 for none. */
+  choose(panel, cell) {
+    for (const other of this.panels) other.select(other === panel ? cell : -1);
+    this.chosen = panel;
+    this.details.show(panel, cell);
+    if (cell >= 0) this.read(panel.model);
+  }
+
+  /** Leave what was entered last: the selection, a view, the one policy. */
+  up() {
+    if (this.chosen.selected >= 0) this.choose(this.chosen, -1);
+    else if (this.visible.some((panel) => panel.up())) this.choose(this.chosen, -1);
+    else if (this.solo >= 0) this.setSolo(-1);
+  }
+
+  hover(event, panel, at) {
+    if (at === null || event.pointerType === "touch") this.tip.show(event, []);
+    else if ("cell" in at) this.tip.show(event, tipLines(panel, at.cell));
+    else this.tip.show(event, liveLines(panel.model, stepOfTick(panel.model, at.tick, this.align)));
+  }
+
+  resized() {
+    for (const panel of this.visible) panel.resized();
+  }
+
+  recolour() {
+    for (const panel of this.panels) panel.timeline.redraw();
+  }
+}
+
+async function start() {
+  const root = document.documentElement;
+  try {
+    // Labels are measured to fit: with the font that they are set in.
+    await Promise.all([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
+    const player = new Player(await unpackedDeep(JSON.parse(byId("data").textContent)));
+    root.dataset.ready = "true";
+    window.player = player;
+  } catch (error) {
+    // The still and the table are there for this.
+    root.classList.remove("js");
+    byId("failed").hidden = false;
+    throw error;
+  }
+}
+
+start();

@@ -1,0 +1,162 @@
+/**
+ * What is when: pure functions from data to the state at a step. No DOM here.
+ *
+ * One pass over the steps gives every cell the list of its changes. The look at any step is a binary
+ * search in it, so that stepping back shows what stepping forward did.
+ *
+ * A look is one number: a fill in its lowest three bits, an activity in the next two.
+ */
+
+const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient"];
+const ACTIVITIES = ["", " computing", " recomputing"];
+const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT] = FILLS.keys();
+const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
+const MOST_SINGLE_STEPS = 64; // beyond, it is cheaper to look at every cell
+const VERBS = ["compute", "free", "offload", "fetch"];
+
+/** The text of a look. @param {number} look @param {boolean} ringed @returns {string} */
+function lookText(look, ringed) {
+  return FILLS[look & 7] + (ringed ? "*" : "") + ACTIVITIES[look >> 3];
+}
+
+/** The last position whose value is at most x; -1 if there is none.
+ * @param {ArrayLike<number>} values ascending
+ * @param {number} x
+ * @param {number} [low] where to begin
+ * @param {number} [high] where to end
+ */
+function lastAtMost(values, x, low = 0, high = values.length) {
+  const begin = low;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= x) low = middle + 1;
+    else high = middle;
+  }
+  return low > begin ? low - 1 : -1;
+}
+
+/** Sort entries by key, those of a key in their order: a counting sort.
+ * @param {number} count of keys
+ * @param {ArrayLike<number>} keys one an entry
+ * @returns {{first: Int32Array, order: Int32Array}} entries of key k: order[first[k]..first[k+1]]
+ */
+function grouped(count, keys) {
+  const first = new Int32Array(count + 1);
+  for (let i = 0; i < keys.length; i++) first[keys[i] + 1]++;
+  for (let k = 0; k < count; k++) first[k + 1] += first[k];
+  const next = first.slice();
+  const order = new Int32Array(keys.length);
+  for (let i = 0; i < keys.length; i++) order[next[keys[i]]++] = i;
+  return { first, order };
+}
+
+/** For every node of a list of lists, which list it is in; -1 where in none.
+ * @param {number} count of nodes @param {Lists} lists
+ */
+function homes(count, lists) {
+  const home = new Int32Array(count).fill(-1);
+  for (let i = 0; i + 1 < lists.first.length; i++) for (const node of listAt(lists, i)) home[node] = i;
+  return home;
+}
+
+/**
+ * The changes of every cell of a view over a trace.
+ *
+ * @typedef {object} History
+ * @property {Int32Array} first changes of cell c are first[c]..first[c+1]
+ * @property {Int32Array} steps when; -1 for how it begins
+ * @property {Uint8Array} looks what it looks like from then on
+ * @property {Float64Array} bytes what of its values is resident from then on
+ * @property {Uint8Array} ringed per cell, whether it holds a checkpoint
+ * @property {{first: Int32Array, order: Int32Array}} touched per step + 1, which cells change
+ *
+ * @param {any} trace @param {any} graph @param {any} view
+ * @returns {History}
+ */
+function historyOf(trace, graph, view) {
+  const cells = view.labels.length;
+  const cellOfData = homes(graph.data.names.length, view.data);
+  const cellOfOperator = homes(graph.operators.names.length, view.operators);
+  const times = new Int32Array(graph.operators.names.length);
+  const resident = new Uint8Array(graph.data.names.length);
+  const held = new Int32Array(cells);
+  const bytes = new Float64Array(cells);
+  const evaluated = new Uint8Array(cells); // 1 once evaluated, 2 once again
+  const cellOf = [];
+  const at = [];
+  const looks = [];
+  const amounts = [];
+  const last = new Int32Array(cells).fill(-1);
+  let active = -1;
+  let again = false;
+
+  const hold = (data, is) => {
+    const cell = cellOfData[data];
+    if (cell < 0 || resident[data] === is) return;
+    resident[data] = is;
+    held[cell] += is ? 1 : -1;
+    bytes[cell] += is ? graph.data.nbytes[data] : -graph.data.nbytes[data];
+  };
+  const note = (cell, step) => {
+    if (cell < 0) return;
+    let fill = evaluated[cell] ? DROPPED : NOT_YET;
+    if (held[cell]) fill = view.backward[cell] ? GRADIENT : evaluated[cell] > 1 ? RECOMPUTED : KEPT;
+    const look = fill | (active === cell ? (again ? 2 : 1) << 3 : 0);
+    const before = last[cell];
+    if (before >= 0 && looks[before] === look && amounts[before] === bytes[cell]) return;
+    last[cell] = at.length;
+    cellOf.push(cell);
+    at.push(step);
+    looks.push(look);
+    amounts.push(bytes[cell]);
+  };
+
+  for (let cell = 0; cell < cells; cell++) note(cell, -1);
+  for (let step = 0; step < trace.verbs.length; step++) {
+    const target = trace.targets[step];
+    const before = active;
+    let cell;
+    active = -1;
+    if (trace.verbs[step] === COMPUTE) {
+      cell = cellOfOperator[target];
+      active = cell;
+      again = times[target]++ > 0;
+      if (cell >= 0) evaluated[cell] = again ? 2 : Math.max(1, evaluated[cell]);
+      for (const data of listAt(graph.operators.outputs, target)) hold(data, 1);
+    } else {
+      cell = cellOfData[target];
+      hold(target, trace.verbs[step] === FETCH ? 1 : 0);
+    }
+    if (before !== cell) note(before, step);
+    note(cell, step);
+  }
+
+  const byCell = grouped(cells, cellOf);
+  const ringed = new Uint8Array(cells);
+  for (const data of trace.checkpoints) if (cellOfData[data] >= 0) ringed[cellOfData[data]] = 1;
+  const byStep = grouped(trace.verbs.length + 1, at.map((step) => step + 1));
+  return {
+    first: byCell.first,
+    steps: Int32Array.from(byCell.order, (i) => at[i]),
+    looks: Uint8Array.from(byCell.order, (i) => looks[i]),
+    bytes: Float64Array.from(byCell.order, (i) => amounts[i]),
+    ringed,
+    touched: { first: byStep.first, order: byStep.order.map((i) => cellOf[i]) },
+  };
+}
+
+/** Where in a history a cell's state at a step is. @param {History} history */
+function changeAt(history, cell, step) {
+  return lastAtMost(history.steps, step, history.first[cell], history.first[cell + 1]);
+}
+
+/** The cells that may look different at two steps, or null for all of them.
+ * @param {History} history @param {number} from @param {number} to
+ */
+function changedBetween(history, from, to) {
+  const { first, order } = history.touched;
+  const low = Math.min(from, to);
+  const high = Math.max(from, to);
+  if (high - low > MOST_SINGLE_STEPS) return null;
+  return new Set(order.subarray(first[low + 2], first[high + 2]));
+}

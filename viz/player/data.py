@@ -1,0 +1,194 @@
+"""What goes into a page: traces, graphs and views as plain data that JSON can hold.
+
+Long columns of integers are differences from entry to entry, as little-endian numbers, deflated, in
+base64; lists of texts are JSON, deflated likewise. A browser unpacks both without a loop of its own
+over the compressed bytes, and a hundred thousand steps take a few hundred kilobytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.compile import source_of
+from tinyckpt.cost import given
+from tinyckpt.errors import BackendError
+from tinyckpt.fates import residuals_of
+from tinyckpt.schedule import Compute, Fetch, Free, Offload
+from tinyckpt.units import size_text
+from viz.groups import View, views_of
+from viz.layout import WIDTH
+from viz.scene import counts_nodes, live_of, one_line, subtitle_of, title_of
+from viz.strip import KINDS, stacked
+
+if TYPE_CHECKING:
+    from tinyckpt.graph import Graph
+    from tinyckpt.trace import Trace
+
+VERBS = (Compute, Free, Offload, Fetch)
+MOST_SOURCE_STEPS = 20_000  # beyond, nobody reads a program, and it would be most of the file
+LONGEST_NAME = 200  # characters of a name that are shown
+Packed = dict[str, str]
+
+
+def packed(values: Any) -> Packed:
+    """Return a column of integers, none of 2^53 or more, as the page reads it."""
+    column = np.asarray(values)
+    if column.size == 0:
+        column = np.zeros(0, np.int64)
+    steps = np.diff(column, prepend=column.dtype.type(0))
+    small = steps.size == 0 or np.abs(steps).max() < 2**31
+    kind, dtype = ("int32", "<i4") if small else ("float64", "<f8")
+    return {"type": kind, "deflated": deflated(steps.astype(dtype).tobytes())}
+
+
+def packed_texts(texts: Iterable[str]) -> Packed:
+    """Return a list of texts as the page reads it."""
+    listed = json.dumps(list(texts), ensure_ascii=True, separators=(",", ":"))
+    return {"type": "texts", "deflated": deflated(listed.encode())}
+
+
+def packed_lists(lists: Sequence[Sequence[int]]) -> dict[str, Packed]:
+    """Return lists of integers end to end, and where each begins."""
+    return {
+        "first": packed([0, *accumulate(map(len, lists))]),
+        "items": packed(list(chain.from_iterable(lists))),
+    }
+
+
+def deflated(content: bytes) -> str:
+    """Return bytes deflated, in base64."""
+    return base64.b64encode(zlib.compress(content, 9)).decode()
+
+
+def shown(name: str) -> str:
+    """Return a name on one line, cut to what anybody reads."""
+    return one_line(name, LONGEST_NAME)
+
+
+def page_data(traces: Sequence[Trace], title: str | None) -> dict[str, Any]:
+    """Return all that a page knows; ``title`` is in place of the policy's name, for one trace."""
+    in_nodes = counts_nodes(traces)
+    graphs = list({id(trace.graph): trace.graph for trace in traces}.values())
+    positions = {id(graph): position for position, graph in enumerate(graphs)}
+    named = title if len(traces) == 1 else None
+    return {
+        "in_nodes": in_nodes,
+        "graphs": [graph_data(graph) for graph in graphs],
+        "traces": [
+            {"graph": positions[id(trace.graph)], **trace_data(trace, in_nodes, named)}
+            for trace in traces
+        ],
+    }
+
+
+def graph_data(graph: Graph) -> dict[str, Any]:
+    """Return a graph's nodes and views."""
+    return {
+        "name": shown(graph.name),
+        "forward_count": graph.forward_count,
+        "data": {
+            "names": packed_texts(shown(node.label or node.name) for node in graph.data),
+            "specs": packed_texts(str(node.spec) for node in graph.data),
+            "nbytes": packed([node.nbytes for node in graph.data]),
+            "producers": packed([-1 if n.producer is None else n.producer for n in graph.data]),
+            "results": packed(sorted(graph.outputs)),
+        },
+        "operators": {
+            "names": packed_texts(shown(operator.name) for operator in graph.operators),
+            "kinds": packed_texts(shown(operator.kind) for operator in graph.operators),
+            "scopes": packed_texts(shown(operator.scope) for operator in graph.operators),
+            "workspace": packed([operator.workspace for operator in graph.operators]),
+            "inputs": packed_lists([operator.inputs for operator in graph.operators]),
+            "outputs": packed_lists([operator.outputs for operator in graph.operators]),
+        },
+        "views": [view_data(view) for view in views_of(graph)],
+    }
+
+
+def view_data(view: View) -> dict[str, Any]:
+    """Return a view: cells, where they stand, what they open. Coordinates are in tenths."""
+    plan = view.layout
+    points = [point for arrow in plan.arrows for point in arrow]
+    return {
+        "title": shown(view.title),
+        "parent": view.parent,
+        "opens": {str(cell): target for cell, target in view.opens.items()},
+        "width": WIDTH,
+        "height": round(plan.height, 1),
+        "diameter": plan.diameter,
+        "labelled": plan.labelled,
+        "labels": packed_texts(shown(cell.label) for cell in plan.cells),
+        "backward": packed([int(cell.backward) for cell in plan.cells]),
+        "operators": packed_lists([cell.operators for cell in plan.cells]),
+        "data": packed_lists([cell.data for cell in plan.cells]),
+        "x": tenths(x for x, _ in plan.centres),
+        "y": tenths(y for _, y in plan.centres),
+        "arrows": packed_lists([range(len(arrow)) for arrow in plan.arrows])["first"],
+        "arrows_x": tenths(x for x, _ in points),
+        "arrows_y": tenths(y for _, y in points),
+        "dots_x": tenths(x for x, _ in plan.dots),
+        "dots_y": tenths(y for _, y in plan.dots),
+    }
+
+
+def tenths(values: Iterable[float]) -> Packed:
+    """Return coordinates in tenths of a pixel."""
+    return packed([round(10 * value) for value in values])
+
+
+def trace_data(trace: Trace, in_nodes: bool, title: str | None) -> dict[str, Any]:
+    """Return a trace's columns, and what its schedule says of itself."""
+    verbs = {kind: number for number, kind in enumerate(VERBS)}
+    targets = [s.operator if isinstance(s, Compute) else s.data for s in trace.steps]
+    schedule = trace.schedule
+    kinds = dict(zip(KINDS, stacked(trace, in_nodes), strict=True))
+    peak_nodes = f"{trace.peak_nodes} nodes = " if in_nodes else ""
+    return {
+        "title": shown(title if title is not None else title_of(trace)),
+        "subtitle": subtitle_of(trace),
+        "policy": shown(schedule.policy),
+        "note": one_line(schedule.note, 400),
+        "certificate": "" if schedule.certificate is None else str(schedule.certificate),
+        "peak": f"{peak_nodes}{size_text(trace.peak_bytes)}",
+        "verbs": packed([verbs[type(step)] for step in trace.steps]),
+        "targets": packed(targets),
+        "kinds": {name: packed(column) for name, column in kinds.items()},
+        "live": packed(live_of(trace, in_nodes)),
+        "bytes": packed(trace.live_bytes) if in_nodes else None,
+        "host": packed(trace.host) if any(trace.host) else None,
+        "checkpoints": packed(sorted(schedule.checkpoints)),
+        "fates": fate_data(trace),
+        **source_data(trace),
+    }
+
+
+def fate_data(trace: Trace) -> dict[str, Any]:
+    """Return what becomes of the values that the backward half reads."""
+    residuals = residuals_of(trace.schedule, given(trace.graph))
+    return {
+        "data": packed([residual.data for residual in residuals]),
+        "fates": packed_texts(residual.fate for residual in residuals),
+        "reasons": packed_texts(one_line(residual.reason, 400) for residual in residuals),
+    }
+
+
+def source_data(trace: Trace) -> dict[str, Any]:
+    """Return the program and the line of every step, or why there is none."""
+    if len(trace.steps) > MOST_SOURCE_STEPS:
+        reason = (
+            f"The program of {len(trace.steps):,} steps is left out of this page; "
+            "tc.compile(schedule).source is its text."
+        )
+        return {"source": None, "no_source": reason}
+    try:
+        source, lines = source_of(trace.schedule)
+    except BackendError as error:
+        return {"source": None, "no_source": f"There is no program: {one_line(str(error), 400)}."}
+    return {"source": packed_texts(source.split("\n")), "lines": packed(lines)}

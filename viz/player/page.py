@@ -1,0 +1,104 @@
+"""One HTML file from its parts: template, styles, scripts, data; and a still without scripts."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.units import size_text
+from viz.marks import css
+from viz.player.data import page_data, shown
+from viz.scene import count_text, title_of
+from viz.svg import svg_still
+from viz.theme import DARK, LIGHT, Theme
+from viz.webfont import font_faces
+
+if TYPE_CHECKING:
+    from tinyckpt.trace import Trace
+
+# In the order in which they build on each other; together they are one module.
+SCRIPTS = (
+    "columns", "format", "state", "model", "graph", "timeline", "panel", "lists", "details",
+    "export", "controls", "main",
+)  # fmt: skip
+PALES = ("kept_pale", "gradient_pale", "workspace_pale")
+NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
+
+
+def page(traces: Sequence[Trace], theme: str, title: str | None) -> str:
+    """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``."""
+    names = list(dict.fromkeys(title_of(trace) for trace in traces))
+    heading = title if title is not None else f"{', '.join(names)} on {traces[0].graph.name}"
+    parts = {
+        "theme": theme,
+        "title": html.escape(shown(heading)),
+        "styles": f"{font_faces()}\n{theme_styles()}\n{lean(asset('player.css'))}",
+        "scripts": "\n".join(lean(asset(f"{name}.js")) for name in SCRIPTS),
+        "data": json_text(page_data(traces, title)),
+        "still": still(traces, theme, title),
+        "table": table(traces),
+    }
+    # One pass over the template alone: what is put in is not looked at again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("player.html"))
+
+
+def asset(name: str) -> str:
+    """Return a file of the page, as it ships with the package."""
+    return (files("viz.player") / "assets" / name).read_text(encoding="utf-8")
+
+
+def lean(code: str) -> str:
+    """Return code without indentation and without lines that are nothing but comment."""
+    code = re.sub(r"(?m)^\s*/\*.*?\*/$", "", code, flags=re.DOTALL)
+    return re.sub(r"(?m)^(\s+|//.*\n)+", "", code)
+
+
+def json_text(content: Any) -> str:
+    """Return JSON that nothing in it can end the element of: no <, > and & as such, ASCII only."""
+    text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def custom_properties(theme: Theme) -> str:
+    """Return a theme's colours as CSS custom properties."""
+    names = [field.name for field in fields(theme) if field.name != "name"]
+    return ";".join(
+        f"--{name.replace('_', '-')}:{css(getattr(theme, name))}" for name in (*names, *PALES)
+    )
+
+
+def theme_styles() -> str:
+    """Return the colours of both themes: as the reader's system says, unless the page does."""
+    light, dark = custom_properties(LIGHT), custom_properties(DARK)
+    return (
+        f":root{{color-scheme:light;{light}}}\n"
+        f':root[data-theme="dark"]{{color-scheme:dark;{dark}}}\n'
+        f'@media(prefers-color-scheme:dark){{:root[data-theme="auto"]{{color-scheme:dark;{dark}}}}}'
+    )
+
+
+def still(traces: Sequence[Trace], theme: str, title: str | None) -> str:
+    """Return the moment of the first trace's peak, without fonts: the page has them."""
+    name = "dark" if theme == "dark" else "light"
+    return svg_still(traces, traces[0].peak_step, name, title, fonts=False)
+
+
+def table(traces: Sequence[Trace]) -> str:
+    """Return the totals of all traces as rows of a table."""
+    rows = []
+    for trace in traces:
+        cells = (
+            html.escape(shown(title_of(trace))),
+            count_text(len(trace.steps)),
+            count_text(trace.evaluations),
+            count_text(trace.recomputations),
+            f"{count_text(trace.peak_nodes)} nodes, {size_text(trace.peak_bytes)}",
+        )
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    header = "".join(f'<th scope="col">{name}</th>' for name in NO_SCRIPT_HEADER)
+    return f"<thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody>"
