@@ -23,7 +23,7 @@ VIZ_LAYERS = [
     "memory", "scene", "sprites", "boxes", "strip", "canvas", "panel", "draw", "marks", "webfont",
     "svg", "progress", "lzw", "encode", "gif", "charts", "player", "notebook",
 ]  # fmt: skip
-SAME_LAYER = {"ops", "policies", "networks", "exact", "charts", "player"}
+SAME_LAYER = {"ops", "policies", "networks", "exact"}
 
 
 def imported(path: Path) -> list[str]:
@@ -61,16 +61,10 @@ def test_viz_imports_data_types_only(path: Path) -> None:
         layer = layer_of(module, "tinyckpt")
         assert layer is None or layer in VIZ_MAY_IMPORT, f"{path} imports {module}"
         layer = layer_of(module, "viz")
-<<<<<<< HEAD
-        same = layer == own and own in SAME_LAYER
-        if layer is not None and own != "__init__" and not same:
-            assert VIZ_LAYERS.index(layer) < VIZ_LAYERS.index(own), f"{path} imports {module}"
-=======
         if layer is not None and own != "__init__":
             same = layer == own and (ROOT / "viz" / own).is_dir()  # a package's own parts
             below = VIZ_LAYERS.index(layer) < VIZ_LAYERS.index(own)
             assert below or same, f"{path} imports {module}"
->>>>>>> dce4183 (Play traces in a page: one offline file, in step, at any step)
 
 
 def test_tinyckpt_needs_numpy_alone() -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import replace
 
-from viz.layout import Layout, Point
-from viz.scene import Activity, Look, one_line
-from viz.sprites import node_colours
-from viz.theme import RGB, Theme, font
-
-LABEL_SIZES = (11, 10, 9, 8, 7)
-LABEL_SHARE = 0.84  # of a node's diameter that its label may take
+from viz.boxes import CORNER
+from viz.geometry import Layout, Line, Point, Size
+from viz.memory import LEVELS
+from viz.scene import Activity, Fill, Look, one_line
+from viz.sprites import fitted, label_room, node_colours
+from viz.theme import RGB, Theme, faint_edge, font
 
 
 def css(colour: RGB) -> str:
@@ -43,19 +43,35 @@ def text_element(
     )
 
 
-def label_size(label: str, diameter: float) -> int | None:
-    """Return the font size with which a label fits into a node, or None if none does."""
-    room = LABEL_SHARE * diameter
-    fits = (size for size in LABEL_SIZES if font("SemiBold", size).getlength(label) <= room)
-    return next(fits, None)
-
-
-def arrow_paths(plan: Layout, theme: Theme) -> str:
-    """Return all arrows of a layout: one path of lines, one of arrowheads, and the dots."""
+def edge_elements(plan: Layout, theme: Theme) -> str:
+    """Return all arrows of a layout, its dots and its headings; many arrows share a path."""
     head = 3.2 if plan.diameter >= 20 else 2.2
-    line = 1.3 if plan.diameter >= 20 else 1.0
+    width = 1.3 if plan.diameter >= 20 else 1.0
+    faint, ink = css(faint_edge(theme)), css(theme.edge)
+    headings = "".join(
+        f'<path stroke="{faint}" d="M{numbers(heading.left, heading.y)}H{number(heading.right)}"/>'
+        + text_element(
+            heading.left,
+            heading.y - 4,
+            fitted(heading.text, "Regular", 10, heading.right - heading.left),
+            10,
+            theme.muted,
+        )
+        for heading in plan.headings
+    )
+    dots = "".join(f'<circle cx="{number(x)}" cy="{number(y)}" r="2"/>' for x, y in plan.dots)
+    return (
+        arrow_elements(plan.faint, head, 1.0, faint)
+        + headings
+        + arrow_elements(plan.arrows, head, width, ink)
+        + (f'<g fill="{ink}">{dots}</g>' if dots else "")
+    )
+
+
+def arrow_elements(arrows: Sequence[Line], head: float, width: float, ink: str) -> str:
+    """Return arrows: one path of lines, and one of arrowheads ``head`` pixels long."""
     lines, heads = [], []
-    for arrow in plan.arrows:
+    for arrow in arrows:
         (x0, y0), (x1, y1) = arrow[-2], arrow[-1]
         length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
         ux, uy = (x1 - x0) / length * head, (y1 - y0) / length * head
@@ -63,11 +79,11 @@ def arrow_paths(plan: Layout, theme: Theme) -> str:
             lines.append(polyline([*arrow[:-1], (x1 - ux, y1 - uy)]))
         a, b, c, d = -ux - 0.62 * uy, -uy + 0.62 * ux, 1.24 * uy, -1.24 * ux
         heads.append(f"M{numbers(x1, y1)}l{numbers(a, b, c, d)}z")
-    ink = css(theme.edge)
-    dots = (f'<circle cx="{number(x)}" cy="{number(y)}" r="2"/>' for x, y in plan.dots)
+    if not arrows:
+        return ""
     return (
-        f'<path class="lines" fill="none" stroke="{ink}" stroke-width="{line}" d="{"".join(lines)}"'
-        f'/><g fill="{ink}"><path class="heads" d="{"".join(heads)}"/>{"".join(dots)}</g>'
+        f'<path fill="none" stroke="{ink}" stroke-width="{width}" d="{"".join(lines)}"/>'
+        f'<path fill="{ink}" d="{"".join(heads)}"/>'
     )
 
 
@@ -86,36 +102,109 @@ def polyline(points: Sequence[Point]) -> str:
     return "".join(parts)
 
 
-def node_element(x: float, y: float, look: Look, diameter: float, theme: Theme) -> str:
-    """Return the discs of a node."""
-    fill, outline, _ = node_colours(look, theme)
-    stroke = outline_of(diameter)
-    radius = diameter / 2
-    at = f'cx="{number(x)}" cy="{number(y)}"' if x or y else ""
-    above = ""
+def node_element(look: Look, size: Size, theme: Theme) -> str:
+    """Return the shape of a node around 0, 0: a disc, or the rounded square of a group."""
+    _, outline, _ = node_colours(look, theme)
+    stroke = outline_of(size)
+    corner = size[0] / 2 if look.level is None else corner_of(size)
+    around = ""
     if look.activity is not Activity.NONE:
-        above = f'r="{radius + 4.5:g}" fill="{css(theme.halo)}" stroke="{css(theme.ink)}"'
+        halo = f'fill="{css(theme.halo)}" stroke="{css(theme.ink)}"'
+        around = rounded(size, corner, 4.5, halo)
     elif look.checkpoint:
-        above = f'r="{radius + 3.5:g}" fill="none" stroke="{css(theme.checkpoint)}"'
-        above += ' stroke-width="2"'
+        ring = f'fill="none" stroke="{css(theme.checkpoint)}" stroke-width="2"'
+        around = rounded(size, corner, 3.5, ring)
+    paint = f'fill="{css(fill_of(look, theme))}" stroke="{css(outline)}" stroke-width="{stroke:g}"'
+    level = ""
+    if is_partial(look):
+        inside = (size[0] - 2 * stroke, size[1] - 2 * stroke)
+        full = css(node_colours(look, theme)[0])
+        level = f'<path d="{level_path(inside, share_of(look))}" fill="{full}"/>'
+    return f"{around}{rounded(size, corner, -stroke / 2, paint)}{level}"
+
+
+def rounded(size: Size, corner: float, beyond: float, paint: str) -> str:
+    """Return a rounded square, or a disc, around 0, 0; ``beyond`` pixels larger on every side."""
+    width, height = size
+    if 2 * corner == width:
+        return f'<circle r="{width / 2 + beyond:g}" {paint}/>'
     return (
-        (f"<circle {at} {above}/>" if above else "")
-        + f'<circle {at} r="{radius - stroke / 2:g}" fill="{css(fill)}" stroke="{css(outline)}" '
-        f'stroke-width="{stroke:g}"/>'
+        f'<rect x="{-width / 2 - beyond:g}" y="{-height / 2 - beyond:g}" '
+        f'width="{width + 2 * beyond:g}" height="{height + 2 * beyond:g}" '
+        f'rx="{corner + beyond:g}" {paint}/>'
     )
 
 
-def outline_of(diameter: float) -> float:
+def outline_of(size: Size) -> float:
     """Return how thick a node's outline is."""
-    return 1.5 if diameter >= 14 else 1.0
+    return 1.5 if size[1] >= 14 else 1.0
 
 
-def level_path(x: float, y: float, radius: float, share: float) -> str:
-    """Return the part of a disc that is empty: ``share`` of its diameter, from above."""
-    drop = radius * (2 * share - 1)  # of the level below the centre
-    half = max(radius**2 - drop**2, 0) ** 0.5
-    large = int(share > 0.5)
+def corner_of(size: Size) -> float:
+    """Return the radius of a group's corners."""
+    return min(CORNER, size[1] / 4)
+
+
+def is_partial(look: Look) -> bool:
+    """Whether a look is that of a group with some of its memory resident, but not all."""
+    return look.level not in (None, 0, LEVELS)
+
+
+def share_of(look: Look) -> float:
+    """Return how far a node is filled."""
+    return 1.0 if look.level is None else look.level / LEVELS
+
+
+def emptied(look: Look) -> Look:
+    """Return how the empty part of a group looks."""
+    return look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
+
+
+def fill_of(look: Look, theme: Theme) -> RGB:
+    """Return what a whole node is filled with, below the level of a group."""
+    return node_colours(emptied(look) if is_partial(look) else look, theme)[0]
+
+
+def level_path(size: Size, share: float) -> str:
+    """Return the part of a rounded square around 0, 0 that is filled from below, as a path."""
+    width, height = size
+    corner = corner_of(size)
+    x, bottom = width / 2, height / 2
+    y = bottom - share * height
+    if share * height < corner:  # the surface lies between the lower corners
+        inset = corner - (corner**2 - (corner - share * height) ** 2) ** 0.5
+        arc = f"A{corner:g} {corner:g} 0 0 0"
+        return (
+            f"M{inset - x:.2f} {y:.2f}{arc} {corner - x:.2f} {bottom:.2f}H{x - corner:.2f}"
+            f"{arc} {x - inset:.2f} {y:.2f}z"
+        )
+    depth = (1 - share) * height  # of the surface below the upper edge
+    inset = corner - (corner**2 - (corner - depth) ** 2) ** 0.5 if depth < corner else 0.0
+    arc = f"a{corner:g} {corner:g} 0 0 0"
     return (
-        f"M{x - half:.2f} {y + drop:.2f}A{radius:g} {radius:g} 0 {large} 1 "
-        f"{x + half:.2f} {y + drop:.2f}z"
+        f"M{inset - x:.2f} {y:.2f}L{-x:.2f} {max(y, corner - bottom):.2f}V{bottom - corner:.2f}"
+        f"{arc} {corner:g} {corner:g}H{x - corner:.2f}{arc} {corner:g} {-corner:g}"
+        f"V{max(y, corner - bottom):.2f}L{x - inset:.2f} {y:.2f}z"
     )
+
+
+def label_elements(
+    x: float, y: float, label: str, look: Look, size: Size, points: int, theme: Theme
+) -> str:
+    """Return a node's label; in a group it stands on one colour, not across the surface."""
+    words = fitted(label, "SemiBold", points, label_room(size, points))
+    if not words or (look.level is None and words != label):
+        return ""
+    fill, _, ink = node_colours(look, theme)
+    plate = ""
+    if is_partial(look):
+        surface = size[1] / 2 - share_of(look) * size[1]
+        if surface >= 0:
+            fill, _, ink = node_colours(emptied(look), theme)
+        if abs(surface) < 0.62 * points:
+            width, height = font("SemiBold", points).getlength(words) + 6, 1.24 * points
+            plate = (
+                f'<rect x="{number(x - width / 2)}" y="{number(y - height / 2)}" '
+                f'width="{number(width)}" height="{number(height)}" fill="{css(fill)}"/>'
+            )
+    return plate + text_element(x, y + 0.36 * points, words, points, ink, 600, "middle")

@@ -29,7 +29,7 @@ from viz.sprites import (
     text_layer,
 )
 from viz.strip import HEAD, strip_of
-from viz.theme import RGB, blend, font
+from viz.theme import RGB, faint_edge, font
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -113,7 +113,7 @@ class Panel:
     def draw_graph(self) -> None:
         """Draw the arrows and headings; the nodes come with the first frame."""
         plan, theme = self.plan, self.inks.theme
-        edge, faint = theme.edge, blend(theme.edge, theme.background, 0.5)
+        edge, faint = theme.edge, faint_edge(theme)
         head = 3.2 if plan.diameter >= 20 else 2.2
         line = 1.3 if plan.diameter >= 20 else 1.0
 

@@ -11,25 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tinyckpt.errors import TinyckptError
+from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
 from viz.canvas import COUNTERS
-from viz.draw import GAP, LEGEND, LEGEND_ITEMS, as_list, check
-from viz.groups import View, views_of
-from viz.layout import MARGIN, WIDTH
-from viz.marks import (
-    arrow_paths,
-    css,
-    label_size,
-    level_path,
-    node_element,
-    number,
-    outline_of,
-    text_element,
-)
-from viz.panel import HEADER, STRIP, fitted
+from viz.draw import GAP, LEGEND, LEGEND_ITEMS, as_list, check, headings
+from viz.geometry import MARGIN, WIDTH, Layout, Size
+from viz.groups import overview
+from viz.marks import css, edge_elements, label_elements, node_element, number, text_element
+from viz.panel import HEADER, STRIP
 from viz.scene import (
     Activity,
+    Look,
     State,
     count_text,
     counts_nodes,
@@ -39,7 +31,7 @@ from viz.scene import (
     subtitle_of,
     title_of,
 )
-from viz.sprites import node_colours
+from viz.sprites import fitted, label_points
 from viz.strip import HEAD, by_column, stacked
 from viz.theme import THEMES, Theme, font
 from viz.webfont import font_faces
@@ -49,53 +41,40 @@ if TYPE_CHECKING:
 
 FONT = "Inter, system-ui, sans-serif"
 COLUMN = 26  # pixels between two counters
+FINE = 2  # labels may be as small as in pictures of this scale
 
 
-def share_of(state: State, view: View, cell: int) -> float:
-    """Return which part of a node is filled: of one that stands for more, its resident bytes."""
-    if cell not in view.opens or not state.resident[cell]:
-        return 1.0
-    data = state.trace.graph.data
-    total = sum(data[value].nbytes for value in view.layout.cells[cell].data)
-    return sum(data[value].nbytes for value in state.resident[cell]) / total if total else 1.0
+def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: str) -> Iterator[str]:
+    """Yield a graph whose cells have these looks, one element a node.
 
-
-def graph_elements(view: View, state: State, theme: Theme, prefix: str) -> Iterator[str]:
-    """Yield the graph at the moment that the state is in, one element a node.
-
-    Every look is drawn once, and used wherever a node has it; ``prefix`` begins the looks' ids.
+    Every shape is drawn once, and used wherever a node has it; ``prefix`` begins the shapes' ids.
     """
-    plan = view.layout
-    looks = [state.look(cell) for cell in plan.cells]
-    ids = {look: f"{prefix}{index}" for index, look in enumerate(dict.fromkeys(looks))}
-    shapes = (
-        f'<g id="{name}">{node_element(0, 0, look, plan.diameter, theme)}</g>'
-        for look, name in ids.items()
+    groups = [cell.label for cell in plan.cells if cell.group]
+    shared = label_points(groups, plan.box, FINE)  # the size of all groups' labels
+    shapes: dict[tuple[Look, Size], str] = {}
+    for cell, look in zip(plan.cells, looks, strict=True):
+        shapes.setdefault((look, plan.size(cell)), f"{prefix}{len(shapes)}")
+    drawn = (
+        f'<g id="{name}">{node_element(look, size, theme)}</g>'
+        for (look, size), name in shapes.items()
     )
-    yield f"<defs>{''.join(shapes)}</defs>{arrow_paths(plan, theme)}"
+    yield f"<defs>{''.join(drawn)}</defs>{edge_elements(plan, theme)}"
     for cell, look, (x, y) in zip(plan.cells, looks, plan.centres, strict=True):
-        use = f'xlink:href="#{ids[look]}" x="{number(x)}" y="{number(y)}"'
-        parts = []
-        share = share_of(state, view, cell.id)
-        if share < 1:
-            radius = plan.diameter / 2 - outline_of(plan.diameter)
-            parts.append(
-                f'<path d="{level_path(x, y, radius, 1 - share)}" fill="{css(theme.background)}"/>'
-            )
-        size = label_size(cell.label, plan.diameter) if plan.labelled else None
-        if size:
-            ink = node_colours(look, theme)[2] if share > 0.6 else theme.ink
-            parts.append(text_element(x, y + 0.36 * size, cell.label, size, ink, 600, "middle"))
-        mark = f'class="node" data-cell="{cell.id}"'
-        yield f"<g {mark}><use {use}/>{''.join(parts)}</g>" if parts else f"<use {mark} {use}/>"
+        size = plan.size(cell)
+        use = f'<use xlink:href="#{shapes[look, size]}" x="{number(x)}" y="{number(y)}"/>'
+        label = ""
+        if plan.labelled:
+            points = shared if cell.group else label_points([cell.label], size, FINE)
+            label = label_elements(x, y, cell.label, look, size, points, theme)
+        yield f'<g class="node" data-cell="{cell.id}">{use}{label}</g>'
 
 
-def state_at(trace: Trace, view: View, step: int) -> State:
-    """Return the looks of all cells after a step."""
-    state = State(trace, view.layout.cells)
+def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
+    """Return the looks of all cells after a step; -1 is the moment before the first one."""
+    state = State(trace, plan.cells)
     for position in range(step + 1):
         state.take(position)
-    return state
+    return [state.look(cell) for cell in plan.cells]
 
 
 def strip_elements(
@@ -167,7 +146,8 @@ def legend_elements(theme: Theme) -> Iterator[str]:
     x = float(MARGIN)
     for name, look in LEGEND_ITEMS:
         radius = 10 if look.checkpoint or look.activity is not Activity.NONE else 6
-        yield node_element(x + radius, 17, look, 10, theme)
+        shape = node_element(look, (10, 10), theme)
+        yield f'<g transform="translate({number(x + radius)} 17)">{shape}</g>'
         yield text_element(x + 2 * radius + 4, 21, name, 12, theme.muted)
         x += 2 * radius + 4 + font("Regular", 12).getlength(name) + 13
 
@@ -176,7 +156,7 @@ def svg_still(
     traces: Trace | Sequence[Trace],
     step: int | None = None,
     theme: str = "light",
-    title: str | None = None,
+    title: str | Sequence[str] | None = None,
     fonts: bool = True,
 ) -> str:
     """Return one step of one trace or several, as the text of an SVG picture.
@@ -185,11 +165,11 @@ def svg_still(
         traces: one trace, or several to compare, in step.
         step: which; the last one if none is given. A shorter trace stays at its end.
         theme: ``light`` or ``dark``.
-        title: in place of the policy's name, for one trace.
+        title: in place of the policy's name; for several traces, as many titles.
         fonts: whether to bring the bundled font along, 27 KiB, so that it looks alike everywhere.
 
     Raises:
-        TinyckptError: if there is nothing to draw, or the step is out of range.
+        OptionError: if there is nothing to draw, or the step is out of range.
     """
     shown = as_list(traces)
     check(shown, theme)
@@ -197,9 +177,10 @@ def svg_still(
     in_nodes = counts_nodes(shown)
     longest = max(len(trace.steps) for trace in shown)
     highest = max(max(live_of(trace, in_nodes)) for trace in shown)
+    names = headings(shown, title)
     last = longest - 1
     if step is not None and not 0 <= step <= last:
-        raise TinyckptError(f"step {step} is out of range: legal are 0 to {last}")
+        raise OptionError(f"step {step} is out of range: legal are 0 to {last}")
     parts: list[str] = []
     top = 0.0
 
@@ -208,12 +189,12 @@ def svg_still(
 
     for index, trace in enumerate(shown):
         at = min(last if step is None else step, len(trace.steps) - 1)
-        name = title if title is not None and len(shown) == 1 else title_of(trace)
-        view = views_of(trace.graph)[0]
+        name = names[index]
+        plan = overview(trace.graph)
         group(0, heading_elements(trace, at, name, in_nodes, colours))
         top += HEADER
-        group(0, graph_elements(view, state_at(trace, view, at), colours, f"p{index}-"))
-        top += view.layout.height
+        group(0, graph_elements(plan, looks_at(trace, plan, at), colours, f"p{index}-"))
+        top += plan.height
         group(MARGIN, strip_elements(trace, at, longest, highest, in_nodes, colours))
         top += STRIP + GAP
     group(0, legend_elements(colours))

@@ -79,6 +79,11 @@ class Theme:
         return blend(self.workspace, self.panel, 0.42)
 
 
+def faint_edge(theme: Theme) -> RGB:
+    """Return the colour of arrows that run behind everything else."""
+    return blend(theme.edge, theme.background, 0.5)
+
+
 LIGHT = Theme(
     name="light",
     background=rgb("#FFFFFF"),

@@ -1,5 +1,6 @@
 """Stills as SVG: well-formed, every node in its state, hostile names as text."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.tinyckpt.test_serialize import hostile_graph
-from viz.groups import views_of
-from viz.svg import state_at, svg_still
+from viz.groups import overview
+from viz.marks import level_path
+from viz.svg import looks_at, svg_still
 from viz.theme import THEMES
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -35,11 +37,10 @@ def nodes_of(text: str) -> list[tuple[str, str | None]]:
 def test_nodes_share_a_picture_exactly_if_they_look_alike() -> None:
     trace = trace_of(tc.networks.chain(9))
     for step in (0, 7, len(trace.steps) - 1):
-        view = views_of(trace.graph)[0]
-        state = state_at(trace, view, step)
-        looks = [state.look(cell) for cell in view.layout.cells]
+        cells = overview(trace.graph).cells
+        looks = looks_at(trace, overview(trace.graph), step)
         nodes = nodes_of(svg_still(trace, step))
-        assert [label for _, label in nodes] == [cell.label for cell in view.layout.cells]
+        assert [label for _, label in nodes] == [cell.label for cell in cells]
         pairs = set(zip(looks, (used for used, _ in nodes), strict=True))
         assert len(pairs) == len(set(looks)) == len({used for used, _ in nodes})
 
@@ -62,3 +63,23 @@ def test_the_suffix_decides_what_a_still_is(tmp_path: Path) -> None:
 def test_a_step_out_of_range_is_refused() -> None:
     with pytest.raises(tc.TinyckptError, match="step 99 is out of range: legal are 0 to 18"):
         svg_still(trace_of(tc.networks.chain(4)), 99)
+
+
+@pytest.mark.parametrize("share", [1 / 8, 1 / 2, 7 / 8])
+def test_the_level_of_a_group_stays_within_its_square(share: float) -> None:
+    numbers = [float(x) for x in re.findall(r"-?\d+\.\d+", level_path((60, 30), share))]
+    assert max(map(abs, numbers)) <= 30
+    assert numbers[1] == pytest.approx(15 - 30 * share, abs=0.01)
+
+
+def test_groups_are_filled_as_far_as_their_memory_is_resident() -> None:
+    graph, _ = tc.networks.network_from_text("unet")
+    trace = trace_of(graph)
+    plan = overview(graph)
+    looks = looks_at(trace, plan, trace.peak_step)
+    partial = {look for look in looks if look.level not in (None, 0, 8)}
+    assert len(partial) >= 3
+    root = ElementTree.fromstring(svg_still(trace, trace.peak_step))
+    shapes = [shape for shape in root.iter(f"{SVG}g") if (shape.get("id") or "").startswith("p")]
+    filled = [shape for shape in shapes if shape.find(f"{SVG}path") is not None]
+    assert len(filled) == len(partial)
