@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 LEVELS = 8  # of a group's fill: few, so that pictures of them can be kept and do not flicker
 
 
+def owners_of(graph: Graph) -> list[int]:
+    """Return for every value the one in whose memory it is: itself, unless it is a view."""
+    owners = list(range(len(graph.data)))
+    for node in graph.data:
+        if node.view_of is not None:
+            owners[node.id] = owners[node.view_of]
+    return owners
+
+
 class Memory:
     """What is held of every cell.
 
@@ -29,10 +38,7 @@ class Memory:
 
     def __init__(self, graph: Graph, home: Mapping[int, int], cells: int) -> None:
         self.graph, self.home = graph, home
-        self.owner = list(range(len(graph.data)))
-        for node in graph.data:
-            if node.view_of is not None:
-                self.owner[node.id] = self.owner[node.view_of]
+        self.owner = owners_of(graph)
         self.resident = bytearray(len(graph.data))  # 2 for values that were recomputed
         self.holders = [0] * len(graph.data)  # resident values in the memory of an owner
         self.values, self.recomputed, self.bytes = [0] * cells, [0] * cells, [0] * cells

@@ -22,8 +22,9 @@ from tinyckpt.errors import BackendError
 from tinyckpt.fates import residuals_of
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from tinyckpt.units import size_text
+from viz.geometry import WIDTH, Line
 from viz.groups import View, views_of
-from viz.layout import WIDTH
+from viz.memory import owners_of
 from viz.scene import counts_nodes, live_of, one_line, subtitle_of, title_of
 from viz.strip import KINDS, stacked
 
@@ -43,7 +44,8 @@ def packed(values: Any) -> Packed:
     if column.size == 0:
         column = np.zeros(0, np.int64)
     steps = np.diff(column, prepend=column.dtype.type(0))
-    small = steps.size == 0 or np.abs(steps).max() < 2**31
+    # Neither an entry nor a difference may leave the range, since the page adds them up.
+    small = max(np.abs(column).max(initial=0), np.abs(steps).max(initial=0)) < 2**31
     kind, dtype = ("int32", "<i4") if small else ("float64", "<f8")
     return {"type": kind, "deflated": deflated(steps.astype(dtype).tobytes())}
 
@@ -97,6 +99,7 @@ def graph_data(graph: Graph) -> dict[str, Any]:
             "names": packed_texts(shown(node.label or node.name) for node in graph.data),
             "specs": packed_texts(str(node.spec) for node in graph.data),
             "nbytes": packed([node.nbytes for node in graph.data]),
+            "owners": packed(owners_of(graph)),
             "producers": packed([-1 if n.producer is None else n.producer for n in graph.data]),
             "results": packed(sorted(graph.outputs)),
         },
@@ -108,33 +111,53 @@ def graph_data(graph: Graph) -> dict[str, Any]:
             "inputs": packed_lists([operator.inputs for operator in graph.operators]),
             "outputs": packed_lists([operator.outputs for operator in graph.operators]),
         },
-        "views": [view_data(view) for view in views_of(graph)],
+        "views": [view_data(view, graph.name) for view in views_of(graph)],
     }
 
 
-def view_data(view: View) -> dict[str, Any]:
-    """Return a view: cells, where they stand, what they open. Coordinates are in tenths."""
+def view_data(view: View, name: str) -> dict[str, Any]:
+    """Return a view: cells, where they stand, what they open. Points are in tenths of a pixel."""
     plan = view.layout
-    points = [point for arrow in plan.arrows for point in arrow]
     return {
-        "title": shown(view.title),
+        "title": shown(view.title or name),
         "parent": view.parent,
         "opens": {str(cell): target for cell, target in view.opens.items()},
         "width": WIDTH,
         "height": round(plan.height, 1),
         "diameter": plan.diameter,
         "labelled": plan.labelled,
+        "box": plan.box,
         "labels": packed_texts(shown(cell.label) for cell in plan.cells),
+        "titles": packed_texts(shown(cell.title) for cell in plan.cells),
+        "groups": packed([int(cell.group) for cell in plan.cells]),
         "backward": packed([int(cell.backward) for cell in plan.cells]),
         "operators": packed_lists([cell.operators for cell in plan.cells]),
         "data": packed_lists([cell.data for cell in plan.cells]),
         "x": tenths(x for x, _ in plan.centres),
         "y": tenths(y for _, y in plan.centres),
-        "arrows": packed_lists([range(len(arrow)) for arrow in plan.arrows])["first"],
-        "arrows_x": tenths(x for x, _ in points),
-        "arrows_y": tenths(y for _, y in points),
+        "arrows": lines_data(plan.arrows),
+        "faint": lines_data(plan.faint),
+        "headings": [
+            {
+                "text": shown(heading.text),
+                "left": heading.left,
+                "right": heading.right,
+                "y": heading.y,
+            }
+            for heading in plan.headings
+        ],
         "dots_x": tenths(x for x, _ in plan.dots),
         "dots_y": tenths(y for _, y in plan.dots),
+    }
+
+
+def lines_data(lines: Sequence[Line]) -> dict[str, Packed]:
+    """Return polylines: where each begins among the points of all, and the points."""
+    points = [point for line in lines for point in line]
+    return {
+        "first": packed([0, *accumulate(map(len, lines))]),
+        "x": tenths(x for x, _ in points),
+        "y": tenths(y for _, y in points),
     }
 
 

@@ -15,7 +15,7 @@ from viz.marks import css
 from viz.player.data import page_data, shown
 from viz.scene import count_text, title_of
 from viz.svg import svg_still
-from viz.theme import DARK, LIGHT, Theme
+from viz.theme import DARK, LIGHT, Theme, faint_edge
 from viz.webfont import font_faces
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # In the order in which they build on each other; together they are one module.
 SCRIPTS = (
-    "columns", "format", "state", "model", "graph", "timeline", "panel", "lists", "details",
-    "export", "controls", "main",
+    "columns", "format", "memory", "state", "model", "graph", "timeline", "panel", "lists",
+    "details", "export", "controls", "main",
 )  # fmt: skip
 PALES = ("kept_pale", "gradient_pale", "workspace_pale")
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
@@ -67,9 +67,9 @@ def json_text(content: Any) -> str:
 def custom_properties(theme: Theme) -> str:
     """Return a theme's colours as CSS custom properties."""
     names = [field.name for field in fields(theme) if field.name != "name"]
-    return ";".join(
-        f"--{name.replace('_', '-')}:{css(getattr(theme, name))}" for name in (*names, *PALES)
-    )
+    colours = {name: getattr(theme, name) for name in (*names, *PALES)}
+    colours["faint_edge"] = faint_edge(theme)
+    return ";".join(f"--{name.replace('_', '-')}:{css(ink)}" for name, ink in colours.items())
 
 
 def theme_styles() -> str:

@@ -2,7 +2,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const LABEL_SIZES = [11, 10, 9, 8, 7];
-const LABEL_SHARE = 0.84; // of a node's diameter that its label may take
+const LABEL_SHARE = 0.84; // of a disc's diameter that its label may take
+const LABEL_MARGIN = 2; // pixels beside the label of a group
+const CORNER = 6; // radius of a group's corners
 const HIDDEN_BELOW = 6.5; // pixels on the screen: smaller labels are not shown
 const REACH = 18; // pixels on the screen around a node that still mean it
 
@@ -16,42 +18,60 @@ function svgElement(name, attributes = {}, parent = undefined) {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-/** The font size with which a label fits into a node; 0 if none does. */
-function labelSize(label, diameter) {
-  for (const size of LABEL_SIZES) {
-    ruler.font = `600 ${size}px Inter, system-ui, sans-serif`;
-    if (ruler.measureText(label).width <= LABEL_SHARE * diameter) return size;
-  }
-  return 0;
+/** How wide a text is. @param {string} text @param {number} size of the font */
+function textWidth(text, size) {
+  ruler.font = `600 ${size}px Inter, system-ui, sans-serif`;
+  return ruler.measureText(text).width;
 }
 
-/** The path of all arrows' lines, and that of their heads. */
-function arrowPaths(view) {
-  const head = view.diameter >= 20 ? 3.2 : 2.2;
-  const lines = [];
+/** The largest font size with which all labels fit; 0 if none does. */
+function labelSize(labels, room) {
+  return LABEL_SIZES.find((size) => labels.every((label) => textWidth(label, size) <= room)) ?? 0;
+}
+
+/** A text cut to a width. */
+function cutTo(text, size, room) {
+  let cut = text;
+  while (cut && textWidth(cut === text ? cut : `${cut}…`, size) > room) cut = cut.slice(0, -1);
+  return cut === text ? cut : `${cut}…`;
+}
+
+/** Draw polylines with arrowheads: a path of lines, and one of heads.
+ * @param {any} lines @param {number} head @param {number} width @param {string} kind of arrows
+ */
+function drawArrows(lines, head, width, kind, parent) {
+  const shafts = [];
   const heads = [];
-  for (let i = 0; i + 1 < view.arrows.length; i++) {
+  for (let i = 0; i + 1 < lines.first.length; i++) {
     const points = [];
-    for (let k = view.arrows[i]; k < view.arrows[i + 1]; k++) {
-      points.push([view.arrows_x[k] / 10, view.arrows_y[k] / 10]);
-    }
+    for (let k = lines.first[i]; k < lines.first[i + 1]; k++) points.push([lines.x[k] / 10, lines.y[k] / 10]);
     const [x1, y1] = points.at(-1);
     const [x0, y0] = points.at(-2);
     const length = Math.max(Math.hypot(x1 - x0, y1 - y0), 1e-9);
     const [ux, uy] = [((x1 - x0) / length) * head, ((y1 - y0) / length) * head];
     points[points.length - 1] = [x1 - ux, y1 - uy];
-    lines.push(`M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`);
+    shafts.push(`M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`);
     heads.push(`M${x1} ${y1}l${-ux - 0.62 * uy} ${-uy + 0.62 * ux}l${1.24 * uy} ${-1.24 * ux}z`);
   }
-  return [lines.join(""), heads.join("")];
+  svgElement("path", { class: `lines ${kind}`, d: shafts.join(""), "stroke-width": width }, parent);
+  svgElement("path", { class: `heads ${kind}`, d: heads.join("") }, parent);
 }
 
-/** The part of a disc around 0, 0 that is filled from below to a share of its height. */
-function levelPath(radius, share) {
-  if (share >= 1) return `M${-radius} 0a${radius} ${radius} 0 1 0 ${2 * radius} 0a${radius} ${radius} 0 1 0 ${-2 * radius} 0z`;
-  const drop = radius * (1 - 2 * share);
-  const half = Math.sqrt(Math.max(radius * radius - drop * drop, 0));
-  return `M${-half} ${drop}A${radius} ${radius} 0 ${share > 0.5 ? 1 : 0} 0 ${half} ${drop}z`;
+/** The part of a rounded square around 0, 0 that is filled from below to a share of its height. */
+function levelPath([width, height], share) {
+  if (!(share > 0)) return "";
+  const corner = Math.min(CORNER, height / 4);
+  const [x, bottom] = [width / 2, height / 2];
+  const y = bottom - Math.min(share, 1) * height;
+  const high = bottom - y;
+  const inset = (depth) => (depth < corner ? corner - Math.sqrt(corner ** 2 - (corner - depth) ** 2) : 0);
+  const arc = `A${corner} ${corner} 0 0 0`;
+  if (high < corner) {
+    return `M${inset(high) - x} ${y}${arc} ${corner - x} ${bottom}H${x - corner}${arc} ${x - inset(high)} ${y}z`;
+  }
+  const top = Math.max(y, corner - bottom);
+  const edge = x - inset(height - high);
+  return `M${-edge} ${y}${arc} ${-x} ${top}V${bottom - corner}${arc} ${corner - x} ${bottom}H${x - corner}${arc} ${x} ${bottom - corner}V${top}${arc} ${edge} ${y}z`;
 }
 
 class GraphView {
@@ -75,61 +95,91 @@ class GraphView {
       role: "group",
       "aria-label": `Graph of ${view.title}: ${counted(view.labels.length, "node")}`,
     });
-    const [lines, heads] = arrowPaths(view);
-    svgElement("path", { class: "lines", d: lines, "stroke-width": view.diameter >= 20 ? 1.3 : 1 }, this.element);
-    svgElement("path", { class: "heads", d: heads }, this.element);
+    const head = view.diameter >= 20 ? 3.2 : 2.2;
+    drawArrows(view.faint, head, 1, "faint", this.element);
+    for (const heading of view.headings) this.heading(heading);
+    drawArrows(view.arrows, head, view.diameter >= 20 ? 1.3 : 1, "", this.element);
     for (let i = 0; i < view.dots_x.length; i++) {
       svgElement("circle", { class: "heads", cx: view.dots_x[i] / 10, cy: view.dots_y[i] / 10, r: 2 }, this.element);
     }
-    const radius = view.diameter / 2;
-    this.mark = svgElement("circle", { class: "mark", r: radius + 8, visibility: "hidden" }, this.element);
-    this.halo = svgElement("circle", { class: "halo", r: radius + 4.5, visibility: "hidden" }, this.element);
-    this.nodes = Array.from(view.labels, (_, cell) => this.node(cell, radius));
+    this.mark = svgElement("rect", { class: "mark", visibility: "hidden" }, this.element);
+    this.halo = svgElement("rect", { class: "halo", visibility: "hidden" }, this.element);
+    const groups = view.labels.filter((_, cell) => view.groups[cell]);
+    this.groupPoints = labelSize(groups, view.box[0] - 2 * LABEL_MARGIN) || LABEL_SIZES.at(-1);
+    this.nodes = Array.from(view.labels, (_, cell) => this.node(cell));
     this.element.addEventListener("click", (event) => this.chosen(event));
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.nodes[0]?.setAttribute("tabindex", "0");
   }
 
-  /** Build the node of a cell, as it looks before anything is shown. */
-  node(cell, radius) {
+  /** What neighbouring groups have in common, above them. */
+  heading({ text, left, right, y }) {
+    svgElement("path", { class: "lines faint", d: `M${left} ${y}H${right}` }, this.element);
+    const words = svgElement("text", { class: "heading", x: left, y: y - 4, "font-size": 10 }, this.element);
+    words.textContent = cutTo(text, 10, right - left);
+  }
+
+  /** Width and height of a cell. @returns {[number, number]} */
+  size(cell) {
     const { view } = this;
-    const stroke = view.diameter >= 14 ? 1.5 : 1;
+    return view.groups[cell] ? view.box : [view.diameter, view.diameter];
+  }
+
+  /** Where a rounded square around a cell's centre is, larger than the cell on every side. */
+  around(cell, beyond) {
+    const [width, height] = this.size(cell);
+    const corner = this.view.groups[cell] ? Math.min(CORNER, height / 4) : width / 2;
+    return {
+      x: -width / 2 - beyond,
+      y: -height / 2 - beyond,
+      width: width + 2 * beyond,
+      height: height + 2 * beyond,
+      rx: corner + beyond,
+    };
+  }
+
+  /** Build the node of a cell, as it looks before anything is shown. */
+  node(cell) {
+    const { view } = this;
+    const stroke = this.size(cell)[1] >= 14 ? 1.5 : 1;
+    const opens = cell in view.opens;
+    const kinds = ["node", view.backward[cell] && "backward", view.groups[cell] && "group", opens && "opens"];
     const node = svgElement("g", {
-      class: view.backward[cell] ? "node backward" : "node",
+      class: kinds.filter(Boolean).join(" "),
       "data-cell": cell,
       transform: `translate(${view.x[cell] / 10} ${view.y[cell] / 10})`,
       role: "button",
       tabindex: -1,
-      "aria-label": this.name(cell),
+      "aria-label": opens ? `${this.name(cell)}, opens` : this.name(cell),
     }, this.element);
-    if (this.history.ringed[cell]) svgElement("circle", { class: "ring", r: radius + 3.5 }, node);
-    svgElement("circle", { class: "disc", r: radius - stroke / 2, "stroke-width": stroke }, node);
-    if (cell in view.opens) {
-      svgElement("path", { class: "level", d: "" }, node);
-      node.classList.add("opens");
-      node.setAttribute("aria-label", `${this.name(cell)}, opens`);
-    }
-    const size = view.labelled ? labelSize(view.labels[cell], view.diameter) : 0;
-    if (size) {
-      const label = svgElement("text", { "font-size": size, y: (0.36 * size).toFixed(2) }, node);
-      label.textContent = view.labels[cell];
-    }
+    if (this.history.ringed[cell]) svgElement("rect", { class: "ring", ...this.around(cell, 3.5) }, node);
+    svgElement("rect", { class: "disc", ...this.around(cell, -stroke / 2), "stroke-width": stroke }, node);
+    if (view.groups[cell]) svgElement("path", { class: "level", d: "" }, node);
+    this.label(cell, node);
     return node;
+  }
+
+  /** Write a node's label, if there is room for it; a group's stands on a plate of one colour. */
+  label(cell, node) {
+    const { view } = this;
+    if (!view.labelled) return;
+    const room = view.groups[cell] ? view.box[0] - 2 * LABEL_MARGIN : LABEL_SHARE * view.diameter;
+    const size = view.groups[cell] ? this.groupPoints : labelSize([view.labels[cell]], room);
+    if (!size) return;
+    const words = cutTo(view.labels[cell], size, room);
+    if (view.groups[cell]) {
+      const [width, height] = [textWidth(words, size) + 6, 1.24 * size];
+      svgElement("rect", { class: "plate", x: -width / 2, y: -height / 2, width, height }, node);
+    }
+    const label = svgElement("text", { "font-size": size, y: (0.36 * size).toFixed(2) }, node);
+    label.textContent = words;
   }
 
   /** The names of the operators that a cell stands for. */
   name(cell) {
     const operators = listAt(this.view.operators, cell);
-    if (cell in this.view.opens) return `${this.view.labels[cell]}: ${counted(operators.length, "operator")}`;
+    if (this.view.groups[cell]) return `${this.view.titles[cell]}: ${counted(operators.length, "operator")}`;
     return listed(Array.from(operators, (i) => this.model.graph.operators.names[i]), 3);
-  }
-
-  /** Which part of a cell's bytes is resident at a step. */
-  share(cell, change) {
-    let total = 0;
-    for (const data of listAt(this.view.data, cell)) total += this.model.graph.data.nbytes[data];
-    if (total) return this.history.bytes[change] / total;
-    return (this.history.looks[change] & 7) >= KEPT ? 1 : 0;
   }
 
   /** Show a step; only what looks different than before is touched. @param {number} step */
@@ -140,7 +190,7 @@ class GraphView {
     for (const cell of cells ?? this.nodes.keys()) this.update(cell, step);
     const active = this.activeCell(step);
     this.halo.setAttribute("visibility", active < 0 ? "hidden" : "visible");
-    if (active >= 0) this.place(this.halo, active);
+    if (active >= 0) this.place(this.halo, active, 4.5);
   }
 
   update(cell, step) {
@@ -149,13 +199,18 @@ class GraphView {
     const node = this.nodes[cell];
     const text = lookText(history.looks[change], history.ringed[cell] === 1);
     if (node.dataset.look !== text) node.dataset.look = text;
-    if (cell in this.view.opens) {
-      const share = this.share(cell, change);
-      const level = node.querySelector(".level");
-      level.setAttribute("d", share > 0 ? levelPath(this.view.diameter / 2 - 1.5, share) : "");
-      node.dataset.share = share.toFixed(4);
-      node.classList.toggle("light", share < 0.6);
-    }
+    if (this.view.groups[cell]) this.fillGroup(node, cell, history.shares[change]);
+  }
+
+  /** Fill a group as far as its memory is held. */
+  fillGroup(node, cell, share) {
+    const [width, height] = this.size(cell);
+    const level = node.querySelector(".level");
+    level.setAttribute("d", levelPath([width - 3, height - 3], share));
+    const plate = node.querySelector(".plate");
+    const crossed = plate && Math.abs(share - 0.5) * height < plate.height.baseVal.value / 2;
+    plate?.setAttribute("visibility", crossed ? "visible" : "hidden");
+    node.classList.toggle("light", share <= 0.5);
   }
 
   /** The cell whose operator a step evaluates; -1 if none here. */
@@ -165,28 +220,32 @@ class GraphView {
     return this.home[this.model.targets[step]];
   }
 
-  /** @param {Element} element @param {number} cell */
-  place(element, cell) {
-    element.setAttribute("cx", String(this.view.x[cell] / 10));
-    element.setAttribute("cy", String(this.view.y[cell] / 10));
+  /** Lay a rounded square around a cell. @param {Element} element @param {number} cell */
+  place(element, cell, beyond) {
+    const { x, y, ...rest } = this.around(cell, beyond);
+    const centred = { x: x + this.view.x[cell] / 10, y: y + this.view.y[cell] / 10, ...rest };
+    for (const [name, value] of Object.entries(centred)) element.setAttribute(name, String(value));
   }
 
   /** Mark a cell as the selected one; -1 for none. */
   select(cell) {
     this.mark.setAttribute("visibility", cell < 0 ? "hidden" : "visible");
-    if (cell >= 0) this.place(this.mark, cell);
+    if (cell >= 0) this.place(this.mark, cell, 8);
   }
 
   /** The cell at a point of the screen, or the one nearest to it; -1 if none is near. */
   cellAt(clientX, clientY) {
     const screen = this.element.getScreenCTM();
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(screen.inverse());
-    const reach = Math.min(Math.max(this.view.diameter / 2 + 5, REACH / screen.a), this.view.diameter * 1.5);
+    const reach = Math.min(Math.max(5, REACH / screen.a), this.view.diameter);
     let nearest = -1;
-    let least = reach * reach;
+    let least = reach;
     for (let cell = 0; cell < this.nodes.length; cell++) {
-      const [dx, dy] = [this.view.x[cell] / 10 - x, this.view.y[cell] / 10 - y];
-      if (dx * dx + dy * dy < least) [nearest, least] = [cell, dx * dx + dy * dy];
+      const [width, height] = this.size(cell);
+      const across = Math.max(Math.abs(this.view.x[cell] / 10 - x) - width / 2, 0);
+      const down = Math.max(Math.abs(this.view.y[cell] / 10 - y) - height / 2, 0);
+      const distance = Math.hypot(across, down);
+      if (distance < least) [nearest, least] = [cell, distance];
     }
     return nearest;
   }

@@ -4,19 +4,22 @@
  * One pass over the steps gives every cell the list of its changes. The look at any step is a binary
  * search in it, so that stepping back shows what stepping forward did.
  *
- * A look is one number: a fill in its lowest three bits, an activity in the next two.
+ * A look is one number: a fill in its lowest three bits, an activity in the next two, and above them
+ * how many of LEVELS parts of a group's memory are held.
  */
 
 const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient"];
 const ACTIVITIES = ["", " computing", " recomputing"];
 const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT] = FILLS.keys();
+const LEVELS = 8; // of a group's fill
 const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
 const MOST_SINGLE_STEPS = 64; // beyond, it is cheaper to look at every cell
 const VERBS = ["compute", "free", "offload", "fetch"];
 
 /** The text of a look. @param {number} look @param {boolean} ringed @returns {string} */
 function lookText(look, ringed) {
-  return FILLS[look & 7] + (ringed ? "*" : "") + ACTIVITIES[look >> 3];
+  const level = look >> 5 ? ` ${look >> 5}/${LEVELS}` : "";
+  return FILLS[look & 7] + level + (ringed ? "*" : "") + ACTIVITIES[(look >> 3) & 3];
 }
 
 /** The last position whose value is at most x; -1 if there is none.
@@ -65,8 +68,8 @@ function homes(count, lists) {
  * @typedef {object} History
  * @property {Int32Array} first changes of cell c are first[c]..first[c+1]
  * @property {Int32Array} steps when; -1 for how it begins
- * @property {Uint8Array} looks what it looks like from then on
- * @property {Float64Array} bytes what of its values is resident from then on
+ * @property {Uint16Array} looks what it looks like from then on
+ * @property {Float64Array} shares which part of its memory is held from then on, 0 to 1
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint
  * @property {{first: Int32Array, order: Int32Array}} touched per step + 1, which cells change
  *
@@ -75,13 +78,10 @@ function homes(count, lists) {
  */
 function historyOf(trace, graph, view) {
   const cells = view.labels.length;
-  const cellOfData = homes(graph.data.names.length, view.data);
   const cellOfOperator = homes(graph.operators.names.length, view.operators);
+  const memory = new Memory(graph, view);
   const times = new Int32Array(graph.operators.names.length);
-  const resident = new Uint8Array(graph.data.names.length);
-  const held = new Int32Array(cells);
-  const bytes = new Float64Array(cells);
-  const evaluated = new Uint8Array(cells); // 1 once evaluated, 2 once again
+  const evaluated = new Uint8Array(cells);
   const cellOf = [];
   const at = [];
   const looks = [];
@@ -90,56 +90,50 @@ function historyOf(trace, graph, view) {
   let active = -1;
   let again = false;
 
-  const hold = (data, is) => {
-    const cell = cellOfData[data];
-    if (cell < 0 || resident[data] === is) return;
-    resident[data] = is;
-    held[cell] += is ? 1 : -1;
-    bytes[cell] += is ? graph.data.nbytes[data] : -graph.data.nbytes[data];
-  };
   const note = (cell, step) => {
     if (cell < 0) return;
     let fill = evaluated[cell] ? DROPPED : NOT_YET;
-    if (held[cell]) fill = view.backward[cell] ? GRADIENT : evaluated[cell] > 1 ? RECOMPUTED : KEPT;
-    const look = fill | (active === cell ? (again ? 2 : 1) << 3 : 0);
+    if (memory.values[cell] || (view.groups[cell] && memory.bytes[cell])) {
+      fill = view.backward[cell] ? GRADIENT : memory.recomputed[cell] ? RECOMPUTED : KEPT;
+    }
+    const activity = active === cell ? (again ? 2 : 1) : 0;
+    const look = fill | (activity << 3) | (view.groups[cell] ? memory.level(cell) << 5 : 0);
+    const share = memory.share(cell);
     const before = last[cell];
-    if (before >= 0 && looks[before] === look && amounts[before] === bytes[cell]) return;
+    if (before >= 0 && looks[before] === look && amounts[before] === share) return;
     last[cell] = at.length;
     cellOf.push(cell);
     at.push(step);
     looks.push(look);
-    amounts.push(bytes[cell]);
+    amounts.push(share);
   };
 
   for (let cell = 0; cell < cells; cell++) note(cell, -1);
   for (let step = 0; step < trace.verbs.length; step++) {
     const target = trace.targets[step];
-    const before = active;
-    let cell;
+    const touched = new Set([active]);
     active = -1;
     if (trace.verbs[step] === COMPUTE) {
-      cell = cellOfOperator[target];
-      active = cell;
+      active = cellOfOperator[target];
       again = times[target]++ > 0;
-      if (cell >= 0) evaluated[cell] = again ? 2 : Math.max(1, evaluated[cell]);
-      for (const data of listAt(graph.operators.outputs, target)) hold(data, 1);
-    } else {
-      cell = cellOfData[target];
-      hold(target, trace.verbs[step] === FETCH ? 1 : 0);
-    }
-    if (before !== cell) note(before, step);
-    note(cell, step);
+      touched.add(active);
+      if (active >= 0) evaluated[active] = 1;
+      for (const data of listAt(graph.operators.outputs, target)) memory.hold(data, again, touched);
+    } else if (trace.verbs[step] === FETCH) {
+      memory.hold(target, times[graph.data.producers[target]] > 1, touched);
+    } else memory.release(target, touched);
+    for (const cell of touched) note(cell, step);
   }
 
   const byCell = grouped(cells, cellOf);
   const ringed = new Uint8Array(cells);
-  for (const data of trace.checkpoints) if (cellOfData[data] >= 0) ringed[cellOfData[data]] = 1;
+  for (const data of trace.checkpoints) if (memory.home[data] >= 0) ringed[memory.home[data]] = 1;
   const byStep = grouped(trace.verbs.length + 1, at.map((step) => step + 1));
   return {
     first: byCell.first,
     steps: Int32Array.from(byCell.order, (i) => at[i]),
-    looks: Uint8Array.from(byCell.order, (i) => looks[i]),
-    bytes: Float64Array.from(byCell.order, (i) => amounts[i]),
+    looks: Uint16Array.from(byCell.order, (i) => looks[i]),
+    shares: Float64Array.from(byCell.order, (i) => amounts[i]),
     ringed,
     touched: { first: byStep.first, order: byStep.order.map((i) => cellOf[i]) },
   };
