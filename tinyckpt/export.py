@@ -119,13 +119,14 @@ def chrome_events(trace: Trace) -> Iterator[Event]:
         yield named("thread_name", thread, track)
         yield {**named("thread_sort_index", thread, ""), "args": {"sort_index": thread}}
     spans = Spans(trace)
+    uses_host = any(trace.host)
     now = 0.0
     for position, again in enumerate(recomputations(trace)):
         duration = microseconds(trace, position)
         if not isinstance(trace.steps[position], Free):
             yield evaluation(trace, position, again, now, duration)
         yield from spans.events(position, now)
-        yield from counters(trace, position, now)
+        yield from counters(trace, position, now, uses_host)
         now += duration
     yield from spans.end(now)
 
@@ -160,12 +161,12 @@ def evaluation(trace: Trace, position: int, again: bool, now: float, duration: f
     }  # fmt: skip
 
 
-def counters(trace: Trace, position: int, now: float) -> Iterator[Event]:
-    """Yield the counters of a step."""
+def counters(trace: Trace, position: int, now: float, uses_host: bool) -> Iterator[Event]:
+    """Yield the counters of a step; what the host holds only in traces that use it."""
     bytes_by_kind = {kind: getattr(trace, kind)[position] for kind in MEMORY}
     yield counter("live bytes", now, bytes_by_kind)
     yield counter("live values", now, {"nodes": trace.nodes[position]})
-    if any(trace.host):
+    if uses_host:
         yield counter("host bytes", now, {"host": trace.host[position]})
 
 

@@ -416,10 +416,10 @@ def test_a_large_ledger_is_an_image() -> None:
             assert tuple(image[mark.row, mark.at * 1000 // longest]) == LIGHT.recomputing
     figure = ledger_figure([trace], LIGHT)
     assert len(figure.axes[0].images) == 1
-    assert "held (deeper: more of it)" in legend_of(figure.legends[0])
+    assert "held (stronger: more of it)" in legend_of(figure.legends[0])
 
 
-def test_deeper_is_more() -> None:
+def test_stronger_is_more() -> None:
     trace = trace_of("chain:72", "store_all")
     book = ledger_of(trace, 36)  # two operators a row
     image = cells_of(trace, book, trace.evaluations, LIGHT).astype(int)

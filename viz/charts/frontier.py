@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,13 +230,8 @@ def proven(known: Points, below: Points) -> list[tuple[float, float]]:
 
 
 def stairs(axis: Any, known: Points) -> list[tuple[float, float]]:
-    """Return points along the step line, close enough that no label hides between two."""
+    """Return the corners of the step line."""
     corners = [(axis.get_xlim()[1], known[-1][1])]
     for x, y in reversed(known):
-        corners += [(corners[-1][0], y)] if corners[-1][1] != y else []
-        corners.append((x, y))
-    return [
-        (x0 + (x1 - x0) * share / 12, y0 + (y1 - y0) * share / 12)
-        for (x0, y0), (x1, y1) in pairwise(corners)
-        for share in range(13)
-    ]
+        corners += [(corners[-1][0], y), (x, y)]
+    return corners

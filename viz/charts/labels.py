@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import cos, hypot, pi, sin
+from itertools import pairwise
+from math import ceil, cos, hypot, pi, sin
 from typing import Any
 
 DISTANCES = (7, 14, 24, 36, 50, 66, 84, 104, 126, 150)  # points
 DIRECTIONS = 16
+CROSSING = 100.0  # how many points farther away is better than a line through a label
 PADDING = 3.0  # points around every label
+DOTS = 4.0  # points between those that stand for a line
 MARKER = 4.0  # half a marker's width, in points
 
 
@@ -71,18 +74,16 @@ def arrange(
     A label that fits nowhere goes where it covers least; with fewer labels than fill the area, that
     does not happen.
     """
-    taken = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in points]
-    hidden = list(avoid)
-    places = []
+    markers = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in points]
+    lines = list(avoid)
+    places: list[Place] = []
     for (x, y), (width, height) in zip(points, sizes, strict=True):
-        others = [box for box in taken if not box.holds(x, y)]
+        labels = [place.box for place in places]
+        taken = [*labels, *(marker for marker in markers if not marker.holds(x, y))]
         around = candidates(x, y, width + 2 * PADDING, height + 2 * PADDING)
-        best = min(
-            around, key=partial(price, at=(x, y), taken=others, inside=inside, hidden=hidden)
-        )
-        taken.append(best.box)
-        hidden += leader(best, (x, y))
-        places.append(best)
+        prices = partial(price, at=(x, y), taken=taken, labels=labels, inside=inside, lines=lines)
+        places.append(min(around, key=prices))
+        lines += leader(places[-1], (x, y))
     return places
 
 
@@ -90,17 +91,18 @@ def price(
     place: Place,
     at: tuple[float, float],
     taken: Sequence[Box],
+    labels: Sequence[Box],
     inside: Box,
-    hidden: Sequence[tuple[float, float]],
+    lines: Sequence[tuple[float, float]],
 ) -> float:
     """Return how bad a place is: covering is worst, then crossing lines, then being far away."""
     box = place.box
     covered = sum(box.overlap(other) for other in taken)
     text = Box(box.left + PADDING, box.bottom + PADDING, box.right - PADDING, box.top - PADDING)
     outside = (text.right - text.left) * (text.top - text.bottom) - text.overlap(inside)
-    hiding = sum(box.holds(*point) for point in hidden)
-    crossing = sum(other.holds(*point) for other in taken for point in leader(place, at))
-    return 1000 * (covered + round(outside, 6)) + 100 * crossing + 12 * hiding + place.distance
+    crossed = sum(box.holds(*point) for point in lines)
+    crossed += sum(label.holds(*point) for label in labels for point in leader(place, at))
+    return 1000 * (covered + round(outside, 6)) + CROSSING * crossed + place.distance
 
 
 def leader(place: Place, at: tuple[float, float]) -> list[tuple[float, float]]:
@@ -108,7 +110,7 @@ def leader(place: Place, at: tuple[float, float]) -> list[tuple[float, float]]:
     if place.distance <= DISTANCES[1]:
         return []
     (x0, y0), (x1, y1) = at, nearest(place.box, at)
-    return [(x0 + (x1 - x0) * share / 8, y0 + (y1 - y0) * share / 8) for share in range(9)]
+    return dotted([(x0, y0), (x1, y1)])
 
 
 def nearest(box: Box, point: tuple[float, float]) -> tuple[float, float]:
@@ -121,7 +123,7 @@ def label_points(
     axis: Any,
     points: Sequence[tuple[float, float]],
     texts: Sequence[str],
-    avoid: Sequence[tuple[float, float]],
+    curve: Sequence[tuple[float, float]],
     **look: Any,
 ) -> list[Any]:
     """Write a text beside each point of axes whose limits are final; return the texts.
@@ -130,7 +132,7 @@ def label_points(
         axis: of matplotlib.
         points: in data units.
         texts: may have several lines.
-        avoid: points of curves, in data units.
+        curve: corners of a line that labels had better not cover, in data units.
         look: colour and size of the text, as matplotlib takes them.
     """
     figure = axis.figure
@@ -145,8 +147,8 @@ def label_points(
     inside = Box(*(scale * edge for edge in (around.x0, around.y0, around.x1, around.y1)))
     centres = [tuple(scale * place(point)) for point in points]
     sizes = [(scale * extent.width, scale * extent.height) for extent in extents]
-    curve = [tuple(scale * place(point)) for point in avoid]
-    places = arrange(centres, sizes, inside, curve)
+    corners = [tuple(scale * place(corner)) for corner in curve]
+    places = arrange(centres, sizes, inside, dotted(corners))
     for text, (x, y), found in zip(written, centres, places, strict=True):
         text.set_position((found.box.left + PADDING - x, found.box.bottom + PADDING - y))
         text.anncoords = "offset points"
@@ -155,6 +157,20 @@ def label_points(
         if found.distance > DISTANCES[1]:
             lead(axis, (x, y), found.box, text, scale)
     return written
+
+
+def dotted(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return points along a line, close enough that no label fits between two.
+
+    >>> dotted([(0.0, 0.0), (8.0, 0.0), (8.0, 2.0)])
+    [(0.0, 0.0), (4.0, 0.0), (8.0, 0.0), (8.0, 2.0)]
+    """
+    points = list(corners[:1])
+    for (x0, y0), (x1, y1) in pairwise(corners):
+        count = max(1, ceil(hypot(x1 - x0, y1 - y0) / DOTS))
+        shares = [(place + 1) / count for place in range(count)]
+        points += [(x0 + (x1 - x0) * share, y0 + (y1 - y0) * share) for share in shares]
+    return points
 
 
 def lead(axis: Any, point: tuple[float, float], box: Box, text: Any, scale: float) -> None:

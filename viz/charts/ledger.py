@@ -42,8 +42,8 @@ def ledger(
     """Write who is evaluated when and what is held meanwhile, one chart a trace, on one time scale.
 
     Every row is a forward operator with its adjoint. In a graph of many operators it is a scope, or
-    a run of operators, as deeply blue as the share of its bytes that is held; and in a long trace a
-    cell is several evaluations, and shows a recomputation if one is among them.
+    a run of operators, as strongly blue as the share of its bytes that is held; and in a long trace
+    a cell is several evaluations, and shows a recomputation if one is among them.
 
     Args:
         traces: one trace, or several to compare.
@@ -183,7 +183,7 @@ def draw_legend(figure: Figure, ledgers: Sequence[Ledger], colours: Theme, detai
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    held = "value held" if detailed else "held (deeper: more of it)"
+    held = "value held" if detailed else "held (stronger: more of it)"
     kinds = {mark.kind for book in ledgers for mark in book.marks}
     bars = {(bar.recomputed, bar.on_host) for book in ledgers for bar in book.bars}
     entries = (
