@@ -17,4 +17,4 @@ def mimebundle(text: str, shown: object) -> dict[str, str]:
         shown: the graph or trace that is shown, if ``viz`` is there to show it.
     """
     pictures = getattr(sys.modules.get("viz"), "mimebundle", None)
-    return {"text/plain": text, **(pictures(shown) if pictures else {})}
+    return {**(pictures(shown) if pictures else {}), "text/plain": text}

@@ -6,6 +6,7 @@ from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
 from viz.dot import dot
 from viz.gif import gif, save_still
+from viz.notebook import mimebundle
 from viz.player import player
 from viz.progress import with_bar
 
@@ -14,6 +15,7 @@ __all__ = [
     "frontier",
     "gif",
     "ledger",
+    "mimebundle",
     "player",
     "save_still",
     "scaling",

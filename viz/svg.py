@@ -7,6 +7,7 @@ them; text stays text.
 from __future__ import annotations
 
 import html
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from viz.marks import css, edge_elements, label_elements, node_element, number, 
 from viz.panel import HEADER, STRIP
 from viz.scene import (
     Activity,
+    Fill,
     Look,
     State,
     count_text,
@@ -37,6 +39,7 @@ from viz.theme import THEMES, Theme, font
 from viz.webfont import font_faces
 
 if TYPE_CHECKING:
+    from tinyckpt.graph import Graph
     from tinyckpt.trace import Trace
 
 FONT = "Inter, system-ui, sans-serif"
@@ -201,6 +204,35 @@ def svg_still(
     style = f"<style>{font_faces()}</style>" if fonts else ""
     words = alternative(shown, last if step is None else step)
     return picture([style, *parts], top + LEGEND, words, colours)
+
+
+def svg_graph(graph: Graph, theme: str = "light") -> str:
+    """Return a graph of which nothing is evaluated yet, as the text of an SVG picture.
+
+    Raises:
+        BackendError: if its layout needs a package that is missing.
+    """
+    colours, plan, top = THEMES[theme], overview(graph), 62
+    name = fitted(graph.name, "SemiBold", 20, WIDTH - 2 * MARGIN)
+    counts = (
+        f"{count_text(len(graph.operators))} operators, {count_text(graph.forward_count)} of them "
+        f"forward; sources {size_text(graph.source_bytes)}"
+    )
+    looks = [
+        Look(Fill.NOT_YET, backward=cell.backward, level=0 if cell.group else None)
+        for cell in plan.cells
+    ]
+    # A notebook may hold several such pictures in one document, where ids must not meet.
+    prefix = f"g{zlib.crc32(f'{theme} {graph.name} {len(graph.operators)}'.encode()):x}-"
+    parts = [
+        f"<style>{font_faces()}</style>",
+        text_element(MARGIN, 34, name, 20, colours.ink, 600),
+        text_element(MARGIN, 54, counts, 12, colours.muted),
+        f'<g transform="translate(0 {top})">',
+        *graph_elements(plan, looks, colours, prefix),
+        "</g>",
+    ]
+    return picture(parts, top + plan.height + GAP, f"The graph {graph.name}: {counts}", colours)
 
 
 def picture(parts: Iterable[str], height: float, words: str, theme: Theme) -> str:

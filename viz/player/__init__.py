@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
-from tinyckpt.errors import TinyckptError
+from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from viz.draw import as_list, check
 from viz.player.page import page
@@ -17,15 +19,59 @@ if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
 SUFFIXES = (".html", ".htm")
+FRAME = (
+    '<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="{title}" '
+    'style="width: 100%; height: {height}px; border: 0"></iframe>'
+)
+HEIGHT = 560  # of a frame with one trace, in pixels; each further trace takes its share
+HEIGHT_OF_TRACE = 260
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Page:
+    """A player as one HTML document, which a notebook displays.
+
+    Attributes:
+        html: the document.
+        traces: how many traces it plays.
+    """
+
+    html: str
+    traces: int
+
+    def __repr__(self) -> str:
+        return f"<Page that plays {self.traces} {'trace' if self.traces == 1 else 'traces'}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the player: in a frame without any rights but to run."""
+        height = HEIGHT + HEIGHT_OF_TRACE * (self.traces - 1)
+        frame = FRAME.format(page=html.escape(self.html), title="Player", height=height)
+        return {"text/plain": repr(self), "text/html": frame}
+
+
+@overload
+def player(
+    traces: Trace | Sequence[Trace],
+    path: None = None,
+    *,
+    theme: str = "auto",
+    title: str | None = None,
+) -> Page: ...
+@overload
 def player(
     traces: Trace | Sequence[Trace],
     path: str | os.PathLike[str],
     *,
     theme: str = "auto",
     title: str | None = None,
-) -> Path:
+) -> Path: ...
+def player(
+    traces: Trace | Sequence[Trace],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    theme: str = "auto",
+    title: str | None = None,
+) -> Path | Page:
     """Write traces as one HTML file: graph, memory, counters, steps and program, in step.
 
     The file needs no network and nothing beside it; a browser of 2023 or later plays it, and
@@ -34,18 +80,22 @@ def player(
     Args:
         traces: one trace, or several to compare.
         path: of the file, ending in ``.html``; it is replaced only once the new one is complete.
+            Without it nothing is written: what is returned displays itself in a notebook.
         theme: ``light``, ``dark``, or ``auto`` for what the reader's system prefers.
         title: of the page; for one trace, in place of the policy's name too.
 
     Raises:
-        TinyckptError: if there is nothing to show, an option is not legal, or the file cannot be
-            written.
+        OptionError: if there is nothing to show, or an option is not legal.
+        FormatError: if the file cannot be written.
     """
     shown = as_list(traces)
     if theme not in ("auto", *THEMES):
-        raise TinyckptError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
     check(shown, "light")
-    if Path(path).suffix.lower() not in SUFFIXES:
-        raise TinyckptError(f"{path}: the name of a page must end in .html")
-    write_atomically(path, page(shown, theme, title).encode())
+    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+        raise OptionError(f"{path}: the name of a page must end in .html")
+    text = page(shown, theme, title)
+    if path is None:
+        return Page(text, len(shown))
+    write_atomically(path, text.encode())
     return Path(path)

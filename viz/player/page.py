@@ -85,7 +85,8 @@ def theme_styles() -> str:
 def still(traces: Sequence[Trace], theme: str, title: str | None) -> str:
     """Return the moment of the first trace's peak, without fonts: the page has them."""
     name = "dark" if theme == "dark" else "light"
-    return svg_still(traces, traces[0].peak_step, name, title, fonts=False)
+    own = title if len(traces) == 1 else None  # that of a page of several is none of theirs
+    return svg_still(traces, traces[0].peak_step, name, own, fonts=False)
 
 
 def table(traces: Sequence[Trace]) -> str:

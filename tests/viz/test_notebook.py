@@ -1,0 +1,85 @@
+"""Notebooks: what displays itself, how, and that it runs in a real one."""
+
+from pathlib import Path
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.conftest import require
+from viz.player import Page
+
+
+def test_a_graph_is_a_picture_and_a_trace_a_player() -> None:
+    graph = tc.networks.chain(4)
+    schedule = tc.plan(graph, "sqrt_n")
+    trace = tc.replay(schedule)
+    picture = graph._repr_mimebundle_()
+    assert picture["text/plain"] == "<Graph chain:4, 9 operators>"
+    assert picture["image/svg+xml"].startswith("<svg ")
+    assert picture["image/svg+xml"].count('class="node"') == 9
+    player = trace._repr_mimebundle_()
+    assert player["text/plain"] == repr(trace)
+    assert player["text/html"].startswith("<iframe srcdoc=")
+    assert 'sandbox="allow-scripts allow-downloads"' in player["text/html"]
+    assert schedule._repr_mimebundle_()["text/html"] == player["text/html"]
+
+
+def test_a_player_without_a_path_displays_itself() -> None:
+    traces = [tc.replay(tc.plan(tc.networks.chain(4), p)) for p in ("store_all", "sqrt_n")]
+    page = viz.player(traces, title="two policies")
+    assert isinstance(page, Page)
+    assert repr(page) == "<Page that plays 2 traces>"
+    frame = page._repr_mimebundle_()["text/html"]
+    assert frame.count("<") == 2  # the document is an attribute: nothing of it is markup here
+    assert "two policies" in frame
+
+
+def test_pictures_of_two_graphs_share_no_ids() -> None:
+    import re
+
+    pictures = [tc.networks.chain(n)._repr_mimebundle_()["image/svg+xml"] for n in (3, 4)]
+    first, second = (set(re.findall(r'id="([^"]+)"', picture)) for picture in pictures)
+    assert first
+    assert not first & second
+
+
+def test_what_cannot_be_shown_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tc.networks.chain(3)
+    schedule = tc.plan(graph)
+    broken = tc.Schedule(graph, schedule.steps[1:], "by hand")
+    bundle = broken._repr_mimebundle_()
+    assert list(bundle) == ["text/plain"]
+    assert "illegal: step 0" in bundle["text/plain"]
+    empty = tc.build(lambda x: x, tc.Spec(3))
+    assert list(empty._repr_mimebundle_()) == ["text/plain"]
+    monkeypatch.setattr("viz.notebook.MOST_STEPS", 3)
+    assert "are not shown unasked" in tc.replay(schedule)._repr_mimebundle_()["text/html"]
+
+
+def test_without_viz_there_is_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(__import__("sys").modules, "viz")
+    assert list(tc.networks.chain(3)._repr_mimebundle_()) == ["text/plain"]
+
+
+def test_a_notebook_shows_the_player_and_the_picture(tmp_path: Path) -> None:
+    for module in ("nbclient", "nbformat", "ipykernel"):
+        require(module)
+    import nbformat
+    from nbclient import NotebookClient
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    cells = [
+        "import tinyckpt as tc, viz\ngraph = tc.networks.chain(4)\ngraph",
+        "schedule = tc.plan(graph, 'sqrt_n')\nschedule",
+        "tc.replay(schedule)",
+        "viz.player([tc.replay(tc.plan(graph, p)) for p in ('store_all', 'sqrt_n')])",
+    ]
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+    nbformat.validate(notebook)
+    shown = [cell.outputs[0].data for cell in notebook.cells]
+    assert shown[0]["image/svg+xml"].startswith("<svg ")
+    assert all(data["text/html"].startswith("<iframe srcdoc=") for data in shown[1:])
+    assert shown[1]["text/html"] == shown[2]["text/html"]
+    assert "&quot;traces&quot;" in shown[3]["text/html"]
