@@ -1,27 +1,38 @@
-"""How fast a trace becomes a GIF, beside one ``dot`` process a frame, which is the usual way.
+"""How fast a trace becomes an animation, how large it is, and how much memory that takes.
 
-The usual way is measured on the first frames of each trace only; without a system Graphviz its rows
-are left out. Both write through imageio.
+Speed is measured beside one ``dot`` process a frame and imageio for the GIF, which is the usual
+way, on the first frames of each trace only; without a system Graphviz its columns are left out.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import subprocess
+import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import imageio.v3 as iio
 import table
+from PIL import Image
 
 import tinyckpt as tc
 import viz
 from viz.dot import cells_of, links_of
+from viz.encode import ENCODERS
 from viz.scene import Fill, frame_steps, frames
 
-NAIVE_FRAMES = {16: 60, 64: 20, 256: 4}
+NAIVE_FRAMES = {16: 68, 64: 20, 256: 8}
+ROUNDS = 5
+LONG = (  # network, policy, frames
+    ("chain:256", "sqrt_n", "all"),
+    ("chain:100", "recompute_all", "1000"),
+    ("chain:100", "recompute_all", "10000"),
+)
 FILLS = {
     Fill.NOT_YET: "#F4F6F9",
     Fill.DROPPED: "#FFFFFF",
@@ -56,32 +67,118 @@ def naive(trace: tc.Trace, path: Path, limit: int) -> int:
     return len(pictures)
 
 
-def measure() -> str:
-    """Return the table."""
+def cpu_seconds() -> float:
+    """Return the processor time of this process and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def speed(path: Path) -> str:
+    """Return the table of frames a second, ours and the usual way's in turn."""
     body = []
+    viz.gif(tc.replay(tc.plan(tc.networks.chain(4))), path)  # imports and fonts
+    for n, limit in NAIVE_FRAMES.items():
+        trace = tc.replay(tc.plan(tc.networks.chain(n), "sqrt_n"))
+        count = len(frame_steps(trace)) + 1
+        runners = {"viz": (partial(viz.gif, trace, path), count)}
+        if shutil.which("dot"):
+            runners["dot"] = (partial(naive, trace, path.with_stem("dot"), limit), limit)
+        wall: dict[str, list[float]] = {name: [] for name in runners}  # seconds a frame
+        cpu: dict[str, list[float]] = {name: [] for name in runners}
+        for _ in range(ROUNDS):
+            for name, (runner, drawn) in runners.items():
+                begin, worked = perf_counter(), cpu_seconds()
+                runner()
+                wall[name].append((perf_counter() - begin) / drawn)
+                cpu[name].append((cpu_seconds() - worked) / drawn)
+        size = f"{os.path.getsize(path) / 1024:.0f} KiB"
+        row = [f"chain:{n}", count, f"{1 / statistics.median(wall['viz']):.0f}", size]
+        if "dot" in runners:
+            row.append(f"{1 / statistics.median(wall['dot']):.1f} (of the first {limit})")
+            row += [
+                f"{table.median_ratio(seconds['dot'], seconds['viz']):.0f}x"
+                for seconds in (wall, cpu)
+            ]
+        else:
+            row += ["no dot here", "", ""]
+        body.append(row)
+    header = [
+        "sqrt_n on", "frames", "frames/s", "file", "one `dot` a frame, frames/s",
+        "ratio", "ratio of processor time",
+    ]  # fmt: skip
+    return f"{table.rows(header, body)}\n\nMedians of {ROUNDS} rounds, in turn."
+
+
+def formats(path: Path) -> str:
+    """Return the table of what each format costs."""
+    trace = tc.replay(tc.plan(tc.networks.chain(64), "sqrt_n"))
+    count = len(frame_steps(trace)) + 1
+    body = []
+    for name in ENCODERS:
+        begin = perf_counter()
+        try:
+            viz.gif(trace, path, format=name)
+        except tc.BackendError as error:
+            body.append([name, str(error), ""])
+            continue
+        rate = count / (perf_counter() - begin)
+        body.append([name, f"{rate:.0f}", f"{os.path.getsize(path) / 1024:.0f} KiB"])
+    return table.rows([f"chain:64, {count} frames", "frames/s", "file"], body)
+
+
+DRAW = """
+import resource, sys
+import tinyckpt as tc, viz
+network, policy, frames, path = sys.argv[1:]
+trace = tc.replay(tc.plan(tc.networks.network_from_text(network)[0], policy))
+from viz.scene import frame_steps
+last = frame_steps(trace)[int(frames) - 2] if frames != "all" else None
+viz.gif(trace, path, every=1, last=last)
+unit = 1 if sys.platform == "darwin" else 1024
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
+"""
+
+
+def memory(path: Path) -> str:
+    """Return the table of peak memory of whole processes, Python and NumPy included.
+
+    Linux counts a parent's memory as its child's up to the child's start: this is to run first.
+    """
+    body = []
+    for network, policy, wanted in LONG:
+        command = [sys.executable, "-c", DRAW, network, policy, wanted, str(path)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        with Image.open(path) as image:
+            count = image.n_frames
+        size = f"{os.path.getsize(path) / 2**20:.1f} MiB"
+        body.append([f"{network}, {policy}", count, f"{float(found.stdout):.0f} MiB", size])
+    return table.rows(["", "frames", "peak memory of the process", "file"], body)
+
+
+def whole_process(path: Path) -> str:
+    """Return how long the command takes, from its start to its end."""
+    arguments = ["gif", "chain:16", "--policy", "sqrt_n", "-o", str(path)]
+    seconds = []
+    for _ in range(5):
+        begin = perf_counter()
+        command = [sys.executable, "-m", "tinyckpt", *arguments]
+        subprocess.run(command, capture_output=True, check=True)
+        seconds.append(perf_counter() - begin)
+    return (
+        "`tinyckpt gif chain:16 --policy sqrt_n -o out.gif` takes "
+        f"{statistics.median(seconds):.2f} s, the median of five whole processes "
+        f"({min(seconds):.2f} to {max(seconds):.2f} s)."
+    )
+
+
+def measure() -> list[str]:
+    """Return the sections of the report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "out.gif"
-        viz.gif(tc.replay(tc.plan(tc.networks.chain(4))), path)  # imports and fonts
-        for n in NAIVE_FRAMES:
-            trace = tc.replay(tc.plan(tc.networks.chain(n), "sqrt_n"))
-            count = len(frame_steps(trace)) + 1
-            begin = perf_counter()
-            viz.gif(trace, path)
-            rate = count / (perf_counter() - begin)
-            size = os.path.getsize(path) / 1024
-            row = [f"chain:{n}", count, f"{rate:.0f}", f"{size:.0f} KiB"]
-            if shutil.which("dot"):
-                begin = perf_counter()
-                drawn = naive(trace, path, NAIVE_FRAMES[n])
-                slow = drawn / (perf_counter() - begin)
-                row += [f"{slow:.1f} (of {drawn})", f"{rate / slow:.0f}x"]
-            else:
-                row += ["no dot here", ""]
-            body.append(row)
-    header = ["sqrt_n on", "frames", "frames/s", "file", "one `dot` a frame, frames/s", "ratio"]
-    return table.rows(header, body)
+        parts = [job(path) for job in (memory, whole_process, speed, formats)]
+    return [parts[2], parts[3], parts[0], parts[1]]
 
 
 if __name__ == "__main__":
-    packages = ["numpy", "pillow", "imageio", "pygraphviz"]
-    table.write("render", "From trace to GIF", [measure()], packages)
+    packages = ["numpy", "pillow", "imageio", "pygraphviz", "av"]
+    table.write("render", "From trace to animation", measure(), packages)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from viz.layout import MARGIN, WIDTH
 from viz.scene import count_text, live_of, live_text
-from viz.sprites import Digits, Indices, Inks, text_layer
-from viz.theme import RGB, font
+from viz.sprites import Digits, Indices, Inks, inks_of, text_layer
+from viz.theme import RGB, Theme, font
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -93,10 +94,24 @@ class Canvas:
 
     def text(self, x: float, y: float, text: str, weight: str, size: int, ink: RGB) -> int:
         """Write text with its top left corner at (x, y), at scale 1; return its width there."""
-        pixels = text_layer(text, weight, size, ink, self.inks.theme.background, self.scale)
-        pixels = pixels[:, : self.pixels.shape[1] - round(x * self.scale)]
-        self.put(self.inks.match(pixels), round(x * self.scale), round(y * self.scale))
-        return int(pixels.shape[1] / self.scale)
+        line = words(text, weight, size, ink, self.inks.theme, self.scale)
+        line = line[:, : self.pixels.shape[1] - round(x * self.scale)]
+        self.put(line, round(x * self.scale), round(y * self.scale))
+        return int(line.shape[1] / self.scale)
+
+
+# Pictures have most of their words and all of their digits in common.
+@lru_cache(maxsize=256)
+def words(text: str, weight: str, size: int, ink: RGB, theme: Theme, scale: int) -> Indices:
+    """Return the picture of a line of text on the background."""
+    pixels = text_layer(text, weight, size, ink, theme.background, scale)
+    return inks_of(theme).match(pixels)
+
+
+@lru_cache(maxsize=16)
+def digits_of(theme: Theme, scale: int) -> Digits:
+    """Return what the counters are written with."""
+    return Digits(15, inks_of(theme), scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +137,7 @@ class Counters:
     """
 
     def __init__(self, traces: Sequence[Trace], in_nodes: bool, inks: Inks, scale: int) -> None:
-        self.digits = Digits(15, inks, scale)
+        self.digits = digits_of(inks.theme, scale)
         self.widths = [font("Regular", 12).getlength(name) for name in COUNTERS]
         for trace in traces:
             memory = max(memory_texts(trace, in_nodes), key=self.digits.width)

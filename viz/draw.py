@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinyckpt.errors import OptionError
 from viz.canvas import Canvas, Change, Counters, Scales
+from viz.geometry import MARGIN, WIDTH
 from viz.groups import overview
-from viz.layout import MARGIN
 from viz.panel import HEADER, STRIP, Panel
 from viz.scene import (
     Activity,
@@ -24,7 +25,7 @@ from viz.scene import (
 )
 from viz.sprites import TRANSPARENT, Indices, inks_of, node_sprite
 from viz.strip import peak_step
-from viz.theme import THEMES
+from viz.theme import THEMES, Theme, font
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -184,12 +185,29 @@ class Picture:
 
 
 def draw_legend(canvas: Canvas, top: int) -> None:
-    """Draw what the looks mean."""
-    x, scale, theme = float(MARGIN), canvas.scale, canvas.inks.theme
-    for name, look in LEGEND_ITEMS:
-        sprite = node_sprite(look, 10.0, canvas.inks, scale)
-        size = sprite.shape[0] / scale
-        target = round(x * scale), round((top + 17 - size / 2) * scale)
-        canvas.put(np.where(sprite == TRANSPARENT, canvas.ground, sprite).astype(np.uint8), *target)
-        x += size + 2
-        x += canvas.text(x, top + 9, name, "Regular", 12, theme.muted) + 8
+    """Draw what the looks mean, evenly spread from margin to margin."""
+    scale, theme = canvas.scale, canvas.inks.theme
+    icons = legend_icons(theme, scale)
+    face, between = font("Regular", 12), 6.0
+    taken = sum(icon.shape[1] / scale + between for icon in icons)
+    taken += sum(face.getlength(name) for name, _ in LEGEND_ITEMS)
+    gap = (WIDTH - 2 * MARGIN - taken) / (len(icons) - 1)
+    x = float(MARGIN)
+    for (name, _), icon in zip(LEGEND_ITEMS, icons, strict=True):
+        y = round((top + 17) * scale - icon.shape[0] / 2)
+        picture = np.where(icon == TRANSPARENT, canvas.ground, icon).astype(np.uint8)
+        canvas.put(picture, round(x * scale), y)
+        x += icon.shape[1] / scale + between
+        canvas.text(x, top + 9, name, "Regular", 12, theme.muted)
+        x += face.getlength(name) + gap
+
+
+@lru_cache(maxsize=16)
+def legend_icons(theme: Theme, scale: int) -> list[Indices]:
+    """Return the legend's small nodes, cut at their sides to where there is something."""
+    inks, icons = inks_of(theme), []
+    for _, look in LEGEND_ITEMS:
+        sprite = node_sprite(look, 10.0, inks, scale)
+        columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
+        icons.append(sprite[:, columns[0] : columns[-1] + 1])
+    return icons

@@ -87,12 +87,12 @@ class Strip:
     cursor: int
 
     def column(self, step: int) -> int:
-        """Return the pixel column at the end of a step, a whole number of cursors from the left.
+        """Return the pixel column at the end of a step: a whole number of cursors, rounded up.
 
         So the cursor of a long trace stands still in many frames, which then are smaller.
         """
         cursors = int(self.past.shape[1]) // self.cursor
-        return (step + 1) * cursors // self.longest * self.cursor
+        return -(-(step + 1) * cursors // self.longest) * self.cursor
 
 
 def strip_of(
