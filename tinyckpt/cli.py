@@ -359,8 +359,8 @@ def gif_job(options: Any) -> int:
     cut = {"first": options.first, "last": options.last, "every": options.every}
     if options.hold is not None:
         cut["hold"] = options.hold
-    path = Path(options.output).with_suffix(".png")
     if options.still is not None:
+        path = Path(options.output).with_suffix(".png")
         last = max(len(trace.steps) for trace in traces) - 1
         if not 0 <= options.still <= last:
             wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")

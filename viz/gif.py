@@ -21,9 +21,10 @@ from viz.svg import svg_still
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
-SLOWEST, FASTEST = 0.01, 50  # frames a second; viewers show no more
+# A frame of a GIF or PNG lasts at most 655 seconds; viewers show at most 50 frames a second.
+SLOWEST, FASTEST = 0.01, 50  # frames a second
+LONGEST_HOLD = 600  # seconds
 HOLD = (0.5, 1.5)  # seconds that the first and the last frame stay
-LONGEST_HOLD = 600
 
 
 def gif(

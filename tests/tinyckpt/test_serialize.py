@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from tinyckpt.files import write_atomically
+from tinyckpt.files import replacing, write_atomically
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -222,6 +222,27 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_a_file_that_is_streamed_takes_the_path_only_at_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with replacing(path) as file:
+        file.write(b"-ew")
+        file.seek(0)
+        file.write(b"n")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+
+    def fail() -> None:
+        with replacing(path) as file:
+            file.write(b"never")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_links_stay_links_and_folders_are_refused(tmp_path: Path) -> None:
