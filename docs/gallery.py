@@ -23,10 +23,48 @@ traces = [tc.replay(tc.plan(tc.networks.chain(16), policy)) for policy in polici
 print(viz.gif(traces, OUT / "compare.gif", fps=12))
 
 # %% [markdown]
-# ## A chart for a paper
+# ## A player
+#
+# The same, to step through: arrows, Space, a click on a node or on the memory curve; `?` for help.
+# It is one file without a network: mail it, or put it on a slide.
+
+# %%
+print(viz.player(traces, OUT / "player.html"))
+
+# %% [markdown]
+# ## Charts for a paper
+#
+# Live memory against steps; in PNG, SVG or PDF.
 
 # %%
 print(viz.timeline(traces, OUT / "timeline.svg"))
+
+# %% [markdown]
+# Peak against cost: each policy a point, the optimum a line, and what is proven impossible.
+
+# %%
+chain = tc.networks.chain(16)
+policies = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
+named = [tc.replay(tc.plan(chain, policy)) for policy in policies]
+found = tc.frontier(chain)
+print(viz.frontier(found, OUT / "frontier.svg", traces=named, bound=found.bounds()))
+
+# %% [markdown]
+# Evaluations and peaks against the depth, with fitted exponents.
+
+# %%
+sizes = (16, 64, 256)
+growing = {
+    policy: [tc.replay(tc.plan(tc.networks.chain(n), policy)) for n in sizes]
+    for policy in ("store_all", "sqrt_n", "chen_recursive", "recompute_all")
+}
+print(viz.scaling(growing, OUT / "scaling.svg"))
+
+# %% [markdown]
+# Every evaluation and every value held, in space and time, as the literature draws it.
+
+# %%
+print(viz.ledger(named[2], OUT / "ledger.svg"))
 
 # %% [markdown]
 # ## The optimum
@@ -34,12 +72,27 @@ print(viz.timeline(traces, OUT / "timeline.svg"))
 # Revolve with five slots.
 
 # %%
-optimum = tc.replay(tc.plan(tc.networks.chain(16), "revolve", slots=5))
+optimum = tc.replay(tc.plan(chain, "revolve", slots=5))
 print(viz.gif(optimum, OUT / "revolve.gif", theme="dark"))
 
 # %% [markdown]
-# ## Not only chains
+# ## Large networks
+#
+# ResNet-50, 517 operators, in half of store-all's memory: a node a block, filled as far as its
+# memory is resident. In the player a click opens a block.
 
 # %%
-graph, _ = tc.networks.network_from_text("branching:3x8")
-print(viz.gif(tc.replay(tc.plan(graph, budget="80 %")), OUT / "branching.gif"))
+resnet, _ = tc.networks.network_from_text("resnet50")
+half = tc.replay(tc.plan(resnet, budget="50 %", costs=tc.cost.flops(resnet)))
+print(viz.gif(half, OUT / "resnet50.gif", fps=25, every=4))
+print(viz.player([tc.replay(tc.plan(resnet)), half], OUT / "resnet50.html"))
+
+# %% [markdown]
+# ## Nets that are not chains
+#
+# A U-Net, at its peak.
+
+# %%
+unet, _ = tc.networks.network_from_text("unet")
+trace = tc.replay(tc.plan(unet, "sqrt_n"))
+print(viz.save_still(trace, OUT / "unet.svg", trace.peak_step))

@@ -92,6 +92,8 @@ print(result.trace)
 # %%
 path = viz.save_still(result.trace, OUT / "01_graph.png", step=5)
 print(f"the graph, while the second layer's tanh is computed: {path}")
+player = viz.player(result.trace, OUT / "01_player.html")
+print(f"the same, to be stepped through in a browser, with the arrow keys: {player}")
 
 # %% [markdown]
 # What to take along: a graph says what depends on what. It does not say when anything is

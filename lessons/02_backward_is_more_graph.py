@@ -100,6 +100,7 @@ print(f"the gradient says {slope:.8f}, the difference quotient {measured:.8f}")
 trace = tc.replay(tc.plan(two))
 path = viz.save_still(trace, OUT / "02_backward.png", step=12)
 print(f"forward above, backward below: {path}")
+print(viz.player(trace, OUT / "02_player.html"))
 
 # %%
 assert np.isclose(slope, measured, rtol=1e-6)

@@ -90,6 +90,7 @@ for policy in ("store_all", "recompute_all"):
 trace = tc.replay(tc.plan(tc.networks.chain(16), "store_all"))
 print(viz.gif(trace, OUT / "03_store_all.gif"))
 print(viz.timeline(trace, OUT / "03_store_all.png"))
+print(viz.player(trace, OUT / "03_player.html"))
 
 # %%
 for n in (1, 4, 9, 50):

@@ -54,6 +54,7 @@ for policy, found in traces.items():
     work = np.polyfit(np.log(sizes), np.log([t.evaluations for t in found]), 1)[0]
     peak = np.polyfit(np.log(sizes), np.log([t.peak_nodes for t in found]), 1)[0]
     print(f"{policy:14} evaluations grow like n^{work:.2f}, the peak like n^{peak:.2f}")
+print(viz.scaling(traces, OUT / "04_scaling.png"))
 
 # %% [markdown]
 # "Recompute" does not mean "inexact". The same kernel on the same numbers gives the same bits,
@@ -97,6 +98,7 @@ print(wrapped.summary())
 # %%
 print(viz.gif(trace, OUT / "04_recompute_all.gif", fps=25))
 print(viz.timeline([stored, trace], OUT / "04_timeline.png"))
+print(viz.player([stored, trace], OUT / "04_player.html"))
 
 # %%
 for n in (1, 4, 16, 64):

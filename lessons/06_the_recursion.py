@@ -121,6 +121,8 @@ for k in (1, 2, 3, 5, 8, 31):
 print(viz.gif(builtin, OUT / "06_recursion.gif", fps=8))
 shown = [tc.replay(tc.plan(chain, policy)) for policy in ("store_all", "sqrt_n", "chen_recursive")]
 print(viz.timeline(shown, OUT / "06_timeline.png"))
+print(viz.ledger(builtin, OUT / "06_ledger.png"))
+print(viz.player(shown, OUT / "06_player.html"))
 
 # %% [markdown]
 # Is log n for n log n the best bargain? To halve evenly is natural. The next lesson shows that it

@@ -133,7 +133,7 @@ print(f"{passes:.2f} times over; and no schedule has fewer than {bound} evaluati
 # %%
 pair = [tc.replay(schedule) for schedule in (halved, best)]
 print(viz.gif(pair, OUT / "07_optimum.gif", fps=8))
-print(viz.timeline(pair, OUT / "07_timeline.png"))
+print(viz.player(pair, OUT / "07_player.html"))
 
 # %%
 assert all(t(a, s) == closed_form(a, s) for a in range(1, 60) for s in range(1, 10))

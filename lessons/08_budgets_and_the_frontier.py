@@ -11,6 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import tinyckpt as tc
+import viz
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)
@@ -123,6 +124,10 @@ axis.set(xlabel="activation_memory_budget", ylabel="MiB", title="MobileNet, batc
 axis.legend(frameon=False)
 figure.savefig(OUT / "08_knapsack.png", dpi=150)
 print(OUT / "08_knapsack.png")
+policies = ("store_all", "sqrt_n", "chen_recursive", "recompute_all")
+named = [tc.replay(tc.plan(chain, policy)) for policy in policies]
+print(viz.frontier(frontier, OUT / "08_frontier.png", traces=named))
+print(viz.player(tc.replay(tc.plan(chain, budget="5 nodes")), OUT / "08_player.html"))
 
 # %%
 assert [p.cost for p in frontier.points][:3] == [153, 67, 53]

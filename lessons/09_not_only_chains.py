@@ -136,6 +136,7 @@ print(schedule.certificate)
 small = tc.networks.branching(3, 8).graph()
 pair = [tc.replay(tc.plan(small)), tc.replay(tc.plan(small, budget=0.8))]
 print(viz.gif(pair, OUT / "09_branching.gif"))
+print(viz.player([half], OUT / "09_player.html"))
 
 # %%
 assert [len(tc.separators(graph)) for graph in (residual, unet)] == [12, 14]

@@ -11,7 +11,7 @@ LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson(path: Path) -> None:
+def test_a_lesson(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= 150
     assert text.startswith("# %% [markdown]\n# # ")
@@ -19,9 +19,12 @@ def test_a_lesson(path: Path) -> None:
     assert "\nassert " in text.rpartition("# %%")[2]
     command = [sys.executable, "-W", "error", str(path)]
     environment = {**os.environ, "PYTHONUTF8": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert "you said" in result.stdout
+    assert (tmp_path / "out" / f"{path.stem[:2]}_player.html").exists()
 
 
 def test_there_are_lessons() -> None:
