@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         result: int = options.job(options)
         sys.stdout.flush()
+    except OptionError as error:
+        wrong_usage(options, str(error))
     except TinyckptError as error:
         return failed(str(error))
     except ModuleNotFoundError as error:
@@ -354,7 +356,7 @@ def compare_job(options: Any) -> int:
 def gif_job(options: Any) -> int:
     """Write an animation, and a still if one is asked for."""
     viz = viz_module()
-    traces = drawn_traces(options)
+    traces = traces_of(options)
     look = {"theme": options.theme, "scale": options.scale, "title": options.title}
     cut = {"first": options.first, "last": options.last, "every": options.every}
     if options.hold is not None:
@@ -366,13 +368,10 @@ def gif_job(options: Any) -> int:
             wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")
         if path == Path(options.output):
             wrong_usage(options, f"--still would overwrite {path}: name the animation otherwise")
-    try:
-        viz.gif(
-            traces, options.output, fps=options.fps, format=options.format, progress=True,
-            **look, **cut,
-        )  # fmt: skip
-    except OptionError as error:
-        wrong_usage(options, str(error))
+    viz.gif(
+        traces, options.output, fps=options.fps, format=options.format, progress=True,
+        **look, **cut,
+    )  # fmt: skip
     print(f"written to {options.output}")
     if options.still is not None:
         viz.save_still(traces, path, options.still, **look)
@@ -380,8 +379,16 @@ def gif_job(options: Any) -> int:
     return 0
 
 
-def drawn_traces(options: Any) -> list[Trace]:
-    """Return the traces to draw: of a file, or of each policy."""
+def play_job(options: Any) -> int:
+    """Write a page that plays."""
+    viz = viz_module()
+    viz.player(traces_of(options), options.output, theme=options.theme, title=options.title)
+    print(f"written to {options.output}; open it in a browser")
+    return 0
+
+
+def traces_of(options: Any) -> list[Trace]:
+    """Return the traces to be shown: one that was saved, or those of some policies."""
     if options.network.endswith(".json") and not is_graph(options.network):
         if options.policy or options.segments is not None or options.keep or options.budget:
             wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
@@ -398,5 +405,5 @@ def viz_module() -> ModuleType:
 
 JOBS = {
     "demo": demo_job, "plan": plan_job, "run": run_job, "compare": compare_job,
-    "graph": graph_job, "gif": gif_job,
+    "graph": graph_job, "gif": gif_job, "play": play_job,
 }  # fmt: skip

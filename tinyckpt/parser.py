@@ -27,7 +27,9 @@ EXAMPLES = """start here
   tinyckpt plan resnet50 --budget '1.5 GiB' --cost flops --explain
   tinyckpt plan chain:16 --frontier              the best at every budget
   tinyckpt gif chain:16 -o sqrt.gif              watch it
-  tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif"""
+  tinyckpt play chain:16 -o sqrt.html            step through it, in a browser
+  tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif
+  tinyckpt play mlp:6x64 --policy store_all --policy sqrt_n -o both.html"""
 COSTS = ("given", "evaluations", "flops", "traffic")
 Job = Callable[[Any], int]
 
@@ -103,6 +105,14 @@ def make_parser(jobs: Mapping[str, Job]) -> argparse.ArgumentParser:
     add_policies(sub)
     add_planning(sub)
     add_pictures(sub)
+
+    sub = command("play", "write policies as one HTML page that steps, scrubs and plays")
+    add_network(sub, "NETWORK, or a trace that plan wrote, ending in .json")
+    add_policies(sub)
+    add_planning(sub)
+    sub.add_argument("-o", "--output", required=True, metavar="OUT.html")
+    sub.add_argument("--theme", default="auto", choices=("auto", "light", "dark"))
+    sub.add_argument("--title", help="of the page; for one policy, in place of its name too")
     return parser
 
 

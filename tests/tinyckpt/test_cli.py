@@ -101,6 +101,11 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "mlp:3"), "does not have the form mlp:LAYERSxWIDTH"),
         (("plan", "chain:4", "--policy", "best"), "invalid choice: 'best'"),
         (("gif", "chain:4"), "the following arguments are required: -o"),
+        (("play", "chain:4"), "the following arguments are required: -o"),
+        (
+            ("play", "t.json", "-o", "x.html", "--policy", "sqrt_n"),
+            "a trace has its policy already",
+        ),
         (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
         (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
         (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
@@ -127,6 +132,7 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         ((*GIF, "--from", "9", "--to", "3"), "no steps from 9 to 3"),
         ((*GIF, "--every", "0"), "every 0: legal are whole numbers from 1 on"),
         ((*GIF, "--format", "bmp"), "unknown format 'bmp'; known are gif, apng, webp, mp4"),
+        (("play", "chain:4", "-o", "x.gif"), "the name of a page must end in .html"),
         (("gif", "chain:4", "-o", "x.bmp"), "x.bmp: the name must end in one of .gif, .apng"),
         (("gif", "chain:4", "-o", "x.png", "--still", "3"), "--still would overwrite x.png"),
     ],
@@ -233,6 +239,20 @@ def test_outputs_are_what_their_suffixes_say(
     assert begins("t.pdf", "plan", "chain:4").startswith(b"%PDF")
     assert begins("f.png", "plan", "chain:4", "--frontier").startswith(b"\x89PNG")
     assert begins("c.svg", "compare", "chain:4").startswith(b"<?xml")
+
+
+def test_a_network_and_a_saved_trace_play(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    require("PIL")
+    page, trace = tmp_path / "both.html", tmp_path / "trace.json"
+    policies = ("--policy", "store_all", "--policy", "sqrt_n")
+    code, out, _ = run(capsys, "play", "chain:4", *policies, "--theme", "dark", "-o", str(page))
+    assert (code, out) == (0, f"written to {page}; open it in a browser\n")
+    assert '<html lang="en" data-theme="dark">' in page.read_text(encoding="utf-8")
+    assert run(capsys, "plan", "chain:4", "--budget", "4 nodes", "-o", str(trace))[0] == 0
+    assert run(capsys, "play", str(trace), "--title", "mine", "-o", str(page))[0] == 0
+    assert "<title>mine</title>" in page.read_text(encoding="utf-8")
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,6 +202,7 @@ async function start() {
     await Promise.all([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
     const player = new Player(await unpackedDeep(JSON.parse(byId("data").textContent)));
     root.dataset.ready = "true";
+    performance.mark("ready");
     window.player = player;
   } catch (error) {
     // The still and the table are there for this.

@@ -1,0 +1,97 @@
+"""How large a page is, how fast it loads, steps and plays, in a headless Chromium.
+
+Loading is from navigation to a page that shows its first step. A step is one ArrowRight, with the
+styles and the layout that follow from it; frames are what the browser draws while it plays at 60
+steps a second.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import table
+from playwright.sync_api import sync_playwright
+
+import tinyckpt as tc
+import viz
+from tests.viz.conftest import FLAGS, chromium_path
+
+LOADS = 5
+STEPS = """() => { const seconds = [];
+  for (let i = 0; i < 300; i++) {
+    const begin = performance.now();
+    document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight", bubbles: true}));
+    document.body.offsetHeight;
+    seconds.push(performance.now() - begin);
+  }
+  return seconds; }"""
+SEEKS = """() => { const milliseconds = []; const scrub = document.getElementById("scrub");
+  for (let i = 0; i < 100; i++) {
+    scrub.value = Math.floor((i * 0.618034 % 1) * Number(scrub.max));
+    const begin = performance.now();
+    scrub.dispatchEvent(new Event("input"));
+    document.body.offsetHeight;
+    milliseconds.push(performance.now() - begin);
+  }
+  return milliseconds; }"""
+PLAY = """async () => { document.getElementById("first").click();
+  const speed = document.getElementById("speed");
+  speed.value = "60"; speed.dispatchEvent(new Event("change"));
+  document.getElementById("play").click();
+  let frames = 0; const begin = performance.now();
+  await new Promise(done => { const tick = now => {
+    frames++;
+    if (now - begin < 4000 && document.getElementById("play").dataset.playing === "true")
+      requestAnimationFrame(tick); else done(); }; requestAnimationFrame(tick); });
+  return frames / (performance.now() - begin) * 1000; }"""
+READY = "performance.getEntriesByName('ready')[0].startTime"
+
+
+def measure(browser: Any, path: Path) -> list[str]:
+    """Return size, loading, steps, seeks and frames of a page."""
+    loads = []
+    for _ in range(LOADS):
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]")
+        loads.append(page.evaluate(READY))
+    steps, seeks, frames = page.evaluate(STEPS), page.evaluate(SEEKS), page.evaluate(PLAY)
+    return [
+        f"{path.stat().st_size / 1024:.0f} KiB",
+        f"{statistics.median(loads):.0f} ms",
+        f"{statistics.median(steps):.2f} ms",
+        f"{sorted(steps)[-len(steps) // 100]:.2f} ms",
+        f"{statistics.median(seeks):.2f} ms",
+        f"{frames:.0f}",
+    ]
+
+
+def report() -> str:
+    """Return the table."""
+    cases: Sequence[tuple[str, Sequence[str]]] = (
+        ("chain:16", ("sqrt_n",)),
+        ("chain:16", ("store_all", "sqrt_n", "recompute_all")),
+        ("chain:64", ("sqrt_n",)),
+        ("chain:256", ("sqrt_n",)),
+        ("chain:316", ("recompute_all",)),
+    )
+    body = []
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(FLAGS))
+        for network, policies in cases:
+            graph = tc.networks.network_from_text(network)[0]
+            traces = [tc.replay(tc.plan(graph, policy)) for policy in policies]
+            path = viz.player(traces, Path(folder) / "player.html")
+            steps = max(len(trace.steps) for trace in traces)
+            body.append([network, ", ".join(policies), f"{steps:,}", *measure(browser, path)])
+        browser.close()
+    header = ["network", "policies", "steps", "file", "load", "step", "99th %", "seek", "frames/s"]
+    return table.rows(header, body)
+
+
+if __name__ == "__main__":
+    table.write("player", "A page that plays", [report()], ["playwright"])

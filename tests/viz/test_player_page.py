@@ -1,0 +1,289 @@
+"""The page as a file: hostile names, sizes, themes, audits, long traces, views that open."""
+
+import json
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.conftest import require
+from tests.tinyckpt.test_serialize import hostile_graph
+from tests.viz.conftest import Open
+from tests.viz.test_player import LOOKS, TICK, expected_looks, seek, traces_of, until
+from viz.groups import View, views_of
+from viz.layout import Layout
+from viz.player.page import json_text, lean
+from viz.svg import state_at
+from viz.theme import THEMES
+
+NAMES = (
+    "</script><script>window.broken = 1</script>",
+    "<img src=x onerror='window.broken = 1'>",
+    "a\u2028b\u2029c",
+    "'\"`${window.broken = 1}",
+    "{{data}}&amp;&lt;",
+    "]]>-->",
+    "x" * 10_240,
+)
+
+
+def named(names: tuple[str, ...]) -> tc.Graph:
+    """Return a chain whose operators and values have these names."""
+    from dataclasses import replace
+
+    graph = tc.networks.chain(len(names))
+    operators = [
+        replace(node, name=names[node.id % len(names)] + f" {node.id}", kind=names[0])
+        for node in graph.operators
+    ]
+    data = [replace(node, name=names[node.id % len(names)] + f" {node.id}") for node in graph.data]
+    return replace(graph, name=names[0] + names[3], operators=tuple(operators), data=tuple(data))
+
+
+def looks_at(trace: tc.Trace, step: int) -> list[str]:
+    """Return what every cell of a long trace looks like, without all the steps before it."""
+    view = views_of(trace.graph)[0]
+    state = state_at(trace, view, step)
+    return [str(state.look(cell)) for cell in view.layout.cells]
+
+
+# The file, without a browser -----------------------------------------------------------------
+
+
+def test_json_survives_inside_of_html() -> None:
+    text = json_text({name: [name] for name in NAMES})
+    assert json.loads(text) == {name: [name] for name in NAMES}
+    assert text.isascii()
+    assert not set("<>&") & set(text)
+
+
+def test_lean_code_keeps_everything_that_is_code() -> None:
+    code = (
+        "/** Doc.\n * @x */\nf(\n  `//not`, // said\n);\n\n/* one */\n// two\n  // three\n  g();\n"
+    )
+    assert lean(code) == "f(\n`//not`, // said\n);\ng();\n"
+
+
+def test_a_page_of_a_deep_chain_is_small(tmp_path: Path) -> None:
+    path = viz.player(traces_of("chain:256", ("sqrt_n",)), tmp_path / "deep.html")
+    assert path.stat().st_size <= 200 * 1024
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    traces = traces_of("chain:4", ("sqrt_n",))
+    with pytest.raises(tc.TinyckptError, match=r"must end in \.html"):
+        viz.player(traces, tmp_path / "player.gif")
+    with pytest.raises(tc.TinyckptError, match="unknown theme 'blue'; known are auto, light, dark"):
+        viz.player(traces, tmp_path / "player.html", theme="blue")
+    with pytest.raises(tc.TinyckptError, match="nothing to draw"):
+        viz.player([], tmp_path / "player.html")
+    assert not list(tmp_path.iterdir())
+
+
+# The page in a browser -----------------------------------------------------------------------
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("own", [True, False])
+def test_hostile_names_are_text(own: bool, tmp_path: Path, open_page: Open) -> None:
+    graph = named(NAMES) if own else hostile_graph()
+    trace = tc.replay(tc.plan(graph, "store_all"))
+    path = viz.player([trace, trace], tmp_path / "player.html")
+    page = open_page(path, f"#step={len(trace.steps) // 2}")
+    page.locator(".graph .node").first.click()
+    page.locator(".graph .node").first.hover()
+    page.keyboard.press("End")
+    assert page.evaluate("window.broken") is None
+    assert page.locator("img").count() == 0
+    assert page.evaluate(LOOKS) == [expected_looks([trace], len(trace.steps) - 1)[0]] * 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    name = viz.player.__globals__["page"].__globals__["shown"](graph.operators[0].name)
+    assert page.inner_text("#node-title") == " ".join(name.split())
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 2560])
+def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    traces = traces_of("residual:3x8", ("store_all", "sqrt_n"))
+    path = viz.player(traces, tmp_path / "player.html")
+    size = {"width": width, "height": 900}
+    page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator(".graph .node").nth(4).click()
+    for act in (lambda: None, lambda: page.keyboard.press("?")):
+        act()
+        found = Axe().run(page).response["violations"]
+        grave = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in grave] == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_are_the_themes(scheme: Any, tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:9", ("sqrt_n",))
+    auto = viz.player(traces, tmp_path / "auto.html")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    page = open_page(auto, color_scheme=scheme)
+    assert page.evaluate(ground) == f"rgb{THEMES[scheme].background}"
+    fixed = viz.player(traces, tmp_path / "fixed.html", theme="dark")
+    assert (
+        open_page(fixed, color_scheme=scheme).evaluate(ground) == f"rgb{THEMES['dark'].background}"
+    )
+    for look, colour in (("kept", "kept"), ("gradient", "gradient"), ("not yet", "not_yet")):
+        seek(page, 9)
+        disc = page.evaluate(
+            "part => { const disc = document.querySelector(`.graph ${part} .disc`);"
+            "return disc && getComputedStyle(disc).fill; }",
+            f".node[data-look^='{look}']",
+        )
+        assert disc in (None, f"rgb{getattr(THEMES[scheme], colour)}"), look
+
+
+@pytest.mark.browser
+def test_motion_is_reduced_where_that_is_asked_for(tmp_path: Path, open_page: Open) -> None:
+    path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html")
+    duration = "getComputedStyle(document.querySelector('.graph .disc')).transitionDuration"
+    calm, lively = open_page(path), open_page(path, reduced_motion="no-preference")
+    assert calm.evaluate(duration) == "0s"
+    assert lively.evaluate(duration) != "0s"
+    assert int(calm.input_value("#speed")) < int(lively.input_value("#speed"))
+
+
+@pytest.mark.browser
+def test_without_scripts_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:9", ("store_all", "sqrt_n"))
+    path = viz.player(traces, tmp_path / "player.html")
+    page = open_page(path, java_script_enabled=False)
+    assert page.is_visible(".still svg")
+    assert page.locator(".still .node").count() == 2 * len(
+        views_of(traces[0].graph)[0].layout.cells
+    )
+    assert page.is_visible("table")
+    rows = page.locator("tbody tr").all_inner_texts()
+    assert [row.split("\t")[2] for row in rows] == [str(trace.evaluations) for trace in traces]
+    assert page.is_hidden("#play")
+    assert page.is_visible("noscript p")
+
+
+@pytest.mark.browser
+def test_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:316", ("recompute_all",))
+    count = len(traces[0].steps)
+    assert count > 100_000
+    page = open_page(viz.player(traces, tmp_path / "long.html"), "#step=77777")
+    assert page.evaluate(TICK) == 77777
+    assert page.evaluate(LOOKS) == [looks_at(traces[0], 77777)]
+    assert page.inner_text("#steps .row.current").replace("\u2009", "").startswith("77777")
+    assert "left out" in page.inner_text("#no-program")
+    page.keyboard.press("End")
+    assert page.evaluate(LOOKS) == [looks_at(traces[0], count - 1)]
+    assert page.is_visible("#steps .row.current")
+    assert page.locator("#steps .row").count() < 60
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_frame_is_saved(suffix: str, tmp_path: Path, open_page: Open) -> None:
+    require("PIL")
+    from io import BytesIO
+    from xml.etree import ElementTree
+
+    from PIL import Image
+
+    traces = traces_of("chain:9", ("store_all", "sqrt_n"))
+    page = open_page(viz.player(traces, tmp_path / "player.html"), "#step=20", color_scheme="dark")
+    with page.expect_download() as download:
+        page.click(f"#{suffix}")
+    assert download.value.suggested_filename == f"store_all-sqrt_n-step-20.{suffix}"
+    content = Path(download.value.path()).read_bytes()
+    if suffix == "png":
+        image = Image.open(BytesIO(content)).convert("RGB")
+        assert image.size[0] == 1600
+        colours = {colour for _, colour in image.getcolors(1 << 20)}
+        assert {THEMES["dark"].background, THEMES["dark"].kept, THEMES["dark"].halo} <= colours
+    else:
+        texts = [element.text for element in ElementTree.fromstring(content).iter()]
+        assert {"store all", "√n checkpointing", "f9", "20 / 36", "gradient"} <= set(texts)
+
+
+# Views that open -----------------------------------------------------------------------------
+
+
+def two_views(graph: tc.Graph) -> tuple[View, ...]:
+    """Return a view in which the first four cells are one, which opens a view of them."""
+    whole = views_of(graph)[0].layout
+    from dataclasses import replace
+
+    inner, rest = whole.cells[:4], whole.cells[4:]
+    group = replace(
+        inner[0],
+        label="first",
+        operators=tuple(i for cell in inner for i in cell.operators),
+        data=tuple(i for cell in inner for i in cell.data),
+    )
+    cells = (group, *rest)
+    places = {cell.id: index for index, cell in enumerate(cells)}
+    outer = tuple(
+        replace(cell, id=places[cell.id], mirror=places.get(cell.mirror)) for cell in cells
+    )
+
+    def part(some: tuple[Any, ...], centres: tuple[Any, ...]) -> Layout:
+        return replace(whole, cells=some, centres=centres)
+
+    return (
+        View(graph.name, None, part(outer, (whole.centres[0], *whole.centres[4:])), {0: 1}),
+        View("the first four", 0, part(inner, whole.centres[:4]), MappingProxyType({})),
+    )
+
+
+@pytest.mark.browser
+def test_a_node_opens_and_closes(
+    tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    (trace,) = traces_of("chain:9", ("sqrt_n",))
+    for module in ("viz.player.data", "viz.svg"):
+        monkeypatch.setattr(sys.modules[module], "views_of", two_views)
+    page = open_page(viz.player(trace, tmp_path / "player.html"))
+    group = ".graph .node[data-cell='0']"
+    data = {d for operator in range(4) for d in trace.graph.operators[operator].outputs}
+    total = sum(trace.graph.data[d].nbytes for d in data)
+    shares = set()
+    for step in range(len(trace.steps)):
+        seek(page, step)
+        held = sum(trace.graph.data[d].nbytes for d in trace.resident_at(step) & data)
+        shown = float(page.get_attribute(group, "data-share"))
+        assert shown == pytest.approx(held / total, abs=1e-4), step
+        shares.add(shown)
+    assert len(shares) > 2
+    seek(page, 3)
+    inner = [expected_looks([trace], 3)[0][:4]]
+    for enter, leave in (("click", "Escape"), ("key", "Backspace"), ("click", "crumb")):
+        if enter == "click":
+            page.click(group)
+        else:
+            page.focus(group)
+            page.keyboard.press("Enter")
+        assert page.evaluate(LOOKS) == inner
+        assert page.inner_text(".path").split("\n") == ["chain:9", "the first four"]
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate(LOOKS) == [expected_looks([trace], 4)[0][:4]]
+        page.keyboard.press("ArrowLeft")
+        if leave == "crumb":
+            page.click(".path button:has-text('chain:9')")
+        else:
+            page.keyboard.press(leave)
+        until(
+            page,
+            "document.querySelectorAll('.graph .node').length",
+            len(two_views(trace.graph)[0].layout.cells),
+        )
+        assert page.is_hidden(".path")
