@@ -22,7 +22,9 @@ from tests.viz.conftest import FLAGS, chromium_path
 
 LOADS = 5
 STEPS = """() => { const seconds = [];
+  const scrub = document.getElementById("scrub");
   for (let i = 0; i < 300; i++) {
+    if (scrub.value === scrub.max) document.getElementById("first").click();
     const begin = performance.now();
     document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight", bubbles: true}));
     document.body.offsetHeight;
@@ -38,14 +40,17 @@ SEEKS = """() => { const milliseconds = []; const scrub = document.getElementByI
     milliseconds.push(performance.now() - begin);
   }
   return milliseconds; }"""
-PLAY = """async () => { document.getElementById("first").click();
-  const speed = document.getElementById("speed");
-  speed.value = "60"; speed.dispatchEvent(new Event("change"));
-  document.getElementById("play").click();
+PLAY = """async seconds => { const play = document.getElementById("play");
+  if (play) {
+    document.getElementById("first").click();
+    const speed = document.getElementById("speed");
+    speed.value = "60"; speed.dispatchEvent(new Event("change"));
+    play.click();
+  }
   let frames = 0; const begin = performance.now();
   await new Promise(done => { const tick = now => {
     frames++;
-    if (now - begin < 4000 && document.getElementById("play").dataset.playing === "true")
+    if (now - begin < 1000 * seconds && play?.dataset.playing !== "false")
       requestAnimationFrame(tick); else done(); }; requestAnimationFrame(tick); });
   return frames / (performance.now() - begin) * 1000; }"""
 READY = "performance.getEntriesByName('ready')[0].startTime"
@@ -59,7 +64,7 @@ def measure(browser: Any, path: Path) -> list[str]:
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]")
         loads.append(page.evaluate(READY))
-    steps, seeks, frames = page.evaluate(STEPS), page.evaluate(SEEKS), page.evaluate(PLAY)
+    steps, seeks, frames = page.evaluate(STEPS), page.evaluate(SEEKS), page.evaluate(PLAY, 5)
     return [
         f"{path.stat().st_size / 1024:.0f} KiB",
         f"{statistics.median(loads):.0f} ms",
@@ -88,6 +93,8 @@ def report() -> str:
             path = viz.player(traces, Path(folder) / "player.html")
             steps = max(len(trace.steps) for trace in traces)
             body.append([network, ", ".join(policies), f"{steps:,}", *measure(browser, path)])
+        blank = browser.new_page(viewport={"width": 1440, "height": 900})
+        body.append(["an empty page", *[""] * 7, f"{blank.evaluate(PLAY, 5):.0f}"])
         browser.close()
     header = ["network", "policies", "steps", "file", "load", "step", "99th %", "seek", "frames/s"]
     return table.rows(header, body)
