@@ -97,7 +97,9 @@ def seek(page: Any, step: int) -> None:
 # What is shown -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("network", ["chain:16", "residual:3x8", "branching:2x8", "mlp:3x8"])
+@pytest.mark.parametrize(
+    "network", ["chain:16", "residual:3x8", "branching:2x8", "mlp:3x8", "unet"]
+)
 def test_every_node_forwards_backwards_and_anywhere(
     network: str, tmp_path: Path, open_page: Open
 ) -> None:

@@ -1,8 +1,8 @@
 """The page as a file: hostile names, sizes, themes, audits, long traces, views that open."""
 
 import json
+import random
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from tests.conftest import require
 from tests.tinyckpt.test_serialize import hostile_graph
 from tests.viz.conftest import Open
 from tests.viz.test_player import LOOKS, TICK, expected_looks, seek, traces_of, until
-from viz.groups import View, views_of
-from viz.layout import Layout
+from viz.groups import overview, views_of
 from viz.player.page import json_text, lean
-from viz.svg import state_at
+from viz.svg import looks_at
 from viz.theme import THEMES
 
 NAMES = (
@@ -41,13 +40,6 @@ def named(names: tuple[str, ...]) -> tc.Graph:
     ]
     data = [replace(node, name=names[node.id % len(names)] + f" {node.id}") for node in graph.data]
     return replace(graph, name=names[0] + names[3], operators=tuple(operators), data=tuple(data))
-
-
-def looks_at(trace: tc.Trace, step: int) -> list[str]:
-    """Return what every cell of a long trace looks like, without all the steps before it."""
-    view = views_of(trace.graph)[0]
-    state = state_at(trace, view, step)
-    return [str(state.look(cell)) for cell in view.layout.cells]
 
 
 # The file, without a browser -----------------------------------------------------------------
@@ -179,11 +171,12 @@ def test_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
     assert count > 100_000
     page = open_page(viz.player(traces, tmp_path / "long.html"), "#step=77777")
     assert page.evaluate(TICK) == 77777
-    assert page.evaluate(LOOKS) == [looks_at(traces[0], 77777)]
+    plan = overview(traces[0].graph)
+    assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, 77777)))]
     assert page.inner_text("#steps .row.current").replace("\u2009", "").startswith("77777")
     assert "left out" in page.inner_text("#no-program")
     page.keyboard.press("End")
-    assert page.evaluate(LOOKS) == [looks_at(traces[0], count - 1)]
+    assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, count - 1)))]
     assert page.is_visible("#steps .row.current")
     assert page.locator("#steps .row").count() < 60
 
@@ -216,74 +209,37 @@ def test_a_frame_is_saved(suffix: str, tmp_path: Path, open_page: Open) -> None:
 # Views that open -----------------------------------------------------------------------------
 
 
-def two_views(graph: tc.Graph) -> tuple[View, ...]:
-    """Return a view in which the first four cells are one, which opens a view of them."""
-    whole = views_of(graph)[0].layout
-    from dataclasses import replace
-
-    inner, rest = whole.cells[:4], whole.cells[4:]
-    group = replace(
-        inner[0],
-        label="first",
-        operators=tuple(i for cell in inner for i in cell.operators),
-        data=tuple(i for cell in inner for i in cell.data),
-    )
-    cells = (group, *rest)
-    places = {cell.id: index for index, cell in enumerate(cells)}
-    outer = tuple(
-        replace(cell, id=places[cell.id], mirror=places.get(cell.mirror)) for cell in cells
-    )
-
-    def part(some: tuple[Any, ...], centres: tuple[Any, ...]) -> Layout:
-        return replace(whole, cells=some, centres=centres)
-
-    return (
-        View(graph.name, None, part(outer, (whole.centres[0], *whole.centres[4:])), {0: 1}),
-        View("the first four", 0, part(inner, whole.centres[:4]), MappingProxyType({})),
-    )
-
-
 @pytest.mark.browser
-def test_a_node_opens_and_closes(
-    tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
-    (trace,) = traces_of("chain:9", ("sqrt_n",))
-    for module in ("viz.player.data", "viz.svg"):
-        monkeypatch.setattr(sys.modules[module], "views_of", two_views)
+@pytest.mark.parametrize("network", ["unet", "resnet50"])
+def test_groups_show_their_state_and_open(network: str, tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of(network, ("sqrt_n",))
+    views = views_of(trace.graph)
     page = open_page(viz.player(trace, tmp_path / "player.html"))
-    group = ".graph .node[data-cell='0']"
-    data = {d for operator in range(4) for d in trace.graph.operators[operator].outputs}
-    total = sum(trace.graph.data[d].nbytes for d in data)
-    shares = set()
-    for step in range(len(trace.steps)):
+    group = 3
+    inside = views[views[0].opens[group]]
+    steps = random.Random(0).sample(range(len(trace.steps)), 12)
+    levels = set()
+    for step in (*steps, trace.peak_step):
         seek(page, step)
-        held = sum(trace.graph.data[d].nbytes for d in trace.resident_at(step) & data)
-        shown = float(page.get_attribute(group, "data-share"))
-        assert shown == pytest.approx(held / total, abs=1e-4), step
-        shares.add(shown)
-    assert len(shares) > 2
-    seek(page, 3)
-    inner = [expected_looks([trace], 3)[0][:4]]
+        looks = looks_at(trace, views[0].layout, step)
+        assert page.evaluate(LOOKS) == [list(map(str, looks))], step
+        levels |= {look.level for look in looks}
+    assert len(levels) > 4
     for enter, leave in (("click", "Escape"), ("key", "Backspace"), ("click", "crumb")):
+        node = f".graph .node[data-cell='{group}']"
         if enter == "click":
-            page.click(group)
+            page.click(node)
         else:
-            page.focus(group)
+            page.focus(node)
             page.keyboard.press("Enter")
-        assert page.evaluate(LOOKS) == inner
-        assert page.inner_text(".path").split("\n") == ["chain:9", "the first four"]
-        page.keyboard.press("ArrowRight")
-        assert page.evaluate(LOOKS) == [expected_looks([trace], 4)[0][:4]]
-        page.keyboard.press("ArrowLeft")
+        assert page.inner_text(".path").split("\n") == [trace.graph.name, inside.title]
+        for step in steps:
+            seek(page, step)
+            looks = looks_at(trace, inside.layout, step)
+            assert page.evaluate(LOOKS) == [list(map(str, looks))], step
         if leave == "crumb":
-            page.click(".path button:has-text('chain:9')")
+            page.click(f".path button:has-text('{trace.graph.name}')")
         else:
             page.keyboard.press(leave)
-        until(
-            page,
-            "document.querySelectorAll('.graph .node').length",
-            len(two_views(trace.graph)[0].layout.cells),
-        )
+        until(page, "document.querySelectorAll('.graph .node').length", len(views[0].layout.cells))
         assert page.is_hidden(".path")
