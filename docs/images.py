@@ -1,12 +1,17 @@
-"""Makes the pictures of the README: ``make images``."""
+"""Makes the pictures of the README: ``make images``. The player's needs Chromium."""
 
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
 import viz
 
 FOLDER = Path(__file__).parent / "images"
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
+NAMED = (*POLICIES, "chen_recursive", "revolve")
 
 
 def main() -> None:
@@ -14,13 +19,36 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     short = [tc.replay(tc.plan(tc.networks.chain(9), policy)) for policy in POLICIES]
     print(viz.gif(short, FOLDER / "chain9.gif", fps=8))
-    traces = [tc.replay(tc.plan(tc.networks.chain(16), policy)) for policy in POLICIES]
-    print(viz.timeline(traces, FOLDER / "chain16-timeline.png"))
+    chain = tc.networks.chain(16)
+    traces = [tc.replay(tc.plan(chain, policy)) for policy in NAMED]
+    found = tc.frontier(chain)
+    print(viz.frontier(found, FOLDER / "frontier.png", traces=traces, bound=found.bounds()))
+    print(viz.timeline(traces[:3], FOLDER / "chain16-timeline.png"))
     deep = tc.replay(tc.plan(tc.networks.chain(256), "sqrt_n"))
     print(viz.save_still(deep, FOLDER / "chain256.png", 1000))
-    graph, _ = tc.networks.network_from_text("branching:3x8")
-    trace = tc.replay(tc.plan(graph, "sqrt_n"))
-    print(viz.save_still(trace, FOLDER / "branching-dark.png", 60, theme="dark"))
+    unet, _ = tc.networks.network_from_text("unet")
+    trace = tc.replay(tc.plan(unet, "sqrt_n"))
+    print(viz.save_still(trace, FOLDER / "unet-dark.png", trace.peak_step, theme="dark"))
+    print(screenshot(traces[:2], FOLDER / "player.png"))
+
+
+def screenshot(traces: list[tc.Trace], path: Path) -> Path:
+    """Write what a browser shows of a player at the peak of the last trace."""
+    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page_path = viz.player(traces, Path(folder) / "player.html")
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(
+            viewport={"width": 1280, "height": 760}, device_scale_factor=1.25,
+            reduced_motion="reduce",
+        )  # fmt: skip
+        page.goto(f"{page_path.as_uri()}#step={traces[-1].peak_step}")
+        page.wait_for_selector("html[data-ready]")
+        page.locator(".panel").last.locator(".node").nth(7).click()
+        page.screenshot(path=path)
+        browser.close()
+    return path
 
 
 if __name__ == "__main__":

@@ -18,7 +18,11 @@ def test_the_ten_lines_run(
     exec(code, names)
     assert names["result"].trace == names["trace"]  # type: ignore[attr-defined]
     assert "def step(params, x, y):" in capsys.readouterr().out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.gif", "plan.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "plan.gif",
+        "plan.html",
+        "plan.png",
+    ]
 
 
 def test_everything_it_points_to_is_there() -> None:

@@ -38,9 +38,7 @@ function spanWords(model, value) {
 function whyWords(model, value) {
   const { graph } = model;
   const known = model.fateOf.get(value);
-  if (known !== undefined) {
-    return `${model.fates.fates[known]}: ${model.fates.reasons[known]}`;
-  }
+  if (known !== undefined) return model.fates.reasons[known];
   if (graph.data.results.includes(value)) return "a result: it stays to the end";
   if (graph.data.producers[value] >= graph.forward_count) {
     return "a gradient on its way: held until its last reader has run";

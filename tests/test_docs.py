@@ -1,0 +1,31 @@
+"""The site: every page builds without a warning, and shows what its script draws."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import require
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
+    for module in ("sphinx", "furo", "myst_nb", "jupytext"):
+        require(module)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees"]
+    built = subprocess.run(
+        [*command, "-b", "html", ROOT / "docs", tmp_path / "site"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    lessons = sorted(path.stem for path in (ROOT / "lessons").glob("[0-9]*.py"))
+    assert len(lessons) == 9
+    for name in (*[f"lessons/{lesson}" for lesson in lessons], "gallery/index"):
+        page = tmp_path / "site" / f"{name}.html"
+        text = page.read_text(encoding="utf-8")
+        players = re.findall(r'<iframe class="player" src="([^"]+)"', text)
+        pictures = re.findall(r'<img [^>]*src="([^"]+)"', text)
+        assert players, name
+        for target in (*players, *pictures):
+            assert (page.parent / target).exists(), f"{name}: {target}"
