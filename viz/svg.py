@@ -64,12 +64,16 @@ def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: st
     yield f"<defs>{''.join(drawn)}</defs>{edge_elements(plan, theme)}"
     for cell, look, (x, y) in zip(plan.cells, looks, plan.centres, strict=True):
         size = plan.size(cell)
-        use = f'<use xlink:href="#{shapes[look, size]}" x="{number(x)}" y="{number(y)}"/>'
+        place = f'xlink:href="#{shapes[look, size]}" x="{number(x)}" y="{number(y)}"'
         label = ""
         if plan.labelled:
             points = shared if cell.group else label_points([cell.label], size, FINE)
             label = label_elements(x, y, cell.label, look, size, points, theme)
-        yield f'<g class="node" data-cell="{cell.id}">{use}{label}</g>'
+        yield (
+            f'<g class="node"><use {place}/>{label}</g>'
+            if label
+            else f'<use class="node" {place}/>'
+        )
 
 
 def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import viz
 from tests.conftest import require
 from tests.tinyckpt.test_serialize import hostile_graph
 from tests.viz.conftest import Open
-from tests.viz.test_player import LOOKS, TICK, expected_looks, seek, traces_of, until
+from tests.viz.test_player import LOOKS, TICK, seek, traces_of, until
 from viz.groups import overview, views_of
+from viz.player.data import shown
 from viz.player.page import json_text, lean
 from viz.svg import looks_at
 from viz.theme import THEMES
@@ -90,10 +92,11 @@ def test_hostile_names_are_text(own: bool, tmp_path: Path, open_page: Open) -> N
     page.keyboard.press("End")
     assert page.evaluate("window.broken") is None
     assert page.locator("img").count() == 0
-    assert page.evaluate(LOOKS) == [expected_looks([trace], len(trace.steps) - 1)[0]] * 2
+    looks = looks_at(trace, overview(trace.graph), len(trace.steps) - 1)
+    assert page.evaluate(LOOKS) == [list(map(str, looks))] * 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    name = viz.player.__globals__["page"].__globals__["shown"](graph.operators[0].name)
-    assert page.inner_text("#node-title") == " ".join(name.split())
+    title = page.inner_text("#node-title")
+    assert title == " ".join(shown(graph.operators[0].name).split())
 
 
 @pytest.mark.browser
@@ -243,3 +246,26 @@ def test_groups_show_their_state_and_open(network: str, tmp_path: Path, open_pag
             page.keyboard.press(leave)
         until(page, "document.querySelectorAll('.graph .node').length", len(views[0].layout.cells))
         assert page.is_hidden(".path")
+
+
+@pytest.mark.browser
+def test_groups_all_the_way_down(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("transformer:12x8", ("sqrt_n",))
+    views = views_of(trace.graph)
+    page = open_page(viz.player(trace, tmp_path / "player.html"))
+    steps = random.Random(0).sample(range(len(trace.steps)), 12)
+    way = [len(views) - 1]
+    while (parent := views[way[0]].parent) is not None:
+        way.insert(0, parent)
+    assert len(way) > 1
+    for index, below in [*pairwise(way), (way[-1], None)]:
+        for step in steps:
+            seek(page, step)
+            looks = looks_at(trace, views[index].layout, step)
+            assert page.evaluate(LOOKS) == [list(map(str, looks))], step
+        if below is not None:
+            cell = next(cell for cell, target in views[index].opens.items() if target == below)
+            page.focus(f".graph .node[data-cell='{cell}']")
+            page.keyboard.press("Enter")
+    shown_way = page.locator(".path button").all_inner_texts()
+    assert shown_way == [views[index].title or trace.graph.name for index in way]

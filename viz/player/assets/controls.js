@@ -81,6 +81,7 @@ class Controls {
     const { player } = this;
     const now = String(player.tick);
     if (this.scrub.value !== now) this.scrub.value = now;
+    this.scrub.style.setProperty("--share", String((player.tick + 1) / player.ticks));
     this.scrub.setAttribute("aria-valuetext", player.tick < 0 ? "before the first step" : `${player.align} ${player.tick}`);
     const playing = String(player.playing);
     if (this.playButton.dataset.playing !== playing) {

@@ -2,8 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const LABEL_SIZES = [11, 10, 9, 8, 7];
-const LABEL_SHARE = 0.84; // of a disc's diameter that its label may take
-const LABEL_MARGIN = 2; // pixels beside the label of a group
+const LEAST_FILL = 3; // pixels of a group of which anything is resident
 const CORNER = 6; // radius of a group's corners
 const HIDDEN_BELOW = 6.5; // pixels on the screen: smaller labels are not shown
 const REACH = 18; // pixels on the screen around a node that still mean it
@@ -24,9 +23,16 @@ function textWidth(text, size) {
   return ruler.measureText(text).width;
 }
 
-/** The largest font size with which all labels fit; 0 if none does. */
-function labelSize(labels, room) {
-  return LABEL_SIZES.find((size) => labels.every((label) => textWidth(label, size) <= room)) ?? 0;
+/** The largest font size with which all labels fit into nodes of a size; 0 if none does. */
+function labelSize(labels, size) {
+  const fits = (points) => labels.every((label) => textWidth(label, points) <= labelRoom(size, points));
+  return LABEL_SIZES.find(fits) ?? 0;
+}
+
+/** How wide a label may be: a disc has more room for lower letters. @param {number[]} size of the node */
+function labelRoom([width, height], points) {
+  if (width !== height) return width - 4;
+  return (points > 8 ? 0.84 : 0.92) * width;
 }
 
 /** A text cut to a width. */
@@ -105,10 +111,14 @@ class GraphView {
     this.mark = svgElement("rect", { class: "mark", visibility: "hidden" }, this.element);
     this.halo = svgElement("rect", { class: "halo", visibility: "hidden" }, this.element);
     const groups = view.labels.filter((_, cell) => view.groups[cell]);
-    this.groupPoints = labelSize(groups, view.box[0] - 2 * LABEL_MARGIN) || LABEL_SIZES.at(-1);
+    this.groupPoints = labelSize(groups, view.box) || LABEL_SIZES.at(-1);
     this.nodes = Array.from(view.labels, (_, cell) => this.node(cell));
     this.element.addEventListener("click", (event) => this.chosen(event));
     this.element.addEventListener("keydown", (event) => this.key(event));
+    this.element.addEventListener("focusin", (event) => {
+      const own = event.target.closest("[data-cell]");
+      if (own) this.focus(Number(own.dataset.cell), false);
+    });
     this.nodes[0]?.setAttribute("tabindex", "0");
   }
 
@@ -163,10 +173,10 @@ class GraphView {
   label(cell, node) {
     const { view } = this;
     if (!view.labelled) return;
-    const room = view.groups[cell] ? view.box[0] - 2 * LABEL_MARGIN : LABEL_SHARE * view.diameter;
-    const size = view.groups[cell] ? this.groupPoints : labelSize([view.labels[cell]], room);
+    const own = view.labels[cell];
+    const size = view.groups[cell] ? this.groupPoints : labelSize([own], this.size(cell));
     if (!size) return;
-    const words = cutTo(view.labels[cell], size, room);
+    const words = cutTo(own, size, labelRoom(this.size(cell), size));
     if (view.groups[cell]) {
       const [width, height] = [textWidth(words, size) + 6, 1.24 * size];
       svgElement("rect", { class: "plate", x: -width / 2, y: -height / 2, width, height }, node);
@@ -206,7 +216,8 @@ class GraphView {
   fillGroup(node, cell, share) {
     const [width, height] = this.size(cell);
     const level = node.querySelector(".level");
-    level.setAttribute("d", levelPath([width - 3, height - 3], share));
+    const least = share > 0 ? Math.max(share, LEAST_FILL / height) : 0;
+    level.setAttribute("d", levelPath([width - 3, height - 3], least));
     const plate = node.querySelector(".plate");
     const crossed = plate && Math.abs(share - 0.5) * height < plate.height.baseVal.value / 2;
     plate?.setAttribute("visibility", crossed ? "visible" : "hidden");
