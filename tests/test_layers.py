@@ -12,7 +12,8 @@ LAYERS = [
     "builder", "build", "differentiate", "schedule", "trace", "replay", "cost", "fates", "liveness",
     "chains", "bounds", "exact", "budget", "separators", "stages", "policies", "table", "frontier",
     "search", "planning", "explain", "backend", "execute", "arguments", "compile", "api",
-    "serialize", "export", "networks", "demo", "parser", "cli",
+    "serialize", "export", "networks", "demo", "parser", "request",
+    "cli",
 ]  # fmt: skip
 # The player shows why values are kept, in fates' words, and the program beside the steps.
 VIZ_MAY_IMPORT = {

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
-from tinyckpt import cost
 from tinyckpt.api import RunResult, run
 from tinyckpt.budget import parse_budget
-from tinyckpt.cost import Costs
 from tinyckpt.demo import demo
-from tinyckpt.errors import GraphError, OptionError, ScheduleError, TinyckptError
+from tinyckpt.errors import OptionError, TinyckptError
 from tinyckpt.explain import explain
 from tinyckpt.export import save_chrome_trace, save_csv
 from tinyckpt.frontier import Frontier
-from tinyckpt.graph import Graph
-from tinyckpt.graphfile import is_graph, save_graph
-from tinyckpt.networks import network_from_text, random_arrays
+from tinyckpt.graphfile import save_graph
+from tinyckpt.networks import random_arrays
 from tinyckpt.parser import make_parser
-from tinyckpt.planning import cost_of, frontier, options_of, plan
-from tinyckpt.policies import POLICIES
+from tinyckpt.planning import cost_of, frontier, plan
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
-from tinyckpt.serialize import load_trace, save_trace
+from tinyckpt.request import (
+    COSTS,
+    best,
+    graph_of,
+    one_policy,
+    schedules_of,
+    searching,
+    traces_of,
+    wrong_usage,
+)
+from tinyckpt.serialize import save_trace
 from tinyckpt.table import TRACE_HEADER, table, trace_row
 from tinyckpt.trace import Trace
 from tinyckpt.tree import leaves
@@ -44,10 +47,6 @@ TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
     ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
 }  # fmt: skip
 CHARTS = (".png", ".svg", ".pdf")
-COSTS: dict[str, Callable[[Graph], Costs]] = {
-    "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
-    "traffic": cost.traffic,
-}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,134 +83,6 @@ def failed(reason: str) -> int:
     """Say why a job failed; return its exit code."""
     print(f"tinyckpt: {reason}", file=sys.stderr)
     return 1
-
-
-def wrong_usage(options: Any, reason: str) -> NoReturn:
-    """Print the command's usage and the reason; exit with 2."""
-    parser: argparse.ArgumentParser = options.parser
-    parser.error(reason)
-
-
-def graph_of(options: Any) -> tuple[Graph, Any]:
-    """Return the network's graph and specs; a name that means nothing is wrong usage."""
-    try:
-        return network_from_text(options.network)
-    except GraphError as error:
-        wrong_usage(options, str(error))
-
-
-def policy_options(options: Any, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return each policy's own options; one that no chosen policy has is wrong usage."""
-    given: dict[str, Any] = {}
-    for text in options.set:
-        name, equals, value = text.partition("=")
-        if not equals:
-            wrong_usage(options, f"--set {text}: expected OPTION=VALUE, such as slots=5")
-        if name == "budget":
-            wrong_usage(options, f"--set {text}: use --budget {value}")
-        given[name] = parsed(value)
-    for name in ("segments", "keep"):
-        if getattr(options, name) is not None:
-            given[name] = getattr(options, name)
-    for name in given:
-        if any(name in options_of(POLICIES[policy]) for policy in policies):
-            continue
-        able = [policy.name for policy in POLICIES.values() if name in options_of(policy)]
-        flag = f"--{name}" if name in ("segments", "keep") else f"--set {name}"
-        if not able:
-            wrong_usage(options, f"{flag}: no policy has this option")
-        wrong_usage(options, f"{flag} is an option of {', '.join(able)}, which was not asked for")
-    return {
-        policy: {name: v for name, v in given.items() if name in options_of(POLICIES[policy])}
-        for policy in policies
-    }
-
-
-def parsed(text: str) -> Any:
-    """Return an option's value: a number if it looks like one, a list if it has commas."""
-    if "," in text:
-        return [parsed(part) for part in text.split(",")]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def schedules_of(
-    graph: Graph, policies: Sequence[str], options: Any, strict: bool = False
-) -> list[Schedule]:
-    """Return the schedules of some policies; with a budget and no policy, the best of all.
-
-    Args:
-        graph: what to plan.
-        policies: their names.
-        options: the command line's.
-        strict: whether each policy must take the budget, if there is one.
-    """
-    own = policy_options(options, policies)
-    costs = COSTS[options.cost](graph)
-    try:
-        if options.budget is not None and not policies:
-            return [best(graph, costs, options)]
-        return [
-            plan(
-                graph,
-                policy,
-                costs=costs,
-                budget=budget_for(policy, options, strict),
-                **own[policy],
-            )
-            for policy in policies
-        ]
-    except ScheduleError as error:
-        wrong_usage(options, str(error))
-
-
-def budget_for(policy: str, options: Any, strict: bool) -> str | int | float | None:
-    """Return the budget, if there is one and the policy takes it or must."""
-    if options.budget is None or not (strict or "budget" in options_of(POLICIES[policy])):
-        return None
-    value: str | int | float = number_or_text(options.budget)
-    return value
-
-
-def number_or_text(text: str) -> Any:
-    """Return a budget as the library takes it: 4096 and 0.5 are numbers."""
-    value = parsed(text)
-    return text if isinstance(value, list) else value
-
-
-def best(graph: Graph, costs: Costs, options: Any) -> Schedule:
-    """Return the best schedule within the budget, showing what is being searched."""
-    with searching(options.network) as progress:
-        return plan(
-            graph,
-            budget=number_or_text(options.budget),
-            costs=costs,
-            time_limit=options.time_limit,
-            progress=progress,
-        )
-
-
-@contextmanager
-def searching(what: str) -> Iterator[Callable[[str, int], None]]:
-    """Show on a terminal which policy is being tried, on a line that is gone afterwards."""
-    shown = sys.stderr.isatty()
-
-    def progress(policy: str, points: int) -> None:
-        if shown:
-            text = (
-                f"planning {what}: {policy}, {points} points on the frontier; Ctrl-C: that will do"
-            )
-            print(f"\r{text:.99}\033[K", end="", file=sys.stderr)
-
-    try:
-        yield progress
-    finally:
-        if shown:
-            print("\r\033[K", end="", file=sys.stderr)
 
 
 def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:
@@ -288,13 +159,6 @@ def plan_job(options: Any) -> int:
         write_trace(trace, options.output)
         print(f"written to {options.output}")
     return 0
-
-
-def one_policy(options: Any) -> list[str]:
-    """Return the policy that was asked for; none if the best within a budget was."""
-    if options.policy:
-        return [options.policy]
-    return ["sqrt_n"] if options.budget is None else []
 
 
 def graph_job(options: Any) -> int:
@@ -385,17 +249,6 @@ def play_job(options: Any) -> int:
     viz.player(traces_of(options), options.output, theme=options.theme, title=options.title)
     print(f"written to {options.output}; open it in a browser")
     return 0
-
-
-def traces_of(options: Any) -> list[Trace]:
-    """Return the traces to be shown: one that was saved, or those of some policies."""
-    if options.network.endswith(".json") and not is_graph(options.network):
-        if options.policy or options.segments is not None or options.keep or options.budget:
-            wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
-        return [load_trace(options.network)]
-    graph, _ = graph_of(options)
-    policies = options.policy or (("sqrt_n",) if options.budget is None else ())
-    return [replay(schedule) for schedule in schedules_of(graph, policies, options)]
 
 
 def viz_module() -> ModuleType:
