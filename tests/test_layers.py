@@ -12,8 +12,7 @@ LAYERS = [
     "builder", "build", "differentiate", "schedule", "trace", "replay", "cost", "fates", "liveness",
     "chains", "bounds", "exact", "budget", "separators", "stages", "policies", "table", "frontier",
     "search", "planning", "explain", "backend", "execute", "arguments", "compile", "api",
-    "serialize", "export", "networks", "demo", "parser", "request",
-    "cli",
+    "serialize", "export", "networks", "demo", "parser", "request", "cli",
 ]  # fmt: skip
 # The player shows why values are kept, in fates' words, and the program beside the steps.
 VIZ_MAY_IMPORT = {
@@ -22,7 +21,7 @@ VIZ_MAY_IMPORT = {
 VIZ_LAYERS = [
     "theme", "parts", "dot", "geometry", "positions", "rows", "layered", "layout", "groups",
     "memory", "scene", "sprites", "boxes", "strip", "canvas", "panel", "draw", "marks", "webfont",
-    "svg", "progress", "lzw", "encode", "gif", "charts", "player", "notebook",
+    "svg", "progress", "encode", "gif", "charts", "player", "notebook",
 ]  # fmt: skip
 SAME_LAYER = {"ops", "policies", "networks", "exact"}
 

@@ -41,7 +41,8 @@ def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
     traces = [replay(plan(chain(16), policy)) for policy in POLICIES]
     say(table(TRACE_HEADER, [trace_row(trace) for trace in traces]))
     say(f"\n   watch it: {viz.gif(traces, folder / 'chain16.gif', progress=True)}")
-    say(f"   memory:   {viz.timeline(traces, folder / 'chain16.svg')}\n")
+    say(f"   step through it, in a browser: {viz.player(traces, folder / 'chain16.html')}")
+    say(f"   memory, as a chart: {viz.timeline(traces, folder / 'chain16.svg')}\n")
 
     say("2. An MLP learns 1,797 handwritten digits, once under each policy.\n")
     graph = digits_network().graph()
@@ -51,10 +52,12 @@ def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
 
     say("\n3. ResNet-50, a batch of 32, in half the memory that it takes to store all.\n")
     network = resnet50()
-    stored = replay(plan(network))
-    say(f"   {stored.summary()}")
     planned = plan(network, budget=0.5, costs=flops(network), time_limit=PLANNING)
-    say(f"   {replay(planned).summary()}\n   {planned.certificate}")
+    traces = [replay(plan(network)), replay(planned)]
+    for trace in traces:
+        say(f"   {trace.summary()}")
+    say(f"   {planned.certificate}")
+    say(f"\n   step through both: {viz.player(traces, folder / 'resnet50.html')}")
     say("\nNext: the lessons, python lessons/01_the_graph.py; or tinyckpt --help")
 
 
