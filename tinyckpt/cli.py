@@ -225,11 +225,15 @@ def gif_job(options: Any) -> int:
     cut = {"first": options.first, "last": options.last, "every": options.every}
     if options.hold is not None:
         cut["hold"] = options.hold
+    last = max(len(trace.steps) for trace in traces) - 1
+    if options.still is not None and not 0 <= options.still <= last:
+        wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")
+    if options.output.lower().endswith(".svg"):
+        step = traces[0].peak_step if options.still is None else options.still
+        print(f"written to {viz.save_still(traces, options.output, step, **look)}")
+        return 0
     if options.still is not None:
         path = Path(options.output).with_suffix(".png")
-        last = max(len(trace.steps) for trace in traces) - 1
-        if not 0 <= options.still <= last:
-            wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")
         if path == Path(options.output):
             wrong_usage(options, f"--still would overwrite {path}: name the animation otherwise")
     viz.gif(

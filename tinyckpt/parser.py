@@ -143,7 +143,8 @@ def add_pictures(parser: Any) -> None:
         "--still",
         type=int,
         metavar="STEP",
-        help="also write OUT.png: this step, as plan numbers them from 0",
+        help="also write OUT.png: this step, as plan numbers them from 0; where OUT ends in .svg, "
+        "only that, by default the step of the peak",
     )
 
 

@@ -259,7 +259,7 @@ def test_the_demo_says_where_everything_is(
 ) -> None:
     assert main(["demo", "-o", str(tmp_path / "new" / "folder")]) == 0
     out = capsys.readouterr().out
-    for name in ("chain16.gif", "chain16.svg", "digits.gif"):
+    for name in ("chain16.gif", "chain16.html", "chain16.svg", "digits.gif", "resnet50.html"):
         path = tmp_path / "new" / "folder" / name
         assert str(path) in out
         assert path.stat().st_size > 10_000

@@ -255,6 +255,17 @@ def test_a_network_and_a_saved_trace_play(
     assert "<title>mine</title>" in page.read_text(encoding="utf-8")
 
 
+def test_a_still_as_svg_is_of_the_peak_or_of_a_step(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    require("PIL")
+    path = tmp_path / "still.svg"
+    for arguments, step in (((), 26), (("--still", "3"), 3)):
+        code, out, _ = run(capsys, "gif", "chain:16", *arguments, "-o", str(path))
+        assert (code, out) == (0, f"written to {path}\n")
+        assert f"step {step} of 82" in path.read_text(encoding="utf-8")
+
+
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--help")
     assert code == 0
