@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SLOWEST, FASTEST = 0.01, 50  # frames a second
 LONGEST_HOLD = 600  # seconds
 HOLD = (0.5, 1.5)  # seconds that the first and the last frame stay
+STILLS = (".png", ".svg")
 
 
 def gif(
@@ -141,8 +142,23 @@ def save_still(
     scale: int = 1,
     title: str | Sequence[str] | None = None,
 ) -> Path:
-    """Write one frame as PNG or SVG: at a step, or at the end if none is given."""
-    if Path(path).suffix.lower() == ".svg":
+    """Write one frame as PNG or SVG: at a step, or at the end if none is given.
+
+    Args:
+        traces: one trace, or several to compare.
+        path: ends in ``.png`` or ``.svg``; the file is replaced only once the new one is complete.
+        step: its number, from 0; a shorter trace stays at its end.
+        theme, title: as in ``gif``.
+        scale: of a PNG, as in ``gif``.
+
+    Raises:
+        OptionError: if an option is out of range, or the suffix is another.
+        FormatError: if the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in STILLS:
+        raise OptionError(f"{path}: the name of a still must end in one of {', '.join(STILLS)}")
+    if suffix == ".svg":
         write_atomically(path, svg_still(traces, step, theme, title).encode())
         return Path(path)
     picture = Picture(as_list(traces), theme, scale, title)

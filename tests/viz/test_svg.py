@@ -60,6 +60,12 @@ def test_the_suffix_decides_what_a_still_is(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == svg_still(trace, 3, "dark")
 
 
+def test_another_suffix_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(tc.OptionError, match=r"still.jpg: the name of a still must end in one of"):
+        viz.save_still(trace_of(tc.networks.chain(4)), tmp_path / "still.jpg")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_step_out_of_range_is_refused() -> None:
     with pytest.raises(tc.TinyckptError, match="step 99 is out of range: legal are 0 to 18"):
         svg_still(trace_of(tc.networks.chain(4)), 99)
