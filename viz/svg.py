@@ -226,8 +226,10 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
         Look(Fill.NOT_YET, backward=cell.backward, level=0 if cell.group else None)
         for cell in plan.cells
     ]
-    # A notebook may hold several such pictures in one document, where ids must not meet.
-    prefix = f"g{zlib.crc32(f'{theme} {graph.name} {len(graph.operators)}'.encode()):x}-"
+    # A notebook may hold several such pictures in one document, where ids must not meet unless
+    # what they name is the same: graphs of one name and size may look different.
+    drawn = f"{theme} {plan}".encode(errors="backslashreplace")
+    prefix = f"g{zlib.crc32(drawn):x}-"
     parts = [
         f"<style>{font_faces()}</style>",
         text_element(MARGIN, 34, name, 20, colours.ink, 600),

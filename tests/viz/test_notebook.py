@@ -1,6 +1,9 @@
 """Notebooks: what displays itself, how, and that it runs in a real one."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +45,24 @@ def test_pictures_of_two_graphs_share_no_ids() -> None:
     first, second = (set(re.findall(r'id="([^"]+)"', picture)) for picture in pictures)
     assert first
     assert not first & second
+
+
+def test_pictures_of_graphs_of_one_name_and_size_share_only_what_looks_alike() -> None:
+    import re
+
+    def loss(x: Any, wide: bool) -> Any:
+        values = [tc.tanh(x)]
+        for _ in range(23):
+            values.append(tc.tanh(values[0 if wide else -1]))
+        return values
+
+    shapes = []
+    for wide in (False, True):
+        graph = tc.build(partial(loss, wide=wide), tc.Spec(3))
+        picture = replace(graph, name="loss")._repr_mimebundle_()["image/svg+xml"]
+        shapes.append(dict(re.findall(r'<g id="([^"]+)">(.*?)</g>', picture)))
+    assert all(shapes[0][name] == shapes[1][name] for name in shapes[0].keys() & shapes[1].keys())
+    assert shapes[0] != shapes[1]
 
 
 def test_what_cannot_be_shown_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
