@@ -137,14 +137,14 @@ def forward_cell(graph: Graph, place: int, part: Part) -> Cell:
     group = len(operators) > 1
     return Cell(
         place,
-        shortened(part.label) if group else label_of(operators[0]),
+        shortened(printable(part.label)) if group else label_of(operators[0]),
         False,
         tuple(range(part.start, part.stop)),
         tuple(data for operator in operators for data in operator.outputs),
         None,
         group,
-        part.title,
-        part.within,
+        printable(part.title),
+        printable(part.within),
     )
 
 
@@ -215,9 +215,9 @@ def shortened(label: str) -> str:
 def label_of(operator: Operator) -> str:
     """Return a few letters for an operator: its name if that is short, else its kind's symbol."""
     if len(operator.name) <= LONGEST_NAME:
-        return operator.name
+        return printable(operator.name)
     kind = operator.kind.removesuffix("_vjp")
-    return SYMBOLS.get(kind, kind[:LONGEST_NAME])
+    return SYMBOLS.get(kind, printable(kind[:LONGEST_NAME]))
 
 
 def links_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
@@ -280,6 +280,13 @@ def graphviz_text(text: str) -> str:
     """Return text that Graphviz shows as it is: no markup, no escapes, one line."""
     import graphviz
 
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    escaped: str = graphviz.escape(graphviz.nohtml(printable))
+    escaped: str = graphviz.escape(graphviz.nohtml(printable(text)))
     return escaped
+
+
+def printable(text: str) -> str:
+    """Return text on one line, with everything unprintable as spaces.
+
+    Fonts cannot measure anything else: a line break in a name would end the drawing.
+    """
+    return "".join(character if character.isprintable() else " " for character in text)

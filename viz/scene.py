@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from tinyckpt.units import size_text
-from viz.dot import Cell
+from viz.dot import Cell, printable
 from viz.memory import LEVELS, Memory
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def subtitle_of(trace: Trace, parts: int = 3) -> str:
     """Return what the policy costs, in one line: the last ``parts`` of three parts."""
     graph = trace.graph
     name, _, size = graph.name.partition(":")
-    what = f"chain of {size} layers" if name == "chain" else one_line(graph.name)
+    what = one_line(f"chain of {size} layers" if name == "chain" else graph.name)
     rings = len(trace.schedule.checkpoints)
     once = trace.evaluations - trace.recomputations
     ratio = trace.evaluations / max(once, 1)
@@ -110,7 +110,7 @@ def subtitle_of(trace: Trace, parts: int = 3) -> str:
 
 def one_line(text: str, longest: int = 40) -> str:
     """Return text with everything unprintable as spaces, cut to a length."""
-    line = "".join(character if character.isprintable() else " " for character in text)
+    line = printable(text)
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
 from viz.canvas import COUNTERS
+from viz.dot import printable
 from viz.draw import GAP, LEGEND, LEGEND_ITEMS, as_list, check, headings
 from viz.geometry import MARGIN, WIDTH, Layout, Size
 from viz.groups import overview
@@ -248,7 +249,7 @@ def picture(parts: Iterable[str], height: float, words: str, theme: Theme) -> st
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'viewBox="0 0 {size}" width="{WIDTH}" height="{number(height)}" '
         f'font-family="{FONT}" role="img">'
-        f"<title>{html.escape(words)}</title>"
+        f"<title>{html.escape(printable(words))}</title>"
         f'<rect width="100%" height="100%" fill="{css(theme.background)}"/>{"".join(parts)}</svg>\n'
     )
 

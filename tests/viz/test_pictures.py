@@ -1,9 +1,11 @@
 """Layout, pixels and files: nothing overlaps, nothing is left behind, errors are clear."""
 
 import sys
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import imageio.v3 as iio
 import numpy as np
@@ -12,11 +14,13 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.tinyckpt.test_serialize import HOSTILE, hostile_graph
+from tests.viz.scoped_graphs import scoped_graph
 from viz.dot import SYMBOLS
 from viz.draw import Picture
 from viz.layout import WIDTH, layout
 from viz.scene import live_of
 from viz.strip import by_column, stacked
+from viz.svg import svg_graph, svg_still
 
 NETWORKS = (
     "chain:1", "chain:2", "chain:16", "chain:20", "chain:33", "chain:100", "mlp:6x8",
@@ -99,6 +103,22 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     viz.gif(trace, tmp_path / "hostile.gif", title="".join(HOSTILE))
     viz.timeline(trace, tmp_path / "hostile.svg")
     assert b"<script>" not in (tmp_path / "hostile.svg").read_bytes()
+
+
+@pytest.mark.parametrize("count", [5, 200])  # one node an operator, and groups under a heading
+def test_what_no_font_can_measure_is_a_space(count: int, tmp_path: Path) -> None:
+    bad = "\n\x01\ud800"
+    graph = scoped_graph(count, seed=5)
+    operators = [
+        replace(o, name=f"{bad}{o.id}"[-4:], kind=f"{bad}k", scope=f"s{bad}{o.id // 40}/b{bad}")
+        for o in graph.operators
+    ]
+    graph = replace(graph, name=f"chain:{bad}", operators=tuple(operators))
+    trace = tc.replay(replace(tc.plan(graph, "store_all"), policy=f"p{bad}"))
+    viz.gif(trace, tmp_path / "bad.gif", every=50)
+    viz.player(trace, tmp_path / "bad.html")
+    for text in (svg_still(trace), svg_graph(graph)):
+        ElementTree.fromstring(text.encode())
 
 
 def still(trace: tc.Trace, step: int) -> Any:
