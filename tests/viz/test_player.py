@@ -236,6 +236,17 @@ def test_peaks_one_after_the_other(tmp_path: Path, open_page: Open) -> None:
         assert page.evaluate(TICK) == live.index(max(live))
 
 
+def test_peaks_at_one_step_are_one(tmp_path: Path, open_page: Open) -> None:
+    first, second = traces_of("chain:9", ("store_all", "sqrt_n"))
+    page = open_page(written(tmp_path, [first, first, second]))
+    ticks = []
+    for _ in range(3):
+        page.keyboard.press("p")
+        ticks.append(page.evaluate(TICK))
+    peaks = [live.index(max(live)) for live in (first.nodes, second.nodes)]
+    assert ticks == [*peaks, peaks[0]]
+
+
 def test_speed_help_theme_and_columns(tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces_of("chain:9", POLICIES)), color_scheme="light")
     speed = int(page.input_value("#speed"))

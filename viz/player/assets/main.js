@@ -128,7 +128,9 @@ class Player {
 
   /** Go to the peak of the first visible policy; from a peak, to that of the next. */
   toPeak() {
-    const peaks = this.visible.map(({ model }) => tickOfStep(model, model.peakStep, this.align));
+    // Each once: from a peak that two policies share, the way leads on to a third.
+    const ticks = this.visible.map(({ model }) => tickOfStep(model, model.peakStep, this.align));
+    const peaks = [...new Set(ticks)];
     this.seek(peaks[(peaks.indexOf(this.tick) + 1) % peaks.length]);
   }
 
