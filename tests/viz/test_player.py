@@ -173,6 +173,26 @@ def test_playing_ends_at_the_end_and_begins_again(tmp_path: Path, open_page: Ope
     assert f"step {step} of {last}: " in page.text_content("#status")
 
 
+def test_pausing_and_playing_within_a_frame_does_not_play_faster(
+    tmp_path: Path, open_page: Open
+) -> None:
+    page = open_page(written(tmp_path, traces_of("chain:16", ("sqrt_n",))))
+    shown = """times => new Promise(resolve => {
+        const player = window.player, show = player.show.bind(player);
+        let frames = 0, calls = 0;
+        player.seek(-1);
+        player.speed = 4000;  // every frame shows something
+        player.show = () => { calls++; show(0); };
+        for (let i = 0; i < times; i++) { player.pause(); player.play(); }
+        const count = () => {
+            if (++frames < 10) return requestAnimationFrame(count);
+            player.pause();
+            player.show = show;
+            resolve(calls); };
+        requestAnimationFrame(count); })"""
+    assert page.evaluate(shown, 3) <= 11
+
+
 # Controls and keys ---------------------------------------------------------------------------
 
 

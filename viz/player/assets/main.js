@@ -107,8 +107,10 @@ class Player {
     this.controls.show();
     let before = performance.now();
     let due = 0;
+    // Frames of a run that was paused and begun anew before they came belong to nobody.
+    const run = (this.run = {});
     const frame = (now) => {
-      if (!this.playing) return;
+      if (!this.playing || this.run !== run) return;
       due += (Math.max(0, now - before) / 1000) * this.speed;
       before = now;
       const whole = Math.floor(due);
