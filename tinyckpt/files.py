@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -58,14 +59,18 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 @contextmanager
 def into_place(target: Path) -> Iterator[BinaryIO]:
     """Yield a file in the target's folder, and rename it to the target at the end."""
-    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    # Made by open, so that its rights follow the umask: a process can read that only by setting it,
+    # for all of its threads. And the name is its own, as the target's may be as long as names can.
+    beside = target.with_name(f".tinyckpt-{secrets.token_hex(8)}")
+    file = beside.open("xb")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             yield file
-        os.chmod(beside, 0o666 & ~current_umask())
+        if target.exists():
+            shutil.copymode(target, beside)
         os.replace(beside, target)
     except BaseException:
-        os.unlink(beside)
+        beside.unlink(missing_ok=True)
         raise
 
 
@@ -77,10 +82,3 @@ def into_device(target: Path) -> Iterator[BinaryIO]:
         file.seek(0)
         with target.open("wb") as device:
             shutil.copyfileobj(file, device)
-
-
-def current_umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

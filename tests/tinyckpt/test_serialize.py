@@ -245,6 +245,29 @@ def test_a_file_that_is_streamed_takes_the_path_only_at_its_end(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / f"{'x' * 250}.json"
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_rights_are_those_of_the_file_before_or_of_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o027)
+    try:
+        # Nothing may set it meanwhile: it is one for all threads.
+        monkeypatch.setattr(os, "umask", None)
+        write_atomically(tmp_path / "new", b"")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    (tmp_path / "new").chmod(0o600)
+    write_atomically(tmp_path / "new", b"again")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+
+
 def test_links_stay_links_and_folders_are_refused(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")
