@@ -247,6 +247,20 @@ def test_digits_show_one_policy_alone(tmp_path: Path, open_page: Open) -> None:
     assert page.input_value("#policy") == "1"
 
 
+def test_what_is_said_of_a_node_goes_with_its_policy(tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, traces_of("chain:9", POLICIES)))
+    page.click(".panel:nth-child(1) .node[data-cell='0']")
+    page.keyboard.press("2")
+    assert page.is_hidden("#node")
+    assert not page.evaluate(
+        "[...document.querySelectorAll('.mark')].some(m => m.checkVisibility("
+        "{visibilityProperty: true}))"
+    )
+    page.click(".panel:nth-child(2) .node[data-cell='0']")
+    page.keyboard.press("0")
+    assert page.is_visible("#node")
+
+
 def test_peaks_one_after_the_other(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:9", POLICIES)
     page = open_page(written(tmp_path, traces))

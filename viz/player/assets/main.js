@@ -158,6 +158,7 @@ class Player {
       panel.part(".solo").setAttribute("aria-pressed", String(panel.model.id === this.solo));
     }
     if (this.solo >= 0) this.read(this.models[this.solo]);
+    if (!this.visible.includes(this.chosen)) this.choose(this.visible[0], -1);
     this.show(this.tick);
     this.resized();
   }
