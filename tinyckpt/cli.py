@@ -47,6 +47,8 @@ TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
     ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
 }  # fmt: skip
 CHARTS = (".png", ".svg", ".pdf")
+ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4")
+PAGES = (".html", ".htm")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -220,6 +222,8 @@ def compare_job(options: Any) -> int:
 def gif_job(options: Any) -> int:
     """Write an animation, and a still if one is asked for."""
     viz = viz_module()
+    if options.format is None:
+        check_output(options, *ANIMATIONS, ".svg")
     traces = traces_of(options)
     look = {"theme": options.theme, "scale": options.scale, "title": options.title}
     cut = {"first": options.first, "last": options.last, "every": options.every}
@@ -250,6 +254,7 @@ def gif_job(options: Any) -> int:
 def play_job(options: Any) -> int:
     """Write a page that plays."""
     viz = viz_module()
+    check_output(options, *PAGES)
     viz.player(traces_of(options), options.output, theme=options.theme, title=options.title)
     print(f"written to {options.output}; open it in a browser")
     return 0

@@ -8,6 +8,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
+from tinyckpt import cli
 from tinyckpt.cli import main
 
 GIF = ("gif", "chain:4", "-o", "x.gif")
@@ -132,8 +133,8 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         ((*GIF, "--from", "9", "--to", "3"), "no steps from 9 to 3"),
         ((*GIF, "--every", "0"), "every 0: legal are whole numbers from 1 on"),
         ((*GIF, "--format", "bmp"), "unknown format 'bmp'; known are gif, apng, webp, mp4"),
-        (("play", "chain:4", "-o", "x.gif"), "the name of a page must end in .html"),
-        (("gif", "chain:4", "-o", "x.bmp"), "x.bmp: the name must end in one of .gif, .apng"),
+        (("play", "chain:4", "-o", "x.gif"), "-o x.gif: it must end in .html, .htm"),
+        (("gif", "chain:4", "-o", "x.bmp"), "-o x.bmp: it must end in .gif, .apng, .png"),
         (("gif", "chain:4", "-o", "x.png", "--still", "3"), "--still would overwrite x.png"),
     ],
 )
@@ -144,6 +145,22 @@ def test_wrong_usage_is_2(
     assert code == 2
     assert message in err
     assert err.count("error: ") == 1
+
+
+@pytest.mark.parametrize("job", ["gif", "play", "plan", "compare"])
+def test_a_name_is_refused_before_any_work_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], job: str
+) -> None:
+    monkeypatch.setattr(cli, "plan", None)
+    code, _, err = run(capsys, job, "chain:4", "-o", "x.bmp")
+    assert code == 2
+    assert "-o x.bmp: it must end in ." in err
+
+
+def test_the_command_knows_the_formats_of_pictures() -> None:
+    from viz.encode import SUFFIXES
+
+    assert set(cli.ANIMATIONS) == set(SUFFIXES)
 
 
 @pytest.mark.parametrize(
