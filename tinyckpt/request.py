@@ -165,7 +165,8 @@ def one_policy(options: Any) -> list[str]:
 def traces_of(options: Any) -> list[Trace]:
     """Return the traces to be shown: one that was saved, or those of some policies."""
     if options.network.endswith(".json") and not is_graph(options.network):
-        if options.policy or options.segments is not None or options.keep or options.budget:
+        own = (options.policy, options.segments, options.keep, options.budget)
+        if any(value is not None for value in own) or options.set:
             wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
         return [load_trace(options.network)]
     graph, _ = graph_of(options)

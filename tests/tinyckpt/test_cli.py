@@ -107,6 +107,7 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
             ("play", "t.json", "-o", "x.html", "--policy", "sqrt_n"),
             "a trace has its policy already",
         ),
+        (("play", "t.json", "-o", "x.html", "--set", "slots=5"), "a trace has its policy already"),
         (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
         (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
         (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
