@@ -100,6 +100,16 @@ def test_hostile_names_are_text(own: bool, tmp_path: Path, open_page: Open) -> N
 
 
 @pytest.mark.browser
+def test_it_plays_where_fonts_of_pages_are_blocked(tmp_path: Path, open_page: Open) -> None:
+    path = viz.player(traces_of("chain:4", ("sqrt_n",)), tmp_path / "player.html")
+    page = open_page(path)
+    page.add_init_script("document.fonts.load = () => Promise.reject(new Error('blocked'))")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.is_visible("#play")
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 2560])
 def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:

@@ -203,8 +203,8 @@ class Player {
 async function start() {
   const root = document.documentElement;
   try {
-    // Labels are measured to fit: with the font that they are set in.
-    await Promise.all([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
+    // Labels are measured to fit: with the font that they are set in, unless the reader allows none.
+    await Promise.allSettled([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
     const player = new Player(await unpackedDeep(JSON.parse(byId("data").textContent)));
     root.dataset.ready = "true";
     performance.mark("ready");
