@@ -141,6 +141,17 @@ def test_aligned_by_evaluation(tmp_path: Path, open_page: Open) -> None:
     assert page.evaluate(LOOKS) == expected_looks(traces, at[0])
 
 
+def test_aligning_differently_keeps_the_place_behind_the_end_of_a_shorter_policy(
+    tmp_path: Path, open_page: Open
+) -> None:
+    traces = traces_of("chain:9", POLICIES)
+    last = max(len(trace.steps) for trace in traces) - 1
+    assert len(traces[0].steps) < last
+    page = open_page(written(tmp_path, traces), f"#step={last}")
+    page.keyboard.press("a")
+    assert page.evaluate(TICK) == max(trace.evaluations for trace in traces) - 1
+
+
 def test_a_deep_link_leads_to_its_step(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:16", ("sqrt_n",))
     path = written(tmp_path, traces)

@@ -139,7 +139,9 @@ class Player {
   /** @param {"step" | "evaluation"} align */
   setAlign(align) {
     if (align === this.align) return;
-    const model = this.visible[0].model;
+    // At the place of the first policy that has not ended: that of an ended one would lead back.
+    const running = this.visible.find(({ model }) => this.tick < ticksOf(model, this.align));
+    const { model } = running ?? this.visible[0];
     const step = stepOfTick(model, this.tick, this.align);
     this.align = align;
     this.measure();
