@@ -213,7 +213,7 @@ def test_keys_move(focus: str, tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, [trace]))
     for key, tick in (
         ("ArrowRight", 31), ("PageDown", 31), ("ArrowLeft", 29), ("PageUp", 29), ("Home", -1),
-        ("End", 82), ("p", trace.peak_step),
+        ("End", 82), ("p", trace.peak_step), ("P", trace.peak_step),
     ):  # fmt: skip
         seek(page, 30)
         page.evaluate("selector => document.querySelector(selector).focus()", focus)

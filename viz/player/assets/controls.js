@@ -131,7 +131,7 @@ class Controls {
     const isControl = target.closest?.("button, select, a, summary");
     if (isControl && (key === " " || key === "Enter")) return;
     if (target.closest?.("select")) return;
-    if (!this.act(key)) return;
+    if (!this.act(key.length === 1 ? key.toLowerCase() : key)) return;
     event.preventDefault();
   }
 
