@@ -66,6 +66,13 @@ def test_a_page_of_a_deep_chain_is_small(tmp_path: Path) -> None:
     assert path.stat().st_size <= 200 * 1024
 
 
+def test_the_heading_names_every_graph() -> None:
+    traces = [*traces_of("chain:4", ("sqrt_n",)), *traces_of("mlp:3x8", ("sqrt_n",))]
+    page = viz.player([*traces, traces[0]]).html
+    names = ", ".join(trace.graph.name for trace in traces)
+    assert f"<h1>√n checkpointing on {names}</h1>" in page
+
+
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     traces = traces_of("chain:4", ("sqrt_n",))
     with pytest.raises(tc.TinyckptError, match=r"must end in \.html"):

@@ -33,7 +33,8 @@ NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 def page(traces: Sequence[Trace], theme: str, title: str | None) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``."""
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
-    heading = title if title is not None else f"{', '.join(names)} on {traces[0].graph.name}"
+    graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
+    heading = title if title is not None else f"{', '.join(names)} on {', '.join(graphs)}"
     parts = {
         "theme": theme,
         "title": html.escape(shown(heading)),
