@@ -197,7 +197,6 @@ def fate_data(trace: Trace) -> dict[str, Any]:
     residuals = residuals_of(trace.schedule, given(trace.graph))
     return {
         "data": packed([residual.data for residual in residuals]),
-        "fates": packed_texts(residual.fate for residual in residuals),
         "reasons": packed_texts(one_line(residual.reason, 400) for residual in residuals),
     }
 
