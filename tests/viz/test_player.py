@@ -336,6 +336,9 @@ def test_the_timeline_scrubs_and_says_what_is_live(tmp_path: Path, open_page: Op
     assert f"step 28: {' '.join(tc_step(trace, 28))}" in tip
     names = {trace.graph.data[data].name for data in trace.resident_at(28)}
     assert all(name in tip for name in sorted(names)[:3])
+    page.mouse.click(*middle(40), button="right")  # for the browser's menu
+    assert page.evaluate(TICK) == -1
+    page.mouse.move(*middle(28))
     page.mouse.down()
     assert page.evaluate(TICK) == 28
     page.mouse.move(*middle(60))

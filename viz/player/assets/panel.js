@@ -37,6 +37,7 @@ class Panel {
     const { canvas } = this.timeline;
     const seek = (event) => this.events.seek(this.timeline.tickAt(event.clientX));
     canvas.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
       canvas.setPointerCapture(event.pointerId);
       seek(event);
     });
