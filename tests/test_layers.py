@@ -67,6 +67,13 @@ def test_viz_imports_data_types_only(path: Path) -> None:
             assert below or same, f"{path} imports {module}"
 
 
+def test_every_layer_is_there() -> None:
+    for package, layers in (("tinyckpt", LAYERS), ("viz", VIZ_LAYERS)):
+        names = {path.stem for path in (ROOT / package).iterdir()} - {"__init__", "__main__"}
+        assert set(layers) <= names
+        assert {name for name in names if (ROOT / package / f"{name}.py").exists()} <= set(layers)
+
+
 def test_tinyckpt_needs_numpy_alone() -> None:
     import sys
 

@@ -7,14 +7,15 @@ needs NumPy alone, and whoever wants pictures says so.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 
-def mimebundle(text: str, shown: object) -> dict[str, str]:
+def mimebundle(text: str, shown: Callable[[], object]) -> dict[str, str]:
     """Return what IPython is to display: representations by MIME type, the text among them.
 
     Args:
         text: the plain text.
-        shown: the graph or trace that is shown, if ``viz`` is there to show it.
+        shown: called for the graph or trace that is shown, if ``viz`` is there to show it.
     """
     pictures = getattr(sys.modules.get("viz"), "mimebundle", None)
-    return {**(pictures(shown) if pictures else {}), "text/plain": text}
+    return {**(pictures(shown()) if pictures else {}), "text/plain": text}

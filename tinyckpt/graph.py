@@ -191,7 +191,7 @@ class Graph:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return how a notebook shows the graph: as a picture, where ``viz`` is imported."""
-        return mimebundle(repr(self), self)
+        return mimebundle(repr(self), lambda: self)
 
     def __str__(self) -> str:
         """Return one line an operator: ``tanh_1 = tanh(add_1)   float64[8,8]``."""

@@ -157,7 +157,7 @@ class Schedule:
         from tinyckpt.replay import replay
 
         try:
-            return mimebundle(repr(self), replay(self))
+            return mimebundle(repr(self), lambda: replay(self))
         except ScheduleError as error:
             return {"text/plain": f"{self!r}, illegal: {error}"}
 

@@ -73,7 +73,7 @@ class Trace:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return how a notebook shows the trace: as a player, where ``viz`` is imported."""
-        return mimebundle(repr(self), self)
+        return mimebundle(repr(self), lambda: self)
 
     @property
     def graph(self) -> Graph:

@@ -1,8 +1,8 @@
 """What of each cell's memory is held, as values come and go: counts, kept up to date.
 
-The bytes of a value that owns its memory are held while it or any view of it is resident, as in
-every number of a trace. Added up over cells that hold the whole graph, and with the workspace, they
-are the trace's live bytes.
+A value that is computed takes a block of memory, and a view stands in that of its base; a block is
+held while any value in it is resident, as in every number of a trace. Added up over cells that hold
+the whole graph, and with the workspace, they are the trace's live bytes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 LEVELS = 8  # of a group's fill: few, so that pictures of them can be kept and do not flicker
 
 
-def owners_of(graph: Graph) -> list[int]:
-    """Return for every value the one in whose memory it is: itself, unless it is a view."""
-    owners = list(range(len(graph.data)))
-    for node in graph.data:
-        if node.view_of is not None:
-            owners[node.id] = owners[node.view_of]
-    return owners
-
-
 class Memory:
     """What is held of every cell.
 
@@ -38,47 +29,62 @@ class Memory:
 
     def __init__(self, graph: Graph, home: Mapping[int, int], cells: int) -> None:
         self.graph, self.home = graph, home
-        self.owner = owners_of(graph)
         self.resident = bytearray(len(graph.data))  # 2 for values that were recomputed
-        self.holders = [0] * len(graph.data)  # resident values in the memory of an owner
+        self.block = [-1] * len(graph.data)  # the memory that a value is in; a source's is not ours
+        self.owner: list[int] = []  # by block, the value that it was taken for
+        self.holders: list[int] = []  # by block, resident values in it
         self.values, self.recomputed, self.bytes = [0] * cells, [0] * cells, [0] * cells
         self.all_values, self.all_bytes = [0] * cells, [0] * cells
         for data, cell in home.items():
             self.all_values[cell] += 1
             self.all_bytes[cell] += graph.data[data].nbytes
 
-    def hold(self, data: int, recomputed: bool) -> list[int]:
-        """Note that a value is resident now; return the cells that this may change."""
+    def hold(self, data: int, recomputed: bool, fetched: bool = False) -> list[int]:
+        """Note that a value is resident now; return the cells that this may change.
+
+        What comes back from the host has memory of its own, a view too.
+        """
         before, now = self.resident[data], 1 + recomputed
         self.resident[data] = now
+        base = self.graph.data[data].view_of
         if not before:
-            self.count_bytes(self.owner[data], 1)
+            self.block[data] = self.take(data) if base is None or fetched else self.block[base]
+            if self.block[data] >= 0:
+                self.holders[self.block[data]] += 1
         return self.count(data, (now > 0) - (before > 0), (now == 2) - (before == 2))
 
     def release(self, data: int) -> list[int]:
         """Note that a value is not resident any more; return the cells that this may change."""
         before = self.resident[data]
         self.resident[data] = 0
-        if before:
-            self.count_bytes(self.owner[data], -1)
+        block = self.block[data]
+        if before and block >= 0:
+            self.holders[block] -= 1
+            if not self.holders[block]:
+                self.count_bytes(self.owner[block], -1)
         return self.count(data, -(before > 0), -(before == 2))
+
+    def take(self, data: int) -> int:
+        """Return a new block for a value."""
+        self.owner.append(data)
+        self.holders.append(0)
+        self.count_bytes(data, 1)
+        return len(self.owner) - 1
 
     def count(self, data: int, values: int, recomputed: int) -> list[int]:
         """Add to the counts of a value's cell; return it and the cell that owns the memory."""
-        cell, owner = self.home.get(data), self.home.get(self.owner[data])
+        block = self.block[data]
+        cell, owner = self.home.get(data), self.home.get(self.owner[block]) if block >= 0 else None
         if cell is not None:
             self.values[cell] += values
             self.recomputed[cell] += recomputed
         return [index for index in (cell, owner) if index is not None]
 
-    def count_bytes(self, owner: int, holders: int) -> None:
-        """Add to the values in an owner's memory; the first takes it, the last gives it back."""
-        before = self.holders[owner]
-        self.holders[owner] += holders
+    def count_bytes(self, owner: int, sign: int) -> None:
+        """Add the bytes of a block to its owner's cell, or take them away."""
         cell = self.home.get(owner)
         if cell is not None:
-            held = (self.holders[owner] > 0) - (before > 0)
-            self.bytes[cell] += held * self.graph.data[owner].nbytes
+            self.bytes[cell] += sign * self.graph.data[owner].spec.nbytes
 
     def level(self, cell: Cell) -> int:
         """Return how many of LEVELS parts of a cell's bytes are held, rounded.
@@ -90,7 +96,7 @@ class Memory:
         held, total = self.bytes[cell.id], self.all_bytes[cell.id]
         if not values and not held:
             return 0
-        if held == total and (total or values == every):
+        if held >= total and (total or values == every):
             return LEVELS
         share = held / total if total else values / every
         return max(1, min(LEVELS - 1, round(LEVELS * share)))

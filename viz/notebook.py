@@ -30,7 +30,7 @@ def mimebundle(shown: Graph | Trace) -> dict[str, str]:
         if hasattr(shown, "steps"):
             return trace_bundle(shown)
         return {"image/svg+xml": svg_graph(shown)} if shown.operators else {}
-    except BackendError as error:
+    except (BackendError, ImportError) as error:
         return {"text/html": f"<p>{html.escape(str(error))}</p>"}
 
 

@@ -212,7 +212,7 @@ class State:
         elif isinstance(step, Fetch):
             producer = self.trace.graph.data[step.data].producer
             again = producer is not None and self.times[producer] > 1
-            self.touched.update(self.memory.hold(step.data, again))
+            self.touched.update(self.memory.hold(step.data, again, fetched=True))
 
     def changes(self) -> dict[int, Look]:
         """Return the looks that differ from those returned before."""

@@ -149,7 +149,7 @@ def sprite_size(extent: float) -> int:
     return int(np.ceil(extent + 13))
 
 
-LEVELS = 4  # steps from no ink to all of it; as many as the palette has between two colours
+INK_STEPS = 4  # steps from no ink to all of it; as many as the palette has between two colours
 
 
 POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
@@ -175,20 +175,20 @@ def label_room(size: Size, points: int) -> float:
 
 
 def label_coverage(label: str, size: Size, points: int, scale: int) -> Indices:
-    """Return how much of each pixel of a node's picture its label covers, 0 to LEVELS."""
+    """Return how much of each pixel of a node's picture its label covers, 0 to INK_STEPS."""
     width, height = (sprite_size(extent) * scale for extent in size)
     image = Image.new("L", (width, height), 0)
     face = font("SemiBold", points * scale)
     if face.getlength(label) <= label_room(size, points) * scale:
         middle = (width / 2, height / 2)
         ImageDraw.Draw(image).text(middle, label, fill=255, font=face, anchor="mm")
-    return np.round(np.asarray(image) * (LEVELS / 255)).astype(np.uint8)
+    return np.round(np.asarray(image) * (INK_STEPS / 255)).astype(np.uint8)
 
 
 def label_inks(look: Look, inks: Inks) -> Indices:
     """Return the palette indices of a look's label, by coverage."""
     fill, _, ink = node_colours(look, inks.theme)
-    blends = [blend(ink, fill, level / LEVELS) for level in range(LEVELS + 1)]
+    blends = [blend(ink, fill, level / INK_STEPS) for level in range(INK_STEPS + 1)]
     return inks.match(np.array([blends], np.uint8))[0]
 
 

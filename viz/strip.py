@@ -103,7 +103,7 @@ def strip_of(
     theme = inks.theme
     height, width = size
     unit = (height - HEAD * scale) / max(highest, 1)
-    columns = by_column(stacked(trace, in_nodes), longest, width)
+    columns = by_column(stacked(trace, in_nodes), longest, width).astype(float)
     strips = []
     for fills in (
         (theme.kept, theme.gradient, theme.workspace),

@@ -12,7 +12,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from viz.boxes import filled_pixels
-from viz.dot import Cell, cells_of_parts
+from viz.dot import Cell, cells_of, cells_of_parts
 from viz.draw import Picture
 from viz.groups import views_of
 from viz.memory import LEVELS
@@ -86,6 +86,37 @@ def test_a_level_is_the_share_of_bytes_that_is_resident(
                 assert look.fill is (Fill.RECOMPUTED if again else Fill.KEPT)
             elif not look.level:
                 assert look.fill in (Fill.DROPPED, Fill.NOT_YET)
+
+
+def views_and_moves() -> tc.Trace:
+    """Return a trace in which a base is made anew beside the old one's view, and a view moves."""
+
+    def function(x: tc.Var) -> Any:
+        base = tc.tanh(x)
+        view = tc.reshape(base, (8,))
+        return tc.sum(view) + tc.sum(base)
+
+    graph = tc.build(function, tc.Spec((2, 4)))
+    base, view, first, second, _ = (operator.outputs[0] for operator in graph.operators)
+    compute, free = tc.Compute, tc.Free
+    steps = [
+        compute(0), compute(1), free(base), compute(0), tc.Offload(view), tc.Fetch(view),
+        compute(2), free(view), compute(3), free(base), compute(4), free(first), free(second),
+    ]  # fmt: skip
+    return tc.replay(tc.Schedule(graph, tuple(steps), "by hand"))
+
+
+def test_memory_is_counted_by_blocks_as_the_trace_counts_it() -> None:
+    trace = views_and_moves()
+    state = State(trace, cells_of(trace.graph))
+    held = []
+    for step in range(len(trace.steps)):
+        state.take(step)
+        held.append(sum(state.memory.bytes))
+    assert held == [
+        live - workspace for live, workspace in zip(trace.live_bytes, trace.workspace, strict=True)
+    ]
+    assert held[3] == 128  # the new base, and the old one beneath the view
 
 
 def test_frames_of_a_chain_in_two_groups() -> None:

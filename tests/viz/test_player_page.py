@@ -2,6 +2,8 @@
 
 import json
 import random
+import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import viz
 from tests.conftest import require
 from tests.tinyckpt.test_serialize import hostile_graph
 from tests.viz.conftest import Open
+from tests.viz.test_levels import views_and_moves
 from tests.viz.test_player import LOOKS, TICK, seek, traces_of, until
-from viz.groups import overview, views_of
+from viz.groups import View, overview, views_of
 from viz.player.data import shown
 from viz.player.page import json_text, lean
 from viz.svg import looks_at
@@ -33,8 +36,6 @@ NAMES = (
 
 def named(names: tuple[str, ...]) -> tc.Graph:
     """Return a chain whose operators and values have these names."""
-    from dataclasses import replace
-
     graph = tc.networks.chain(len(names))
     operators = [
         replace(node, name=names[node.id % len(names)] + f" {node.id}", kind=names[0])
@@ -286,3 +287,23 @@ def test_groups_all_the_way_down(tmp_path: Path, open_page: Open) -> None:
             page.keyboard.press("Enter")
     shown_way = page.locator(".path button").all_inner_texts()
     assert shown_way == [views[index].title or trace.graph.name for index in way]
+
+
+@pytest.mark.browser
+def test_memory_is_counted_by_blocks_as_in_python(
+    tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = views_and_moves()
+    plan = overview(trace.graph)
+    # As groups, so that levels say what is held.
+    grouped = replace(plan, box=(40, 30), cells=tuple(replace(c, group=True) for c in plan.cells))
+    views = (View("", None, grouped),)
+    monkeypatch.setattr(sys.modules["viz.player.data"], "views_of", lambda _: views)
+    page = open_page(viz.player(trace, tmp_path / "player.html"))
+    levels = set()
+    for step in range(len(trace.steps)):
+        seek(page, step)
+        looks = looks_at(trace, grouped, step)
+        assert page.evaluate(LOOKS) == [list(map(str, looks))], step
+        levels |= {look.level for look in looks}
+    assert levels == {0, 8}

@@ -7,6 +7,7 @@ the operator is evaluated anew. So policies return orders, and no policy frees a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -168,10 +169,10 @@ def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
                 (returns if going_back else leaves)[data] = position
     behind: dict[int, list[Step]] = {}
     before: dict[int, list[Step]] = {}
-    computed = [step.operator for step in schedule.steps if isinstance(step, Compute)]
+    computed = Counter(step.operator for step in schedule.steps if isinstance(step, Compute))
     for data, position in returns.items():
-        if computed.count(producer_of(graph, data)) > 1:
-            continue  # computed again with another output of its operator: nothing to fetch
+        if data not in leaves or computed[producer_of(graph, data)] > 1:
+            continue  # made on the way back, or computed again: nothing to fetch
         behind.setdefault(leaves[data], []).append(Offload(data))
         before.setdefault(position, []).append(Fetch(data))
     steps: list[Step] = []

@@ -147,11 +147,12 @@ def rows_of(graph: Graph, most: int) -> tuple[list[str], list[int]]:
     place = {key: row for row, key in enumerate(dict.fromkeys(keys))}
     rows = [place[key] for key in keys]
     names = list(place)
+    others = OTHERS if OTHERS not in place else f"({OTHERS})"
     for operator in graph.operators[len(forward) :]:
         mirror = operator.adjoint_of
         if mirror is None or mirror >= len(forward):
             if len(names) == len(place):
-                names.append(OTHERS)
+                names.append(others)
             rows.append(len(place))
         else:
             rows.append(rows[mirror])

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import TinyckptError
+from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from tinyckpt.units import memory_text
 from viz.scene import one_line, title_of
@@ -55,11 +55,11 @@ def write(path: str | os.PathLike[str], theme: str, draw: Callable[[Theme], Figu
     """Write the figure that ``draw`` returns, in the format of the path's suffix.
 
     Raises:
-        TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+        OptionError: if the theme or the format is unknown, or the file cannot be written.
     """
     form = format_of(path)
     if theme not in THEMES:
-        raise TinyckptError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+        raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
     buffer = io.BytesIO()
     with looks():
         figure = draw(THEMES[theme])
@@ -69,10 +69,10 @@ def write(path: str | os.PathLike[str], theme: str, draw: Callable[[Theme], Figu
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Return the format that a path's suffix asks for, or raise a TinyckptError."""
+    """Return the format that a path's suffix asks for, or raise a OptionError."""
     form = Path(path).suffix.removeprefix(".").lower()
     if form not in FORMATS:
-        raise TinyckptError(f"{path}: unknown format {form!r}; known are {', '.join(FORMATS)}")
+        raise OptionError(f"{path}: unknown format {form!r}; known are {', '.join(FORMATS)}")
     return form
 
 

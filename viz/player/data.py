@@ -24,7 +24,6 @@ from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from tinyckpt.units import size_text
 from viz.geometry import WIDTH, Line
 from viz.groups import View, views_of
-from viz.memory import owners_of
 from viz.scene import counts_nodes, live_of, one_line, subtitle_of, title_of
 from viz.strip import KINDS, stacked
 
@@ -99,7 +98,8 @@ def graph_data(graph: Graph) -> dict[str, Any]:
             "names": packed_texts(shown(node.label or node.name) for node in graph.data),
             "specs": packed_texts(str(node.spec) for node in graph.data),
             "nbytes": packed([node.nbytes for node in graph.data]),
-            "owners": packed(owners_of(graph)),
+            "bases": packed([-1 if n.view_of is None else n.view_of for n in graph.data]),
+            "sizes": packed([node.spec.nbytes for node in graph.data]),
             "producers": packed([-1 if n.producer is None else n.producer for n in graph.data]),
             "results": packed(sorted(graph.outputs)),
         },

@@ -43,13 +43,19 @@ class Controls {
       columns: () => this.toggleColumns(),
       theme: () => this.toggleTheme(),
       svg: () => save(new Blob([frameSvg(player.visible)], { type: "image/svg+xml" }), this.fileName("svg")),
-      png: async () => save(await framePng(player.visible), this.fileName("png")),
+      png: () => this.savePng(),
       help: () => this.toggleHelp(),
       "help-close": () => byId("keys").close(),
     };
     for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
     byId("columns").hidden = player.panels.length < 2;
     byId("align").hidden = player.panels.length < 2;
+  }
+
+  async savePng() {
+    const image = await framePng(this.player.visible);
+    if (image) save(image, this.fileName("png"));
+    else byId("status").textContent = "This frame is larger than an image can be here: save it as SVG.";
   }
 
   fileName(suffix) {

@@ -132,7 +132,9 @@ function frameSvg(panels) {
   return frame.finish(sheet.slice(0, sheet.indexOf("\n")));
 }
 
-/** The present frame of some panels as PNG. @param {Panel[]} panels @returns {Promise<Blob>} */
+/** The present frame of some panels as PNG; null if the browser has no canvas as large.
+ * @param {Panel[]} panels @returns {Promise<Blob | null>}
+ */
 async function framePng(panels) {
   const url = URL.createObjectURL(new Blob([frameSvg(panels)], { type: "image/svg+xml" }));
   try {

@@ -90,6 +90,7 @@ class GraphView {
     this.onChoose = onChoose;
     this.step = null;
     this.focused = 0;
+    this.selected = -1;
     this.build();
   }
 
@@ -160,6 +161,7 @@ class GraphView {
       transform: `translate(${view.x[cell] / 10} ${view.y[cell] / 10})`,
       role: "button",
       tabindex: -1,
+      "aria-pressed": false,
       "aria-label": opens ? `${this.name(cell)}, opens` : this.name(cell),
     }, this.element);
     if (this.history.ringed[cell]) svgElement("rect", { class: "ring", ...this.around(cell, 3.5) }, node);
@@ -240,6 +242,9 @@ class GraphView {
 
   /** Mark a cell as the selected one; -1 for none. */
   select(cell) {
+    this.nodes[this.selected]?.setAttribute("aria-pressed", "false");
+    this.nodes[cell]?.setAttribute("aria-pressed", "true");
+    this.selected = cell;
     this.mark.setAttribute("visibility", cell < 0 ? "hidden" : "visible");
     if (cell >= 0) this.place(this.mark, cell, 8);
   }

@@ -1,5 +1,6 @@
 /** The player: one position for all policies, and everything that follows it. */
 
+const LONGEST_FRAME = 250; // milliseconds that one frame may move ahead
 const SETTLED = 350; // milliseconds without a move after which a pause is spoken and written down
 
 class Player {
@@ -111,7 +112,8 @@ class Player {
     const run = (this.run = {});
     const frame = (now) => {
       if (!this.playing || this.run !== run) return;
-      due += (Math.max(0, now - before) / 1000) * this.speed;
+      // Behind a hidden tab time goes on, and playing does not.
+      due += (Math.min(Math.max(0, now - before), LONGEST_FRAME) / 1000) * this.speed;
       before = now;
       const whole = Math.floor(due);
       due -= whole;

@@ -1,18 +1,20 @@
 /**
  * What of each cell's memory is held, as values come and go.
  *
- * The bytes of a value that owns its memory are held while it or any view of it is resident. All
- * counts are by cell of a view: values, those of them that were recomputed, and bytes.
+ * A value that is computed takes a block of memory, and a view stands in that of its base; a block is
+ * held while any value in it is resident. All counts are by cell of a view: values, those of them
+ * that were recomputed, and bytes.
  */
 class Memory {
   /** @param {any} graph @param {any} view */
   constructor(graph, view) {
-    this.nbytes = graph.data.nbytes;
-    this.owners = graph.data.owners;
+    this.data = graph.data;
     this.home = homes(graph.data.names.length, view.data);
     const cells = view.labels.length;
     this.resident = new Uint8Array(this.home.length); // 2 for values that were recomputed
-    this.holders = new Int32Array(this.home.length); // resident values in the memory of an owner
+    this.block = new Int32Array(this.home.length).fill(-1); // a source's is not ours
+    this.owner = []; // by block, the value that it was taken for
+    this.holders = []; // by block, resident values in it
     this.values = new Int32Array(cells);
     this.recomputed = new Int32Array(cells);
     this.bytes = new Float64Array(cells);
@@ -21,46 +23,58 @@ class Memory {
     this.home.forEach((cell, data) => {
       if (cell < 0) return;
       this.allValues[cell]++;
-      this.allBytes[cell] += this.nbytes[data];
+      this.allBytes[cell] += this.data.nbytes[data];
     });
   }
 
-  /** A value is resident now. @param {Set<number>} touched gets the cells that this may change */
-  hold(data, recomputed, touched) {
+  /**
+   * A value is resident now. What comes back from the host has memory of its own, a view too.
+   * @param {Set<number>} touched gets the cells that this may change
+   */
+  hold(data, recomputed, fetched, touched) {
+    if (!this.resident[data]) {
+      const base = this.data.bases[data];
+      this.block[data] = base < 0 || fetched ? this.take(data) : this.block[base];
+      if (this.block[data] >= 0) this.holders[this.block[data]]++;
+    }
     this.become(data, recomputed ? 2 : 1, touched);
   }
 
-  /** A value is resident no more. @param {Set<number>} touched */
+  /** A value is resident no more; its block goes with the last one in it. @param {Set<number>} touched */
   release(data, touched) {
+    const block = this.block[data];
+    if (this.resident[data] && block >= 0 && --this.holders[block] === 0) this.countBytes(this.owner[block], -1);
     this.become(data, 0, touched);
+  }
+
+  /** A new block for a value. */
+  take(data) {
+    this.countBytes(data, 1);
+    this.holders.push(0);
+    return this.owner.push(data) - 1;
   }
 
   become(data, now, touched) {
     const before = this.resident[data];
-    const owner = this.owners[data];
     this.resident[data] = now;
-    if (!before !== !now) this.countBytes(owner, now ? 1 : -1);
     const cell = this.home[data];
     if (cell >= 0) {
       this.values[cell] += Number(now > 0) - Number(before > 0);
       this.recomputed[cell] += Number(now === 2) - Number(before === 2);
     }
-    touched.add(cell).add(this.home[owner]);
+    touched.add(cell);
+    if (this.block[data] >= 0) touched.add(this.home[this.owner[this.block[data]]]);
   }
 
-  /** The first value in an owner's memory takes it, the last gives it back. */
-  countBytes(owner, more) {
-    const before = this.holders[owner];
-    this.holders[owner] += more;
+  countBytes(owner, sign) {
     const cell = this.home[owner];
-    const held = Number(this.holders[owner] > 0) - Number(before > 0);
-    if (cell >= 0) this.bytes[cell] += held * this.nbytes[owner];
+    if (cell >= 0) this.bytes[cell] += sign * this.data.sizes[owner];
   }
 
   /** Which part of a cell's bytes is held; of its values, where all of them are views. */
   share(cell) {
     const total = this.allBytes[cell];
-    return total ? this.bytes[cell] / total : this.values[cell] / Math.max(this.allValues[cell], 1);
+    return total ? Math.min(this.bytes[cell] / total, 1) : this.values[cell] / Math.max(this.allValues[cell], 1);
   }
 
   /** How many of LEVELS parts are held: 0 only if nothing is, LEVELS only if everything is. */

@@ -118,9 +118,9 @@ function historyOf(trace, graph, view) {
       again = times[target]++ > 0;
       touched.add(active);
       if (active >= 0) evaluated[active] = 1;
-      for (const data of listAt(graph.operators.outputs, target)) memory.hold(data, again, touched);
+      for (const data of listAt(graph.operators.outputs, target)) memory.hold(data, again, false, touched);
     } else if (trace.verbs[step] === FETCH) {
-      memory.hold(target, times[graph.data.producers[target]] > 1, touched);
+      memory.hold(target, times[graph.data.producers[target]] > 1, true, touched);
     } else memory.release(target, touched);
     for (const cell of touched) note(cell, step);
   }
