@@ -42,7 +42,9 @@ def notebook(path: Path) -> str:
     for cell in script.cells:
         cells.append(cell)
         if cell.cell_type == "code":
-            cells += [new_markdown_cell(shown(name)) for name in DRAWN.findall(cell.source)]
+            cells += [
+                new_markdown_cell(shown(name)) for name in dict.fromkeys(DRAWN.findall(cell.source))
+            ]
     script.cells = cells
     script.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     text: str = jupytext.writes(script, fmt="ipynb")

@@ -33,6 +33,7 @@ from tinyckpt.request import (
     traces_of,
     wrong_usage,
 )
+from tinyckpt.schedule import Compute
 from tinyckpt.serialize import save_trace
 from tinyckpt.table import TRACE_HEADER, table, trace_row
 from tinyckpt.trace import Trace
@@ -41,6 +42,8 @@ from tinyckpt.units import cost_text, size_text
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 PRINTED_STEPS = 200
+RUNS = 2  # of each schedule that is measured
+FLOPS_A_SECOND = 2e9  # what NumPy can be trusted to do on any machine
 BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs
 # By suffix, the longer ones first; and those of charts, which viz writes.
 TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
@@ -203,20 +206,37 @@ def compare_job(options: Any) -> int:
         known = frontier(graph, costs, time_limit=options.time_limit, progress=progress)
     if options.budget is not None:
         schedules.append(best(graph, costs, options))
-    executes = all(operator.primitive is not None for operator in graph.operators)
-    arrays = random_arrays(specs) if executes else ()
-    rows, traces = [], [replay(schedule) for schedule in schedules]
+    traces = [replay(schedule) for schedule in schedules]
+    points = [(point.peak, point.cost) for point in known.points]
+    points += [
+        (trace.peak_bytes, cost_of(schedule, costs))
+        for schedule, trace in zip(schedules, traces, strict=True)
+    ]
+    rows = []
     for schedule, trace in zip(schedules, traces, strict=True):
-        within = [point.cost for point in known.points if point.peak <= trace.peak_bytes]
-        own, least = cost_of(schedule, costs), min(within, default=None)
-        known_text = "" if least is None else cost_text(least, costs.unit)
-        time = f"{1000 * seconds_of(trace, arrays, options.backend)[1]:.1f} ms" if executes else "-"
-        rows.append([*trace_row(trace), cost_text(own, costs.unit), known_text, time])
+        within = min(cost for peak, cost in points if peak <= trace.peak_bytes)
+        own = cost_of(schedule, costs)
+        texts = [cost_text(own, costs.unit), cost_text(within, costs.unit)]
+        rows.append([*trace_row(trace), *texts, time_of(trace, specs, options)])
+    if options.budget is not None:
+        rows[-1][0] = f"best: {rows[-1][0]}"
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
     print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
     if options.output:
         print(f"written to {viz_module().timeline(traces, options.output)}")
     return 0
+
+
+def time_of(trace: Trace, specs: Any, options: Any) -> str:
+    """Return how long a schedule takes; a dash if it has no kernels or would take too long."""
+    operators = [step.operator for step in trace.steps if isinstance(step, Compute)]
+    if any(operator.primitive is None for operator in trace.graph.operators):
+        return "-"
+    flops = sum(trace.graph.operators[operator].flops for operator in operators)
+    if RUNS * flops > options.time_limit * FLOPS_A_SECOND:
+        return "-"
+    seconds = seconds_of(trace, random_arrays(specs), options.backend)[1]
+    return f"{1000 * seconds:.1f} ms"
 
 
 def gif_job(options: Any) -> int:

@@ -192,7 +192,11 @@ def add_planning(parser: Any) -> None:
         help="what to save: the graph's own costs or evaluations, FLOPs, or bytes moved",
     )  # fmt: skip
     parser.add_argument(
-        "--time-limit", type=float, default=6.0, metavar="S", help="seconds to search for plans"
+        "--time-limit",
+        type=float,
+        default=6.0,
+        metavar="S",
+        help="seconds to search for plans, and to measure each; 6 by default",
     )
     parser.add_argument("--segments", type=int, metavar="N", help="for sqrt_n: how many segments")
     parser.add_argument(

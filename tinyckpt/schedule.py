@@ -79,7 +79,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How much dearer it may be than the best: 0.02 means at most 2 %."""
+        """Return how much dearer it may be than the best; 0.02 means at most 2 %."""
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
     def __str__(self) -> str:

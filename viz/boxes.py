@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from viz.geometry import Size
-from viz.memory import LEVELS
+from viz.memory import LEVELS, shown_share
 from viz.scene import Fill, Look
 from viz.sprites import (
     Indices,
@@ -18,7 +18,6 @@ from viz.sprites import (
     label_inks,
     label_room,
     shape_sprite,
-    sprite_size,
 )
 
 CORNER = 6.0  # radius, in pixels at scale 1
@@ -38,7 +37,7 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
     emptied = look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
     label = fitted(label, "SemiBold", points, label_room(box, points)) if label else ""
     coverage = label_coverage(label, box, points, scale)
-    filled = filled_pixels(look.level or 0, coverage, box, scale)
+    filled = filled_pixels(look.level or 0, coverage.shape, box, scale)
     corner = min(CORNER, box[1] / 4)
     full, empty = (
         np.where(
@@ -52,22 +51,11 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
     return sprite
 
 
-def filled_pixels(level: int, coverage: Indices, box: Size, scale: int) -> Any:
-    """Return for every pixel of a group's picture whether it lies below the level.
-
-    The surface does not run through the label, where it would look like a line that strikes it out:
-    it passes above or below it, whatever is nearer, and each letter stands on one colour.
-    """
-    rows = np.arange(sprite_size(box[1]) * scale)[:, None]
+def filled_pixels(level: int, shape: tuple[int, ...], box: Size, scale: int) -> Any:
+    """Return for every pixel of a group's picture whether it lies below the level."""
     if level in (0, LEVELS):
         # A full group is full to the brim, its outline included, and an empty one has no rest.
-        return np.full(coverage.shape, level == LEVELS)
-    surface = (len(rows) + box[1] * scale) / 2 - box[1] * scale * level / LEVELS
-    filled = np.broadcast_to(rows >= surface, coverage.shape).copy()
-    down, across = np.nonzero(coverage)
-    if len(down):
-        top, bottom = down.min() - 2 * scale, down.max() + 2 * scale
-        if top < surface <= bottom:
-            columns = slice(max(0, across.min() - 4 * scale), across.max() + 4 * scale + 1)
-            filled[top:bottom, columns] = surface < (top + bottom) / 2 - scale
-    return filled
+        return np.full(shape, level == LEVELS)
+    rows = np.arange(shape[0])[:, None]
+    surface = (shape[0] + box[1] * scale) / 2 - box[1] * scale * shown_share(level / LEVELS)
+    return np.broadcast_to(rows >= surface, shape)

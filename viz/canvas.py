@@ -17,7 +17,7 @@ from viz.theme import RGB, Theme, font
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
-COUNTERS = ("step", "evaluations", "live", "peak")
+COUNTERS = ("step", "evaluations", "live", "peak so far")
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
 
 

@@ -7,6 +7,7 @@ counterpart, in pictures of any graph.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -213,11 +214,21 @@ def shortened(label: str) -> str:
 
 
 def label_of(operator: Operator) -> str:
-    """Return a few letters for an operator: its name if that is short, else its kind's symbol."""
+    """Return a few letters for an operator: its name if that is short, else its kind's symbol.
+
+    Of somebody's own model, whose kinds nobody knows, they are what tells its operators apart: the
+    last word's first letter and the last number, such as ``a12`` for ``layers.12.attention``.
+    """
     if len(operator.name) <= LONGEST_NAME:
         return printable(operator.name)
     kind = operator.kind.removesuffix("_vjp")
-    return SYMBOLS.get(kind, printable(kind[:LONGEST_NAME]))
+    if kind in SYMBOLS or operator.primitive is not None or len(kind) <= LONGEST_NAME:
+        return SYMBOLS.get(kind, printable(kind[:LONGEST_NAME]))
+    words: list[str] = re.findall(r"[^\W\d_]+", operator.name)
+    numbers: list[str] = re.findall(r"\d+", operator.name)
+    if words and numbers and len(numbers[-1]) < LONGEST_NAME:
+        return words[-1][0] + numbers[-1]
+    return printable(kind[:LONGEST_NAME])
 
 
 def links_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from viz.boxes import CORNER
 from viz.geometry import Layout, Line, Point, Size
-from viz.memory import LEVELS
+from viz.memory import LEVELS, shown_share
 from viz.scene import Activity, Fill, Look, one_line
 from viz.sprites import fitted, label_room, node_colours
-from viz.theme import RGB, Theme, faint_edge, font
+from viz.theme import RGB, Theme, faint_edge
 
 
 def css(colour: RGB) -> str:
@@ -119,7 +119,7 @@ def node_element(look: Look, size: Size, theme: Theme) -> str:
     if is_partial(look):
         inside = (size[0] - 2 * stroke, size[1] - 2 * stroke)
         full = css(node_colours(look, theme)[0])
-        level = f'<path d="{level_path(inside, share_of(look))}" fill="{full}"/>'
+        level = f'<path d="{level_path(inside, shown_share(share_of(look)))}" fill="{full}"/>'
     return f"{around}{rounded(size, corner, -stroke / 2, paint)}{level}"
 
 
@@ -191,20 +191,11 @@ def level_path(size: Size, share: float) -> str:
 def label_elements(
     x: float, y: float, label: str, look: Look, size: Size, points: int, theme: Theme
 ) -> str:
-    """Return a node's label; in a group it stands on one colour, not across the surface."""
+    """Return a node's label; nothing if a disc has no room for it."""
     words = fitted(label, "SemiBold", points, label_room(size, points))
     if not words or (look.level is None and words != label):
         return ""
-    fill, _, ink = node_colours(look, theme)
-    plate = ""
-    if is_partial(look):
-        surface = size[1] / 2 - share_of(look) * size[1]
-        if surface >= 0:
-            fill, _, ink = node_colours(emptied(look), theme)
-        if abs(surface) < 0.62 * points:
-            width, height = font("SemiBold", points).getlength(words) + 6, 1.24 * points
-            plate = (
-                f'<rect x="{number(x - width / 2)}" y="{number(y - height / 2)}" '
-                f'width="{number(width)}" height="{number(height)}" fill="{css(fill)}"/>'
-            )
-    return plate + text_element(x, y + 0.36 * points, words, points, ink, 600, "middle")
+    # Of a group that is filled to less than its half, the label stands on what is empty.
+    below = is_partial(look) and share_of(look) <= 0.5
+    ink = node_colours(emptied(look) if below else look, theme)[2]
+    return text_element(x, y + 0.36 * points, words, points, ink, 600, "middle")

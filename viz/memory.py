@@ -14,7 +14,19 @@ if TYPE_CHECKING:
     from tinyckpt.graph import Graph
     from viz.dot import Cell
 
+LABEL_BAND = 0.46  # of a group's height, in the middle, that its label takes
 LEVELS = 8  # of a group's fill: few, so that pictures of them can be kept and do not flicker
+
+
+def shown_share(share: float) -> float:
+    """Return up to which part of its height a group is filled.
+
+    The surface never runs through the label, which it would seem to strike out: it passes below or
+    above, whatever is nearer.
+    """
+    if abs(share - 0.5) >= LABEL_BAND / 2:
+        return share
+    return 0.5 + (LABEL_BAND / 2 if share > 0.5 else -LABEL_BAND / 2)
 
 
 class Memory:

@@ -15,7 +15,7 @@ import numpy as np
 from viz.boxes import group_sprite
 from viz.canvas import COUNTERS, Canvas, Counters, Scales
 from viz.layout import MARGIN, WIDTH, Layout
-from viz.scene import Activity, Frame, Look, count_text, frames, subtitle_of
+from viz.scene import Activity, Frame, Look, count_text, frames, subtitles_of
 from viz.sprites import (
     TRANSPARENT,
     Indices,
@@ -101,8 +101,8 @@ class Panel:
             MARGIN, self.top + 15, fitted(title, "SemiBold", 20, room), "SemiBold", 20, theme.ink
         )
         face = font("Regular", 12)
-        shorter = (subtitle_of(self.trace, parts) for parts in (3, 2, 1))
-        subtitle = next((text for text in shorter if face.getlength(text) <= room), "")
+        fitting = (text for text in subtitles_of(self.trace) if face.getlength(text) <= room)
+        subtitle = next(fitting, "")
         self.canvas.text(MARGIN, self.top + 42, subtitle, "Regular", 12, theme.muted)
 
     def draw_counter_names(self) -> None:

@@ -12,6 +12,7 @@ from viz.geometry import MARGIN, WIDTH, Heading, Layout, Line, Point, Size
 BAND = 32  # the most operators in a row, where a chain folds
 GROUP_BAND = 10  # likewise of groups, which are wider
 GROUP_BOX = 60.0, 30.0  # the largest that a group is drawn
+LETTER = 5.4  # pixels of a disc's diameter for each letter of its label, at the smallest
 HEADING = 18  # pixels above a row for the headings of its groups
 
 
@@ -27,6 +28,7 @@ class Grid:
         apart: from a forward row to the mirrors below it.
         top: from the top to the first row.
         band_height: from one forward row to the next.
+        labelled: whether every operator has room for its label.
     """
 
     band: int
@@ -37,6 +39,7 @@ class Grid:
     apart: float
     top: float
     band_height: float
+    labelled: bool
 
     def place(self, position: float, row: int) -> Point:
         """Return the place of a column in a forward row."""
@@ -54,13 +57,14 @@ def grid_of(cells: Sequence[Cell], forward: int, alone: int) -> Grid:
     pitch = (WIDTH - 2 * MARGIN) / max(columns, 8)
     left = (WIDTH - pitch * columns) / 2
     diameter = min(30.0, round(0.7 * pitch))
-    labelled = diameter >= 20
+    longest = max((len(cell.label) for cell in cells if not cell.group), default=0)
+    labelled = diameter >= max(20.0, LETTER * longest)
     apart = diameter + 22 if labelled else diameter + 14
     band_height = 2 * apart - 4 if labelled else diameter + apart + 18
     heading = HEADING if any(cell.within for cell in cells) else 0
     top = diameter / 2 + 7 + heading
     box = min(GROUP_BOX[0], round(0.76 * pitch)), min(GROUP_BOX[1], diameter)
-    return Grid(band, pitch, left, diameter, box, apart, top, band_height + heading)
+    return Grid(band, pitch, left, diameter, box, apart, top, band_height + heading, labelled)
 
 
 def chain_layout(
@@ -98,7 +102,7 @@ def chain_layout(
         tuple(chain_arrows(cells, centres, dots, grid, backward_links)),
         tuple(dots.values()),
         grid.top + last_row * grid.band_height + grid.apart + grid.diameter / 2 + 7,
-        grid.diameter >= 20,
+        grid.labelled,
         grid.box,
         headings=tuple(chain_headings([cells[index] for index in forward], centres, grid)),
     )

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
-from tinyckpt.units import size_text
+from tinyckpt.units import cost_text, memory_text, size_text
 from viz.dot import Cell, printable
 from viz.memory import LEVELS, Memory
 
@@ -92,20 +92,35 @@ def title_of(trace: Trace) -> str:
     return TITLES.get(trace.schedule.policy, trace.schedule.policy.replace("_", " "))
 
 
-def subtitle_of(trace: Trace, parts: int = 3) -> str:
-    """Return what the policy costs, in one line: the last ``parts`` of three parts."""
-    graph = trace.graph
+def subtitle_of(trace: Trace) -> str:
+    """Return what the policy costs, in one line, with all that is to be said."""
+    return subtitles_of(trace)[0]
+
+
+def subtitles_of(trace: Trace) -> list[str]:
+    """Return what the policy costs, in one line: the longest first, for where there is less room.
+
+    A schedule that was planned for other costs than evaluations says what it costs in their unit.
+    """
+    graph, certificate = trace.graph, trace.schedule.certificate
     name, _, size = graph.name.partition(":")
     what = one_line(f"chain of {size} layers" if name == "chain" else graph.name)
     rings = len(trace.schedule.checkpoints)
+    rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
     once = trace.evaluations - trace.recomputations
     ratio = trace.evaluations / max(once, 1)
     cost = (
         f"{count_text(trace.evaluations)} evaluations "
         f"= {ratio:.2f}× store-all"  # noqa: RUF001  # the sign of multiplication
     )
-    rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
-    return " · ".join([what, rings_text, cost][3 - parts :])
+    if certificate is not None and certificate.unit != "evaluations":
+        own = cost_text(certificate.cost, certificate.unit)
+        cost = f"{own} in {count_text(trace.evaluations)} evaluations"
+    parts = [[what, rings_text, cost], [what, cost], [cost]]
+    if certificate is not None:
+        within = f"within {memory_text(certificate.budget, certificate.memory_unit)}"
+        parts = [[*parts[0], within], [what, cost, within], *parts]
+    return [" · ".join(some) for some in parts]
 
 
 def one_line(text: str, longest: int = 40) -> str:

@@ -31,7 +31,7 @@ from viz.scene import (
     live_of,
     live_text,
     one_line,
-    subtitle_of,
+    subtitles_of,
     title_of,
 )
 from viz.sprites import fitted, label_points
@@ -146,7 +146,9 @@ def heading_elements(
         right -= COLUMN
     room = right - MARGIN
     yield text_element(MARGIN, 34, fitted(title, "SemiBold", 20, room), 20, theme.ink, 600)
-    yield text_element(MARGIN, 54, fitted(subtitle_of(trace), "Regular", 12, room), 12, theme.muted)
+    face = font("Regular", 12)
+    fitting = (text for text in subtitles_of(trace) if face.getlength(text) <= room)
+    yield text_element(MARGIN, 54, next(fitting, ""), 12, theme.muted)
 
 
 def legend_elements(theme: Theme) -> Iterator[str]:

@@ -273,6 +273,26 @@ def test_a_network_and_a_saved_trace_play(
     assert "<title>mine</title>" in page.read_text(encoding="utf-8")
 
 
+def test_the_best_known_is_never_dearer_and_the_best_in_a_budget_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    policies = ("--policy", "sqrt_n", "--policy", "greedy")
+    code, out, _ = run(capsys, "compare", "mlp:4x8", *policies, "--budget", "80 %")
+    rows = [line.split() for line in out.splitlines()[2:]]
+    assert code == 0
+    assert [row[0] for row in rows] == ["sqrt_n", "greedy", "best:"]
+    for row in rows:
+        own, known = (int(row[i - 1]) for i, word in enumerate(row) if word == "evaluations")
+        assert known <= own
+
+
+def test_what_would_take_too_long_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    for limit, measured in (("0", False), ("5", True)):
+        code, out, _ = run(capsys, "compare", "chain:4", "--time-limit", limit)
+        assert code == 0
+        assert all(line.endswith(" ms" if measured else " -") for line in out.splitlines()[2:])
+
+
 def test_a_still_as_svg_is_of_the_peak_or_of_a_step(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -1,6 +1,8 @@
 """Groups: what is cut where, that nothing is lost, and that a level is what is resident."""
 
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.viz.scoped_graphs import scoped_graph
-from viz.dot import Cell, links_of, shortened
+from viz.dot import Cell, label_of, links_of, shortened
 from viz.geometry import WIDTH, Layout
 from viz.groups import MOST_ALONE, MOST_CELLS, overview, views_of
 from viz.parts import LONGEST_CHAIN, MOST, SMALL, between
@@ -263,3 +265,13 @@ def test_wide_drawings_fold_and_their_arrows_stay_in_the_picture() -> None:
         assert all(0 <= x <= WIDTH and 0 <= y <= plan.height for x, y in line)
     mirrors = {cell.id for cell in plan.cells if cell.mirror is not None}
     assert len(plan.faint) == len(mirrors)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("layer1", "l1"), ("layers.12.attention", "a12"), ("head", "head"), ("encoder", "enco")],
+)
+def test_operators_of_somebody_elses_model_are_told_apart(name: str, label: str) -> None:
+    graph = tc.load_graph(Path(__file__).parents[2] / "docs" / "profile.json")
+    operator = replace(graph.operators[0], name=name, kind="custom_kind" if "." in name else name)
+    assert label_of(operator) == label

@@ -161,18 +161,18 @@ def test_what_happens_outside_of_a_view_does_not_touch_it() -> None:
 
 
 @pytest.mark.parametrize("scale", [1, 2])
-def test_a_fill_rises_with_its_level_and_strikes_out_no_label(scale: int) -> None:
+@pytest.mark.parametrize("label", ["", "block1", "output"])
+def test_a_fill_rises_with_its_level_and_strikes_out_no_label(scale: int, label: str) -> None:
     box = (52.0, 30.0)
-    for label in ("", "block1", "output"):
-        coverage = label_coverage(label, box, 10, scale)
-        filled = [filled_pixels(level, coverage, box, scale) for level in range(LEVELS + 1)]
-        assert not filled[0].any()
-        assert filled[-1].all()
-        for lower, higher in pairwise(filled):
-            assert (higher >= lower).all()
-            assert higher.sum() > lower.sum()
-        for pixels in filled:
-            assert len(set(pixels[coverage > 0].tolist())) <= 1
+    covered = label_coverage(label, box, 10, scale) > 0
+    filled = [filled_pixels(level, covered.shape, box, scale) for level in range(LEVELS + 1)]
+    assert not filled[0].any()
+    assert filled[-1].all()
+    for lower, higher in pairwise(filled):
+        assert not (lower & ~higher).any()
+    for pixels in filled:
+        assert (pixels == pixels[:, :1]).all()  # the surface is level
+        assert len(set(pixels[covered])) <= 1  # and runs through no letter
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -9,7 +9,16 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from viz.dot import cells_of
-from viz.scene import Fill, Look, count_text, frame_steps, frames, subtitle_of, title_of
+from viz.scene import (
+    Fill,
+    Look,
+    count_text,
+    frame_steps,
+    frames,
+    subtitle_of,
+    subtitles_of,
+    title_of,
+)
 
 
 def script(trace: tc.Trace) -> list[str]:
@@ -50,6 +59,18 @@ def test_headings() -> None:
     expected = "chain of 16 layers · 3 checkpoints · 42 evaluations = 1.27× store-all"  # noqa: RUF001
     assert subtitle_of(trace) == expected
     assert count_text(1234567) == "1\u2009234\u2009567"
+
+
+def test_a_plan_for_other_costs_says_what_it_costs_in_their_unit() -> None:
+    graph = tc.networks.chain(9)
+    schedule = tc.plan(graph, budget="5 nodes", costs=tc.cost.traffic(graph))
+    assert schedule.certificate is not None
+    texts = subtitles_of(tc.replay(schedule))
+    rings = len(schedule.checkpoints)
+    evaluations = tc.replay(schedule).evaluations
+    assert texts[-1].endswith(f" bytes moved in {evaluations} evaluations")
+    assert texts[0] == f"chain of 9 layers · {rings} checkpoints · {texts[-1]} · within 5 nodes"
+    assert sorted(texts, key=len, reverse=True) == texts
 
 
 @settings(max_examples=examples(50))

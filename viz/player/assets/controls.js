@@ -60,7 +60,7 @@ class Controls {
 
   fileName(suffix) {
     const names = this.player.visible.map((panel) => panel.model.policy.replace(/\W+/g, "_"));
-    return `${names.join("-").slice(0, 60)}-step-${this.player.visible[0].step}.${suffix}`;
+    return `${names.join("-").slice(0, 60)}-${this.player.tick < 0 ? "start" : `step-${this.player.visible[0].step}`}.${suffix}`;
   }
 
   toggleHelp() {

@@ -155,10 +155,13 @@ class Tip {
     this.element = document.getElementById("tip");
   }
 
-  /** @param {PointerEvent} event @param {string[]} lines none to hide it */
+  hide() {
+    this.element.hidden = true;
+  }
+
+  /** @param {PointerEvent} event where @param {string[]} lines what it says */
   show(event, lines) {
-    this.element.hidden = !lines.length;
-    if (!lines.length) return;
+    this.element.hidden = false;
     this.element.replaceChildren(
       ...lines.map((line) => {
         const div = document.createElement("div");

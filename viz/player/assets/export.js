@@ -50,9 +50,9 @@ class Frame {
     this.text(FRAME_MARGIN, top + 54, panel.model.subtitle, 12, "muted");
     ruler.font = "600 16px Inter, system-ui, sans-serif";
     let right = FRAME_WIDTH - FRAME_MARGIN;
-    for (const name of ["peak", "live", "evaluations", "step"]) {
-      const words = panel.counters[name].textContent;
-      right -= Math.max(ruler.measureText(words).width, name === "evaluations" ? 66 : 26);
+    for (const [key, name] of [["peak", "peak so far"], ["live", "live"], ["evaluations", "evaluations"], ["step", "step"]]) {
+      const words = panel.counters[key].textContent;
+      right -= Math.max(ruler.measureText(words).width, 5.8 * name.length);
       this.text(right, top + 24, name, 12, "muted");
       this.text(right, top + 44, words, 16, "ink", 600);
       right -= FRAME_MARGIN;

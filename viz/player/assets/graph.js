@@ -2,6 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const LABEL_SIZES = [11, 10, 9, 8, 7];
+const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
 const LEAST_FILL = 3; // pixels of a group of which anything is resident
 const CORNER = 6; // radius of a group's corners
 const HIDDEN_BELOW = 6.5; // pixels on the screen: smaller labels are not shown
@@ -61,6 +62,12 @@ function drawArrows(lines, head, width, kind, parent) {
   }
   svgElement("path", { class: `lines ${kind}`, d: shafts.join(""), "stroke-width": width }, parent);
   svgElement("path", { class: `heads ${kind}`, d: heads.join("") }, parent);
+}
+
+/** Up to which part of its height a group is filled: the surface never runs through the label. */
+function shownShare(share) {
+  if (Math.abs(share - 0.5) >= LABEL_BAND / 2) return share;
+  return 0.5 + (share > 0.5 ? LABEL_BAND / 2 : -LABEL_BAND / 2);
 }
 
 /** The part of a rounded square around 0, 0 that is filled from below to a share of its height. */
@@ -171,7 +178,7 @@ class GraphView {
     return node;
   }
 
-  /** Write a node's label, if there is room for it; a group's stands on a plate of one colour. */
+  /** Write a node's label, if there is room for it. */
   label(cell, node) {
     const { view } = this;
     if (!view.labelled) return;
@@ -179,10 +186,6 @@ class GraphView {
     const size = view.groups[cell] ? this.groupPoints : labelSize([own], this.size(cell));
     if (!size) return;
     const words = cutTo(own, size, labelRoom(this.size(cell), size));
-    if (view.groups[cell]) {
-      const [width, height] = [textWidth(words, size) + 6, 1.24 * size];
-      svgElement("rect", { class: "plate", x: -width / 2, y: -height / 2, width, height }, node);
-    }
     const label = svgElement("text", { "font-size": size, y: (0.36 * size).toFixed(2) }, node);
     label.textContent = words;
   }
@@ -217,12 +220,8 @@ class GraphView {
   /** Fill a group as far as its memory is held. */
   fillGroup(node, cell, share) {
     const [width, height] = this.size(cell);
-    const level = node.querySelector(".level");
-    const least = share > 0 ? Math.max(share, LEAST_FILL / height) : 0;
-    level.setAttribute("d", levelPath([width - 3, height - 3], least));
-    const plate = node.querySelector(".plate");
-    const crossed = plate && Math.abs(share - 0.5) * height < plate.height.baseVal.value / 2;
-    plate?.setAttribute("visibility", crossed ? "visible" : "hidden");
+    const least = share > 0 ? Math.max(shownShare(share), LEAST_FILL / height) : 0;
+    node.querySelector(".level").setAttribute("d", levelPath([width - 3, height - 3], least));
     node.classList.toggle("light", share <= 0.5);
   }
 

@@ -135,7 +135,7 @@ class Reading {
     if (this.model === model) return;
     this.model = model;
     this.title.textContent = model.title;
-    this.note.textContent = [model.note, model.certificate].filter(Boolean).join(" ");
+    this.note.textContent = [model.note, model.certificate].filter(Boolean).join(". ");
     this.none.textContent = model.no_source ?? "";
     this.none.hidden = Boolean(model.source);
     this.program.element.hidden = !model.source;

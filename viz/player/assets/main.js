@@ -190,7 +190,7 @@ class Player {
   }
 
   hover(event, panel, at) {
-    if (at === null || event.pointerType === "touch") this.tip.show(event, []);
+    if (at === null || event.pointerType === "touch") this.tip.hide();
     else if ("cell" in at) this.tip.show(event, tipLines(panel, at.cell));
     else this.tip.show(event, liveLines(panel.model, stepOfTick(panel.model, at.tick, this.align)));
   }

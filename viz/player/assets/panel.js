@@ -100,7 +100,10 @@ class Panel {
 
   chosen(cell) {
     const opened = this.graph.view.opens[cell];
-    if (opened !== undefined) this.open(opened);
+    if (opened !== undefined) {
+      this.open(opened);
+      this.events.hover(null, this, null);
+    }
     this.events.choose(this, opened === undefined ? cell : -1);
   }
 
