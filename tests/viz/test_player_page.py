@@ -164,8 +164,12 @@ def test_motion_is_reduced_where_that_is_asked_for(tmp_path: Path, open_page: Op
     path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html")
     duration = "getComputedStyle(document.querySelector('.graph .disc')).transitionDuration"
     calm, lively = open_page(path), open_page(path, reduced_motion="no-preference")
+    for page in (calm, lively):
+        page.keyboard.press("ArrowRight")
     assert calm.evaluate(duration) == "0s"
     assert lively.evaluate(duration) != "0s"
+    lively.keyboard.press("End")  # a step fades, a leap does not
+    assert lively.evaluate(duration) == "0s"
     assert int(calm.input_value("#speed")) < int(lively.input_value("#speed"))
 
 

@@ -92,7 +92,6 @@ class Controls {
     const playing = String(player.playing);
     if (this.playButton.dataset.playing !== playing) {
       this.playButton.dataset.playing = playing;
-      byId("panels").classList.toggle("paused", !player.playing);
       this.playButton.setAttribute("aria-label", player.playing ? "Pause" : "Play");
     }
   }

@@ -2,6 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const LABEL_SIZES = [11, 10, 9, 8, 7];
+const ARROWS_A_PATH = 16;
 const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
 const LEAST_FILL = 3; // pixels of a group of which anything is resident
 const CORNER = 6; // radius of a group's corners
@@ -43,12 +44,18 @@ function cutTo(text, size, room) {
   return cut === text ? cut : `${cut}…`;
 }
 
-/** Draw polylines with arrowheads: a path of lines, and one of heads.
+/** Draw polylines with arrowheads: paths of lines, and paths of heads. Each path is of a few arrows
+ * that were laid out one after the other, so that a browser can pass over those that it need not draw.
  * @param {any} lines @param {number} head @param {number} width @param {string} kind of arrows
  */
 function drawArrows(lines, head, width, kind, parent) {
-  const shafts = [];
-  const heads = [];
+  let shafts = [];
+  let heads = [];
+  const flush = () => {
+    svgElement("path", { class: `lines ${kind}`, d: shafts.join(""), "stroke-width": width }, parent);
+    svgElement("path", { class: `heads ${kind}`, d: heads.join("") }, parent);
+    [shafts, heads] = [[], []];
+  };
   for (let i = 0; i + 1 < lines.first.length; i++) {
     const points = [];
     for (let k = lines.first[i]; k < lines.first[i + 1]; k++) points.push([lines.x[k] / 10, lines.y[k] / 10]);
@@ -59,9 +66,9 @@ function drawArrows(lines, head, width, kind, parent) {
     points[points.length - 1] = [x1 - ux, y1 - uy];
     shafts.push(`M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`);
     heads.push(`M${x1} ${y1}l${-ux - 0.62 * uy} ${-uy + 0.62 * ux}l${1.24 * uy} ${-1.24 * ux}z`);
+    if (shafts.length === ARROWS_A_PATH) flush();
   }
-  svgElement("path", { class: `lines ${kind}`, d: shafts.join(""), "stroke-width": width }, parent);
-  svgElement("path", { class: `heads ${kind}`, d: heads.join("") }, parent);
+  if (shafts.length) flush();
 }
 
 /** Up to which part of its height a group is filled: the surface never runs through the label. */
@@ -143,13 +150,21 @@ class GraphView {
     return view.groups[cell] ? view.box : [view.diameter, view.diameter];
   }
 
-  /** Where a rounded square around a cell's centre is, larger than the cell on every side. */
+  /** Where a cell's centre is. @returns {[number, number]} */
+  centre(cell) {
+    return [this.view.x[cell] / 10, this.view.y[cell] / 10];
+  }
+
+  /** Where a rounded square around a cell is, larger than the cell on every side. Coordinates are
+   * absolute: a browser keeps a list of its own of what is drawn below each transform.
+   */
   around(cell, beyond) {
+    const [x, y] = this.centre(cell);
     const [width, height] = this.size(cell);
     const corner = this.view.groups[cell] ? Math.min(CORNER, height / 4) : width / 2;
     return {
-      x: -width / 2 - beyond,
-      y: -height / 2 - beyond,
+      x: x - width / 2 - beyond,
+      y: y - height / 2 - beyond,
       width: width + 2 * beyond,
       height: height + 2 * beyond,
       rx: corner + beyond,
@@ -165,7 +180,6 @@ class GraphView {
     const node = svgElement("g", {
       class: kinds.filter(Boolean).join(" "),
       "data-cell": cell,
-      transform: `translate(${view.x[cell] / 10} ${view.y[cell] / 10})`,
       role: "button",
       tabindex: -1,
       "aria-pressed": false,
@@ -173,7 +187,8 @@ class GraphView {
     }, this.element);
     if (this.history.ringed[cell]) svgElement("rect", { class: "ring", ...this.around(cell, 3.5) }, node);
     svgElement("rect", { class: "disc", ...this.around(cell, -stroke / 2), "stroke-width": stroke }, node);
-    if (view.groups[cell]) svgElement("path", { class: "level", d: "" }, node);
+    const [x, y] = this.centre(cell);
+    if (view.groups[cell]) svgElement("path", { class: "level", d: "", transform: `translate(${x} ${y})` }, node);
     this.label(cell, node);
     return node;
   }
@@ -186,7 +201,8 @@ class GraphView {
     const size = view.groups[cell] ? this.groupPoints : labelSize([own], this.size(cell));
     if (!size) return;
     const words = cutTo(own, size, labelRoom(this.size(cell), size));
-    const label = svgElement("text", { "font-size": size, y: (0.36 * size).toFixed(2) }, node);
+    const [x, y] = this.centre(cell);
+    const label = svgElement("text", { "font-size": size, x, y: (y + 0.36 * size).toFixed(2) }, node);
     label.textContent = words;
   }
 
@@ -234,9 +250,7 @@ class GraphView {
 
   /** Lay a rounded square around a cell. @param {Element} element @param {number} cell */
   place(element, cell, beyond) {
-    const { x, y, ...rest } = this.around(cell, beyond);
-    const centred = { x: x + this.view.x[cell] / 10, y: y + this.view.y[cell] / 10, ...rest };
-    for (const [name, value] of Object.entries(centred)) element.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries(this.around(cell, beyond))) element.setAttribute(name, String(value));
   }
 
   /** Mark a cell as the selected one; -1 for none. */

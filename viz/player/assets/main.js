@@ -79,6 +79,8 @@ class Player {
   /** Go to a position at somebody's wish; playing stops. @param {number} tick */
   seek(tick) {
     this.playing = false;
+    // Colours fade from one step to the next alone: many nodes at once would take long to draw.
+    byId("panels").classList.toggle("stepped", Math.abs(tick - this.tick) === 1);
     this.show(tick);
     this.settle();
   }
@@ -105,6 +107,7 @@ class Player {
   play() {
     if (this.tick >= this.ticks - 1) this.show(-1);
     this.playing = true;
+    byId("panels").classList.remove("stepped");
     this.controls.show();
     let before = performance.now();
     let due = 0;

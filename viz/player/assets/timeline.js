@@ -62,6 +62,7 @@ class Timeline {
     this.context = this.canvas.getContext("2d");
     this.layers = null;
     this.tick = -1;
+    this.cursor = 0; // the column at which it was drawn last
     element.querySelector(".peak").textContent = `peak ${model.peak}`;
     const grey = model.kinds.workspace.some((amount) => amount > 0);
     element.querySelector(".what").textContent = grey ? "live memory (grey: workspace)" : "live memory";
@@ -102,7 +103,7 @@ class Timeline {
     });
     const above = (this.model.peaks[this.model.count - 1] * unit) / ratio;
     this.element.querySelector(".peak").style.bottom = `${Math.min(above, box.height - HEAD)}px`;
-    this.draw();
+    this.draw(true);
   }
 
   unit(height) {
@@ -127,14 +128,18 @@ class Timeline {
     this.draw();
   }
 
-  draw() {
+  /** Draw what has changed since the tick that is shown, or all of it. @param {boolean} [whole] */
+  draw(whole = false) {
     if (!this.layers) return;
     const { width, height } = this.canvas;
     const now = Math.min(width, Math.floor(((this.tick + 1) * width) / this.scales.ticks));
     const [past, future] = this.layers;
-    if (now > 0) this.context.drawImage(past, 0, 0, now, height, 0, 0, now, height);
-    if (now < width) this.context.drawImage(future, now, 0, width - now, height, now, 0, width - now, height);
     const wide = 2 * this.ratio;
+    const low = whole ? 0 : Math.max(0, Math.min(this.cursor, now) - wide);
+    const high = whole ? width : Math.min(width, Math.max(this.cursor, now) + wide);
+    if (now > low) this.context.drawImage(past, low, 0, now - low, height, low, 0, now - low, height);
+    if (now < high) this.context.drawImage(future, now, 0, high - now, height, now, 0, high - now, height);
+    this.cursor = now;
     this.context.fillStyle = this.ink;
     this.context.fillRect(Math.min(Math.max(now - wide / 2, 0), width - wide), HEAD * this.ratio, wide, height);
   }
