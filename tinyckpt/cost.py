@@ -43,7 +43,7 @@ class Costs:
 
 def evaluations(graph: Graph) -> Costs:
     """Return costs of 1 for every evaluation."""
-    return custom(graph, (1,) * len(graph.operators), "evaluations")
+    return with_sizes(graph, (1,) * len(graph.operators), "evaluations")
 
 
 def given(graph: Graph) -> Costs:
@@ -115,8 +115,13 @@ def custom(graph: Graph, costs: Sequence[float], unit: str = "cost") -> Costs:
                 f"costs: that of {operator.name} is {cost!r:.80}; it must be a finite number of 0 "
                 "or more"
             )
+    return with_sizes(graph, tuple(costs), unit)
+
+
+def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:
+    """Return costs of operators with the graph's own sizes, in bytes."""
     return Costs(
-        tuple(costs),
+        operators,
         tuple([node.nbytes for node in graph.data]),
         tuple([operator.workspace for operator in graph.operators]),
         unit,

@@ -37,9 +37,14 @@ def order_of(stages: Stages, actions: Iterable[Action]) -> list[int]:
     """Return the order of evaluations that some actions amount to."""
     order: list[int] = []
     # What nothing asks for again, such as the loss, is evaluated when the sweep first comes by.
-    once = {index: own for index in range(len(stages)) if (own := stages.once.of(index, index + 1))}
+    once: dict[int, tuple[int, ...]] = {}
+    if stages.once.items:
+        once = {i: own for i in range(len(stages)) if (own := stages.once.of(i, i + 1))}
     recorded: set[int] = set()
+    # Columns as they are: this loop runs for every action of a long plan.
     advance, advance_at = stages.advance
+    replay, replay_at = stages.replay
+    backward, backward_at = stages.backward
     for verb, first, last in actions:
         if verb == "advance":
             start = first
@@ -53,9 +58,9 @@ def order_of(stages: Stages, actions: Iterable[Action]) -> list[int]:
             recorded.add(first)
         elif verb == "back":
             if first not in recorded:
-                replay = stages.replay.of(first, first + 1)
-                order += merged(replay, once.pop(first)) if first in once else replay
-            order += stages.backward.of(first, first + 1)
+                again = replay[replay_at[first] : replay_at[first + 1]]
+                order += merged(again, once.pop(first)) if first in once else again
+            order += backward[backward_at[first] : backward_at[first + 1]]
     return order
 
 
