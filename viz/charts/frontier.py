@@ -127,7 +127,7 @@ def frontier_figure(found: Frontier, named: Named, bound: Bound, colours: Theme)
     subtitle = f"{found.graph.name}: {once} at every budget"
     if not found.complete:
         subtitle += "; the search was cut short"
-    heading(axis, colours, "Memory against time", subtitle)
+    heading(axis, colours, "Memory against cost", subtitle)
     axis.set_xlabel(f"peak, {unit_name}")
     axis.set_ylabel(f"{shown(found.costs.unit)}, relative to store-all")
     handles = draw_known(axis, known, below, 1 / unit, colours)
