@@ -62,12 +62,16 @@ def equal(one: list[Any], other: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("name", ["chain:6", "chain:40", "residual:2x4"])
-def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(name: str, theme: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "every"), [("chain:6", 7), ("chain:40", 7), ("residual:2x4", 7), ("unet", 60)]
+)
+def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(
+    name: str, every: int, theme: str
+) -> None:
     trace = trace_of(name)
     picture = Picture([trace], theme)
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
-        if step >= 0 and step % 7 == 0:
+        if step >= 0 and step % every == 0:
             fresh = Picture([trace], theme)
             fresh.show(step)
             assert np.array_equal(canvas, fresh.canvas)

@@ -3,7 +3,6 @@
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from viz.boxes import filled_pixels
 from viz.dot import Cell, cells_of, cells_of_parts
-from viz.draw import Picture
 from viz.groups import views_of
 from viz.memory import LEVELS
 from viz.parts import Part
@@ -173,14 +171,3 @@ def test_a_fill_rises_with_its_level_and_strikes_out_no_label(scale: int, label:
     for pixels in filled:
         assert (pixels == pixels[:, :1]).all()  # the surface is level
         assert len(set(pixels[covered])) <= 1  # and runs through no letter
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(theme: str) -> None:
-    trace = tc.replay(tc.plan(tc.networks.network_from_text("unet")[0], "sqrt_n"))
-    picture = Picture([trace], theme)
-    for step, canvas in zip(picture.steps, picture.play(), strict=True):
-        if step >= 0 and step % 60 == 0:
-            fresh = Picture([trace], theme)
-            fresh.show(step)
-            assert np.array_equal(canvas, fresh.canvas)

@@ -15,8 +15,8 @@ import viz
 from tests.conftest import require
 from tests.tinyckpt.test_serialize import hostile_graph
 from tests.viz.conftest import Open
+from tests.viz.player_driver import LOOKS, TICK, seek, traces_of, until
 from tests.viz.test_levels import views_and_moves
-from tests.viz.test_player import LOOKS, TICK, seek, traces_of, until
 from viz.groups import View, overview, views_of
 from viz.player.data import shown
 from viz.player.page import json_text, lean
