@@ -8,7 +8,7 @@ actions. ``order_of`` turns them into an order of evaluations on any graph, with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from tinyckpt.graph import Graph
@@ -72,28 +72,40 @@ def merged(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]
 def schedule_of(
     flat: Flat,
     stages: Stages,
-    actions: Sequence[Action],
+    actions: Iterable[Action],
     policy: str,
     options: Mapping[str, Any],
     note: str,
 ) -> Schedule:
     """Return the schedule that some actions amount to, as a policy's own."""
-    kept = first_kept(stages, actions)
-    order = order_of(stages, actions)
-    return from_order_without_dead(flat, order, policy, options, note, kept)
+    # In one pass: a long plan need never be there as a whole.
+    kept: set[int] = set()
+    order = order_of(stages, noting_kept(stages, actions, kept))
+    return from_order_without_dead(flat, order, policy, options, note, sorted(kept))
 
 
 def first_kept(stages: Stages, actions: Iterable[Action]) -> list[int]:
     """Return the values that are kept from the first sweep on: the rings in pictures."""
     kept: set[int] = set()
-    for verb, first, _ in actions:
+    for verb, _, _ in noting_kept(stages, actions, kept):
         if verb == "back":
             break
+    return sorted(kept)
+
+
+def noting_kept(stages: Stages, actions: Iterable[Action], kept: set[int]) -> Iterator[Action]:
+    """Yield the actions as they are, and note in ``kept`` what the first sweep keeps."""
+    actions = iter(actions)
+    for action in actions:
+        verb, first, _ = action
         if verb == "keep" and first > 0:
             kept.update(stages.cut.of(first - 1, first))
         elif verb == "record":
             kept.update(stages.tape.of(first, first + 1))
-    return sorted(kept)
+        yield action
+        if verb == "back":
+            break
+    yield from actions
 
 
 def nothing_to_reverse(graph: Graph) -> bool:

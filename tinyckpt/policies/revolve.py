@@ -11,6 +11,7 @@ Revolve takes all stages for equal. On a graph where they are not, Rotor does be
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import comb
 
 from tinyckpt.chains import advances, repetitions
@@ -41,14 +42,18 @@ def split(steps: int, slots: int) -> int:
 
 
 def revolve_actions(steps: int, slots: int) -> list[Action]:
-    """Return the actions that reverse a chain of equal steps.
+    """Return the actions that reverse a chain of equal steps, as ``reversal`` yields them."""
+    return list(reversal(steps, slots))
+
+
+def reversal(steps: int, slots: int) -> Iterator[Action]:
+    """Yield the actions that reverse a chain of equal steps.
 
     Args:
         steps: number of stages, 1 or more.
         slots: number of states that may be held at once, the initial one included; 1 or more.
     """
-    actions = [Action("keep", 0)]
-    append = actions.append  # looked up once: this loop is what the whole planner waits for
+    yield Action("keep", 0)
     splits: dict[tuple[int, int], int] = {}
     # Each entry: reverse the steps from first to last with this many slots; its state is held.
     todo = [(0, steps, slots)]
@@ -56,22 +61,21 @@ def revolve_actions(steps: int, slots: int) -> list[Action]:
         first, last, free = todo.pop()
         length = last - first
         if length == 1:
-            append(Action("back", first))
+            yield Action("back", first)
         elif free == 1 or length == 2:
             for end in range(last - 1, first, -1):
-                append(Action("advance", first, end))
-                append(Action("back", end))
-            append(Action("back", first))
+                yield Action("advance", first, end)
+                yield Action("back", end)
+            yield Action("back", first)
         else:
             key = length, free
             if key not in splits:
                 splits[key] = split(length, free)
             middle = first + splits[key]
-            append(Action("advance", first, middle))
-            append(Action("keep", middle))
+            yield Action("advance", first, middle)
+            yield Action("keep", middle)
             todo.append((first, middle, free))
             todo.append((middle, last, free - 1))
-    return actions
 
 
 def plan_revolve(
@@ -103,7 +107,7 @@ def plan_revolve(
         chosen = slots or slots_for(len(parts), 2)
     else:
         chosen = most_slots(Problem(graph, costs), budget)
-    actions = revolve_actions(len(parts), min(chosen, len(parts)))
+    actions = reversal(len(parts), min(chosen, len(parts)))
     note = (
         f"{len(parts)} stages from {counted(chosen, 'slot')}: "
         f"{advances(len(parts), chosen)} advances, the fewest if all stages were equal"
