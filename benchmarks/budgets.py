@@ -15,10 +15,10 @@ from time import perf_counter
 import table
 
 import tinyckpt as tc
-from tinyckpt.bounds import cost_bound
-from tinyckpt.liveness import Problem
+from tinyckpt.analysis.bounds import cost_bound
+from tinyckpt.analysis.liveness import Problem
 from tinyckpt.networks.shapes import SHAPES
-from tinyckpt.search import Search
+from tinyckpt.planning.portfolio import Search
 
 
 def ap_greedy(graph: tc.Graph, costs: tc.Costs, budget: int) -> float | None:

@@ -16,12 +16,12 @@ import numpy as np
 import table
 
 import tinyckpt as tc
+from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, evaluations, in_nodes
 from tinyckpt.exact.model import Master
 from tinyckpt.exact.order import whole_model
 from tinyckpt.exact.reduced import reduce_problem
 from tinyckpt.exact.solver import SUBSOLVERS
-from tinyckpt.liveness import Problem
 from tinyckpt.policies.optimal import plan_optimal
 
 TIME_LIMIT = 60.0

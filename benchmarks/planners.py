@@ -18,11 +18,11 @@ from typing import Any
 import table
 
 import tinyckpt as tc
-from tinyckpt.liveness import Problem
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.analysis.stage_sizes import stage_sizes
+from tinyckpt.analysis.stages import stages, useful_cuts
 from tinyckpt.policies.revolve import revolve_actions
 from tinyckpt.policies.rotor import Table, unit_of
-from tinyckpt.policies.stage_sizes import stage_sizes
-from tinyckpt.stages import stages, useful_cuts
 
 ROUNDS = 9
 

@@ -22,8 +22,8 @@ from PIL import Image
 
 import tinyckpt as tc
 import viz
-from viz.dot import cells_of, links_of
-from viz.encode import ENCODERS
+from viz.layout.cells import cells_of, links_of
+from viz.raster.encode import ENCODERS
 from viz.scene import Fill, frame_steps, frames
 
 NAIVE_FRAMES = {16: 68, 64: 20, 256: 8}

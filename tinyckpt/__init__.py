@@ -10,11 +10,21 @@ machine runs the schedule, and the trace of that run is what everyone looks at::
 """
 
 from tinyckpt import cost, networks
+from tinyckpt.analysis.separators import separators
 from tinyckpt.api import RunResult, grad, run, value_and_grad
 from tinyckpt.build import Var, build, checkpoint, name, scope
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs
 from tinyckpt.differentiate import differentiate, gradients
+from tinyckpt.documents.export import save_chrome_trace, save_csv
+from tinyckpt.documents.schedules import (
+    load_graph,
+    load_schedule,
+    load_trace,
+    save_graph,
+    save_schedule,
+    save_trace,
+)
 from tinyckpt.errors import (
     BackendError,
     BudgetError,
@@ -24,9 +34,6 @@ from tinyckpt.errors import (
     ScheduleError,
     TinyckptError,
 )
-from tinyckpt.explain import Explanation, explain
-from tinyckpt.export import save_chrome_trace, save_csv
-from tinyckpt.frontier import Frontier, Point
 from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all
 from tinyckpt.ops.activation import gelu, relu, sigmoid, silu, tanh
@@ -68,21 +75,14 @@ from tinyckpt.ops.shape import (
     stack,
     transpose,
 )
-from tinyckpt.planning import certify, frontier, lower_bound, plan
+from tinyckpt.orders.lowering import from_order
+from tinyckpt.planning.explain import Explanation, explain
+from tinyckpt.planning.plan import certify, frontier, lower_bound, plan
+from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.policies import POLICIES, Policy
 from tinyckpt.policies import saveable as checkpoint_policies
-from tinyckpt.policies.lowering import from_order
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule
-from tinyckpt.separators import separators
-from tinyckpt.serialize import (
-    load_graph,
-    load_schedule,
-    load_trace,
-    save_graph,
-    save_schedule,
-    save_trace,
-)
 from tinyckpt.trace import Trace
 
 __version__ = "0.1.0"

@@ -2,7 +2,7 @@
 
 import sys
 
-from tinyckpt.cli import main
+from tinyckpt.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

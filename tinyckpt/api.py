@@ -17,7 +17,7 @@ from tinyckpt.differentiate import differentiate
 from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph
-from tinyckpt.planning import PolicyLike, plan
+from tinyckpt.planning.plan import PolicyLike, plan
 from tinyckpt.schedule import Schedule
 from tinyckpt.trace import Trace
 from tinyckpt.tree import leaves, map_leaves

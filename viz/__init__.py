@@ -4,8 +4,8 @@ from viz.charts.frontier import frontier
 from viz.charts.ledger import ledger
 from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
-from viz.dot import dot
 from viz.gif import gif, save_still
+from viz.layout.dot import dot
 from viz.notebook import mimebundle
 from viz.player import player
 from viz.progress import with_bar

@@ -13,10 +13,11 @@ from PIL import Image
 
 from tinyckpt.errors import OptionError
 from tinyckpt.files import replacing, write_atomically
-from viz.draw import Picture, as_list
-from viz.encode import ENCODERS, SUFFIXES, Encoder, Film
 from viz.progress import with_bar
-from viz.svg import svg_still
+from viz.raster.encode import ENCODERS, SUFFIXES, Encoder, Film
+from viz.raster.picture import Picture
+from viz.sheet import as_list
+from viz.vector.svg import svg_still
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace

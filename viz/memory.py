@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
-    from viz.dot import Cell
+    from viz.layout.cells import Cell
 
 LABEL_BAND = 0.46  # of a group's height, in the middle, that its label takes
 LEVELS = 8  # of a group's fill: few, so that pictures of them can be kept and do not flicker

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import BackendError
 from viz.player import Page, player
-from viz.svg import svg_graph
+from viz.vector.svg import svg_graph
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from tinyckpt.units import cost_text, memory_text, size_text
-from viz.dot import Cell, printable
+from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, Memory
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 RGB = tuple[int, int, int]
+FONTS = Path(__file__).parent / "fonts"
 
 
 def rgb(text: str) -> RGB:
@@ -164,7 +165,7 @@ def palette(theme: Theme) -> list[RGB]:
 
 def font_file(weight: str) -> str:
     """Return the path of the bundled Inter, ``Regular`` or ``SemiBold``."""
-    return str(Path(__file__).parent / "fonts" / f"Inter-{weight}.otf")
+    return str(FONTS / f"Inter-{weight}.otf")
 
 
 @cache
@@ -173,3 +174,8 @@ def font(weight: str, size: int) -> Any:
     from PIL import ImageFont
 
     return ImageFont.truetype(font_file(weight), size)
+
+
+def css(colour: RGB) -> str:
+    """Return a colour as ``#RRGGBB``."""
+    return "#{:02X}{:02X}{:02X}".format(*colour)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.cli import main
+from tinyckpt.cli.main import main
 from tinyckpt.networks.digits import STEPS, accuracy, digits_network, load_digits, train
 
 

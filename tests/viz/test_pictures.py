@@ -13,14 +13,14 @@ import pytest
 
 import tinyckpt as tc
 import viz
-from tests.tinyckpt.test_serialize import HOSTILE, hostile_graph
-from tests.viz.scoped_graphs import scoped_graph
-from viz.dot import SYMBOLS
-from viz.draw import Picture
-from viz.layout import WIDTH, layout
+from tests.tinyckpt.documents.test_serialize import HOSTILE, hostile_graph
+from tests.viz.layout.scoped_graphs import scoped_graph
+from viz.curve import by_column, stacked
+from viz.layout.cells import SYMBOLS
+from viz.layout.place import WIDTH, layout
+from viz.raster.picture import Picture
 from viz.scene import live_of
-from viz.strip import by_column, stacked
-from viz.svg import svg_graph, svg_still
+from viz.vector.svg import svg_graph, svg_still
 
 NETWORKS = (
     "chain:1", "chain:2", "chain:16", "chain:20", "chain:33", "chain:100", "mlp:6x8",

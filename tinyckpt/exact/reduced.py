@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
-from tinyckpt.bounds import necessary
-from tinyckpt.liveness import Problem
+from tinyckpt.analysis.bounds import necessary
+from tinyckpt.analysis.liveness import Problem
 
 # Totals of costs and of sizes that are kept exactly.
 LARGEST_TOTAL = 10**15

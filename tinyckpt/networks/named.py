@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tinyckpt.documents.graphs import load_graph
 from tinyckpt.errors import GraphError, TinyckptError
 from tinyckpt.graph import Graph, Spec
-from tinyckpt.graphfile import load_graph
 from tinyckpt.networks.chain import chain
 from tinyckpt.networks.network import Network, branching, mlp, residual_mlp
 from tinyckpt.networks.shapes import SHAPES

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tinyckpt.analysis.liveness import Flat, Problem
+from tinyckpt.analysis.stages import cheap_cuts, crossing_values
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Flat, Problem
-from tinyckpt.policies.lowering import evaluated_once, from_order
+from tinyckpt.orders.lowering import evaluated_once, from_order
+from tinyckpt.orders.reversal import nothing_to_reverse
+from tinyckpt.orders.segments import Cut, kept_at, note_of, segmented_order, stages_of
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import nothing_to_reverse
-from tinyckpt.policies.segments import Cut, kept_at, note_of, segmented_order, stages_of
 from tinyckpt.schedule import Schedule
-from tinyckpt.stages import cheap_cuts, crossing_values
 from tinyckpt.units import memory_text
 
 SIZES = 48  # candidates, from a single stage to all of them, in equal ratios

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tinyckpt.analysis.liveness import Flat
+from tinyckpt.analysis.stages import cheap_cuts, stages
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Flat
-from tinyckpt.policies.lowering import evaluated_once
+from tinyckpt.orders.lowering import evaluated_once
+from tinyckpt.orders.reversal import Action, nothing_to_reverse, schedule_of
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, nothing_to_reverse, schedule_of
 from tinyckpt.schedule import Schedule
-from tinyckpt.stages import cheap_cuts, stages
 
 
 def recursive_actions(steps: int, k: int = 1) -> list[Action]:

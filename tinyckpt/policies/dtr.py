@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Problem
-from tinyckpt.policies.eviction import Eviction
-from tinyckpt.policies.lowering import from_order, kept_values
+from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.lowering import from_order, kept_values
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 

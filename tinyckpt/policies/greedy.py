@@ -19,15 +19,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tinyckpt.analysis.liveness import Integers, Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Integers, Problem
+from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.lowering import from_order, kept_values
 from tinyckpt.policies.dtr import evicted_neighbourhood, memory
-from tinyckpt.policies.eviction import Eviction
-from tinyckpt.policies.lowering import from_order, kept_values
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.program import frugal_program
 from tinyckpt.schedule import Schedule
 from tinyckpt.units import memory_text
 

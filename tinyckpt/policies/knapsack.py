@@ -15,9 +15,9 @@ import numpy as np
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph, producer_of
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.orders.lowering import from_order
+from tinyckpt.orders.retaining import last_target_of, retaining_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.retain import last_target_of, retaining_order
 from tinyckpt.schedule import Schedule
 from tinyckpt.units import memory_text
 

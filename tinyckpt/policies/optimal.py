@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from math import gcd, inf
 from time import monotonic
 
-from tinyckpt.bounds import flow_bound, necessary, smallest_budget
+from tinyckpt.analysis.bounds import flow_bound, necessary, smallest_budget
+from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.exact.model import Master, solver_module
@@ -33,11 +34,10 @@ from tinyckpt.exact.order import longest_path, path_model, whole_model
 from tinyckpt.exact.reduced import LARGEST_TOTAL, Scale, reduce_problem, whole_costs
 from tinyckpt.exact.solver import ExactSearch
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Problem
+from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.lowering import from_order
 from tinyckpt.policies.greedy import greedy_orders
-from tinyckpt.policies.lowering import from_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.program import frugal_program
 from tinyckpt.policies.revolve import plan_revolve
 from tinyckpt.policies.rotor import plan_rotor
 from tinyckpt.policies.sqrt_n import plan_sqrt_n

@@ -2,9 +2,9 @@
 
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.orders.lowering import from_order
+from tinyckpt.orders.retaining import retaining_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.retain import retaining_order
 from tinyckpt.schedule import Schedule
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.orders.lowering import from_order
+from tinyckpt.orders.retaining import last_target_of, missing_producers
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.retain import last_target_of, missing_producers
 from tinyckpt.schedule import Schedule
 
 Path = tuple[int, ...]  # the marked calls around an operator, from the outermost in

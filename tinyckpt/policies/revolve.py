@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import comb
 
-from tinyckpt.chains import advances, repetitions
+from tinyckpt.analysis.chains import advances, repetitions
+from tinyckpt.analysis.liveness import Flat, Problem
+from tinyckpt.analysis.stages import cheap_cuts, stages
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Flat, Problem
-from tinyckpt.policies.lowering import evaluated_once
+from tinyckpt.orders.lowering import evaluated_once
+from tinyckpt.orders.reversal import Action, nothing_to_reverse, order_of, schedule_of
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, nothing_to_reverse, order_of, schedule_of
 from tinyckpt.schedule import Schedule
-from tinyckpt.stages import cheap_cuts, stages
 from tinyckpt.units import counted, memory_text
 
 

@@ -26,16 +26,16 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.analysis.liveness import Integers, Problem
+from tinyckpt.analysis.stage_sizes import StageSizes, stage_sizes
+from tinyckpt.analysis.stages import Stages, stages, useful_cuts
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Integers, Problem
-from tinyckpt.policies.lowering import from_order, without_dead
+from tinyckpt.orders.lowering import from_order, without_dead
+from tinyckpt.orders.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import Action, first_kept, nothing_to_reverse, order_of
-from tinyckpt.policies.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.schedule import Schedule
-from tinyckpt.stages import Stages, stages, useful_cuts
 from tinyckpt.units import counted, memory_text
 
 LEVELS = 200

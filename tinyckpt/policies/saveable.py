@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import DataNode, Graph, Operator
-from tinyckpt.policies.lowering import from_order, offloading
+from tinyckpt.orders.lowering import from_order, offloading
+from tinyckpt.orders.retaining import retaining_order
 from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.retain import retaining_order
 from tinyckpt.schedule import Schedule
 
 Predicate = Callable[[Graph, Operator, DataNode], bool]

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import isqrt
 
+from tinyckpt.analysis.liveness import Flat
+from tinyckpt.analysis.separators import separators
+from tinyckpt.analysis.stages import crossing_values
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.liveness import Flat
-from tinyckpt.policies.lowering import evaluated_once, from_order
-from tinyckpt.policies.policy import Policy
-from tinyckpt.policies.reversal import nothing_to_reverse
-from tinyckpt.policies.segments import (
+from tinyckpt.orders.lowering import evaluated_once, from_order
+from tinyckpt.orders.reversal import nothing_to_reverse
+from tinyckpt.orders.segments import (
     Cut,
     kept_at,
     note_of,
     segmented_order,
     stages_of,
 )
+from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
-from tinyckpt.separators import separators
-from tinyckpt.stages import crossing_values
 
 
 def plan_sqrt_n(

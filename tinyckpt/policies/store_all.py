@@ -2,7 +2,7 @@
 
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
-from tinyckpt.policies.lowering import from_order
+from tinyckpt.orders.lowering import from_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 

@@ -26,13 +26,13 @@ from viz.charts.style import (
     shown,
     write,
 )  # fmt: skip
-from viz.draw import as_list
 from viz.scene import one_line
+from viz.sheet import as_list
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.frontier import Frontier
+    from tinyckpt.planning.points import Frontier
     from tinyckpt.trace import Trace
     from viz.theme import Theme
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from viz.charts.residency import Kind, Ledger, ledger_of
 from viz.charts.style import SMALL, css, dress, heading, names_of, new_figure, shown, write
-from viz.draw import as_list, check
 from viz.scene import count_text, subtitle_of
+from viz.sheet import as_list, check
 from viz.theme import RGB
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from viz.charts.style import (
     shown,
     write,
 )  # fmt: skip
-from viz.draw import as_list, check
 from viz.scene import TITLES, count_text, counts_nodes, live_of
+from viz.sheet import as_list, check
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,9 +18,9 @@ from viz.charts.style import (
     new_figure,
     write,
 )
-from viz.draw import as_list, check
+from viz.curve import KINDS, by_column, stacked
 from viz.scene import count_text, counts_nodes, live_of, subtitle_of
-from viz.strip import KINDS, by_column, stacked
+from viz.sheet import as_list, check
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

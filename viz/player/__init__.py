@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
-from viz.draw import as_list, check
 from viz.player.page import page
+from viz.sheet import as_list, check
 from viz.theme import THEMES
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from tinyckpt.errors import BackendError
 from tinyckpt.fates import residuals_of
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from tinyckpt.units import size_text
-from viz.geometry import WIDTH, Line
-from viz.groups import View, views_of
+from viz.curve import KINDS, stacked
+from viz.layout.geometry import WIDTH, Line
+from viz.layout.views import View, views_of
 from viz.scene import counts_nodes, live_of, one_line, subtitle_of, title_of
-from viz.strip import KINDS, stacked
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph

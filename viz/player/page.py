@@ -11,12 +11,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.units import size_text
-from viz.marks import css
 from viz.player.data import page_data, shown
 from viz.scene import count_text, title_of
-from viz.svg import svg_still
-from viz.theme import DARK, LIGHT, Theme, faint_edge
-from viz.webfont import font_faces
+from viz.theme import DARK, LIGHT, Theme, css, faint_edge
+from viz.vector.svg import svg_still
+from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace

@@ -1,0 +1,377 @@
+"""The command line: what it prints, what it writes, how it fails."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+from tinyckpt.cli import main
+
+GIF = ("gif", "chain:4", "-o", "x.gif")
+
+cli = import_module("tinyckpt.cli.main")  # the name in the package is the function
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as error:
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_plan_prints_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    code, out, _ = run(capsys, "plan", "chain:4", "--policy", "sqrt_n", "-o", str(path))
+    assert code == 0
+    assert " 6  compute  b4   live 5 nodes, 2.5 KiB" in out
+    assert "10 evaluations, 1 of them recomputations; peak 5 nodes" in out
+    assert tc.load_trace(path).peak_nodes == 5
+
+
+def test_long_plans_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:100", "--segments", "5")
+    assert code == 0
+    assert "too many to print" in out
+    assert "100 stages in 5 segments" in out
+
+
+def test_retain(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:4", "--policy", "retain", "--keep", "f2")
+    assert code == 0
+    assert "kept 1 values: f2" in out
+
+
+def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "compare", "chain:16")
+    assert code == 0
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[2:]}
+    assert {policy: row[1:4] for policy, row in rows.items()} == {
+        "store_all": ["33", "1.00", "18"],
+        "sqrt_n": ["42", "1.27", "9"],
+        "recompute_all": ["153", "4.64", "3"],
+    }
+    # All three are optimal at their own peaks.
+    assert [row[6] for row in rows.values()] == ["33", "42", "153"]
+    assert [row[8] for row in rows.values()] == ["33", "42", "153"]
+
+
+@pytest.mark.parametrize("network", ["chain:3", "mlp:2x4", "residual:2x4", "branching:2x4"])
+def test_run_measures_what_was_replayed(capsys: pytest.CaptureFixture[str], network: str) -> None:
+    code, out, _ = run(capsys, "run", network)
+    assert code == 0
+    assert "agrees with the replay" in out
+
+
+def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import tinyckpt as tc\n"
+        "def make():\n"
+        "    return tc.networks.Network('mine', lambda p, x: tc.sum(tc.tanh(x * p)),\n"
+        "                               (tc.Spec(3), tc.Spec(3)))\n"
+        "def wrong():\n    return 3\n"
+    )
+    code, out, _ = run(capsys, "compare", f"{path}:make", "--policy", "store_all")
+    assert code == 0
+    assert "mine: 6 operators, 3 of them forward" in out
+    for function, message in (("nothing", "has no function"), ("wrong", "returned a int")):
+        code, _, err = run(capsys, "plan", f"{path}:{function}")
+        assert code == 2
+        assert message in err
+    path.write_text("def make():\n    return 1 / 0\n")
+    assert "ZeroDivisionError: division by zero" in run(capsys, "plan", f"{path}:make")[2]
+    assert "line 2" in run(capsys, "plan", f"{path}:make")[2]
+    path.write_text("import nothing_of_this_name\n")
+    assert "ModuleNotFoundError" in run(capsys, "plan", f"{path}:make")[2]
+    path.write_text("def broken(:\n")
+    assert "not valid Python" in run(capsys, "plan", f"{path}:make")[2]
+    assert "cannot read" in run(capsys, "plan", f"{tmp_path}/none.py:make")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "the following arguments are required: COMMAND"),
+        (("fly",), "invalid choice: 'fly'"),
+        (("plan", "sphere:3"), "unknown network 'sphere:3'; known are chain:N"),
+        (("plan", "chain:0"), "a chain has at least 1 layer"),
+        (("plan", "mlp:3"), "does not have the form mlp:LAYERSxWIDTH"),
+        (("plan", "chain:4", "--policy", "best"), "invalid choice: 'best'"),
+        (("gif", "chain:4"), "the following arguments are required: -o"),
+        (("play", "chain:4"), "the following arguments are required: -o"),
+        (
+            ("play", "t.json", "-o", "x.html", "--policy", "sqrt_n"),
+            "a trace has its policy already",
+        ),
+        (("play", "t.json", "-o", "x.html", "--set", "slots=5"), "a trace has its policy already"),
+        (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
+        (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
+        (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
+        (("compare", "chain:4", "--keep", "f1"), "an option of retain, which was not asked for"),
+        (("plan", "chain:4", "--set", "slots"), "expected OPTION=VALUE, such as slots=5"),
+        (("plan", "chain:4", "--set", "wings=2"), "--set wings: no policy has this option"),
+        (("plan", "chain:4", "--set", "slots=2"), "--set slots is an option of revolve, which"),
+        (("plan", "chain:4", "--set", "budget=3"), "--set budget=3: use --budget 3"),
+        (("plan", "chain:4", "--policy", "sqrt_n", "--budget", "3"), "sqrt_n takes no budget"),
+        (("plan", "chain:4", "--frontier", "--policy", "dtr"), "--frontier goes with --budget"),
+        (("plan", "chain:4", "-o", "t.xls"), "it must end in .chrome.json, .json, .csv, .png"),
+        (("plan", "chain:4", "--frontier", "-o", "f.json"), "it must end in .png, .svg, .pdf"),
+        (("compare", "chain:4", "-o", "t.gif"), "it must end in .png, .svg, .pdf"),
+        (("plan", "chain:4", "--policy=saveable", "--set", "rule=a,b"), "it must be one rule"),
+        (("plan", "chain:4", "--policy=dtr", "--set", "heuristic=a,b"), "unknown heuristic"),
+        (("plan", "chain:99999999999"), "more than 1,000,000 layers"),
+        (("gif", "chain:4", "-o", "x.gif", "--still", "99"), "the steps are numbered 0 to 18"),
+        (("gif", "t.json", "-o", "x.gif", "--policy", "sqrt_n"), "a trace has its policy already"),
+        ((*GIF, "--title=both", "--policy=sqrt_n", "--policy=dtr"), "1 title for 2 traces"),
+        ((*GIF, "--fps", "0"), "fps 0.0: legal are 0.01 to 50"),
+        ((*GIF, "--hold", "long"), "argument --hold: 'long': expected seconds, such as 2"),
+        ((*GIF, "--hold", "1,-1"), "hold (1.0, -1.0): legal are"),
+        ((*GIF, "--from", "19"), "step 19 is out of range: legal are 0 to 18"),
+        ((*GIF, "--from", "9", "--to", "3"), "no steps from 9 to 3"),
+        ((*GIF, "--every", "0"), "every 0: legal are whole numbers from 1 on"),
+        ((*GIF, "--format", "bmp"), "unknown format 'bmp'; known are gif, apng, webp, mp4"),
+        (("play", "chain:4", "-o", "x.gif"), "-o x.gif: it must end in .html, .htm"),
+        (("gif", "chain:4", "-o", "x.bmp"), "-o x.bmp: it must end in .gif, .apng, .png"),
+        (("gif", "chain:4", "-o", "x.png", "--still", "3"), "--still would overwrite x.png"),
+    ],
+)
+def test_wrong_usage_is_2(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+    assert err.count("error: ") == 1
+
+
+@pytest.mark.parametrize("job", ["gif", "play", "plan", "compare"])
+def test_a_name_is_refused_before_any_work_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], job: str
+) -> None:
+    monkeypatch.setattr(cli, "plan", None)
+    code, _, err = run(capsys, job, "chain:4", "-o", "x.bmp")
+    assert code == 2
+    assert "-o x.bmp: it must end in ." in err
+
+
+def test_the_command_knows_the_formats_of_pictures() -> None:
+    from viz.raster.encode import SUFFIXES
+
+    assert set(cli.ANIMATIONS) == set(SUFFIXES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plan", "chain:4", "-o", "/no/such/folder/t.json"), "cannot write /no/such/folder"),
+        (("run", "chain:4", "--backend", "cupy"), "needs CuPy, which is not installed"),
+        (("gif", "chain:4", "-o", "/dev/full", "--format", "gif"), "No space left on device"),
+        (("gif", "missing.json", "-o", "x.gif"), "cannot read missing.json"),
+    ],
+)
+def test_a_failed_job_is_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # wherever this runs, there is none
+    code, _, err = run(capsys, *arguments)
+    assert code == 1
+    assert message in err
+    assert err.startswith("tinyckpt: ")
+
+
+def test_a_budget_plans_with_a_certificate(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:16", "--budget", "9 nodes")
+    assert code == 0
+    assert "optimal: no schedule within 9 nodes costs less than 42 evaluations" in out
+    code, out, _ = run(capsys, "plan", "chain:16", "--budget", "50 %", "--policy", "greedy")
+    assert "greedy on chain:16" in out
+    code, _, err = run(capsys, "plan", "chain:16", "--budget", "2 nodes")
+    assert code == 1
+    assert "the smallest peak found is 3 nodes, which is proven to be the smallest there is" in err
+    code, _, err = run(capsys, "plan", "chain:16", "--budget", "a lot")
+    assert code == 1
+    assert "legal are '64 MiB'" in err
+
+
+def test_explain_and_frontier(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:8", "--budget", "5 nodes", "--explain")
+    assert code == 0
+    assert "At the peak, step" in out
+    assert "With 1 node more, 21 evaluations would do instead of 22 evaluations." in out
+    code, out, _ = run(capsys, "plan", "chain:8", "--frontier", "--budget", "1 node")
+    assert code == 0
+    peaks = {line.split()[-5]: line.split()[-3] for line in out.splitlines()[1:]}
+    assert peaks == {
+        "3": "45", "4": "26", "5": "22", "6": "21", "7": "20", "8": "19", "9": "18", "10": "17",
+    }  # fmt: skip
+
+
+def test_options_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plan", "chain:10", "--policy", "revolve", "--set", "slots=3")
+    assert code == 0
+    assert "11 stages from 3 slots: 18 advances" in out
+
+
+def test_a_single_name_needs_no_comma(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = ("--set", "rule=save_only_these_names", "--set", "names=attention_out")
+    code, out, _ = run(capsys, "plan", "transformer:1x64", "--policy", "saveable", *rule)
+    assert code == 0
+    assert "save_only_these_names: 1 of" in out
+
+
+def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "unet.json"
+    code, out, _ = run(capsys, "graph", "unet:1", "-o", str(path))
+    assert code == 0
+    assert out.startswith("unet: 159 operators, 53 of them forward; sources ")
+    code, out, _ = run(capsys, "compare", str(path), "--cost", "flops", "--time-limit", "1")
+    assert code == 0
+    assert "recompute_all" in out
+    assert run(capsys, "run", str(path))[0] == 1
+    require("PIL")
+    picture = tmp_path / "unet.gif"
+    assert run(capsys, "gif", str(path), "--policy", "store_all", "-o", str(picture))[0] == 0
+
+
+def test_outputs_are_what_their_suffixes_say(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def begins(name: str, *arguments: str) -> bytes:
+        path = tmp_path / name
+        code, out, err = run(capsys, *arguments, "-o", str(path))
+        assert (code, err) == (0, "")
+        assert out.endswith(f"written to {path}\n")
+        return path.read_bytes()[:60]
+
+    assert begins("t.csv", "plan", "chain:4").startswith(b"step,verb,id,name,")
+    assert begins("t.chrome.json", "plan", "chain:4").startswith(b'{"displayTimeUnit"')
+    assert begins("T.JSON", "plan", "chain:4").startswith(b'{"schema": "tinyckpt.trace"')
+    require("matplotlib")
+    assert begins("t.pdf", "plan", "chain:4").startswith(b"%PDF")
+    assert begins("f.png", "plan", "chain:4", "--frontier").startswith(b"\x89PNG")
+    assert begins("c.svg", "compare", "chain:4").startswith(b"<?xml")
+
+
+def test_a_network_and_a_saved_trace_play(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    require("PIL")
+    page, trace = tmp_path / "both.html", tmp_path / "trace.json"
+    policies = ("--policy", "store_all", "--policy", "sqrt_n")
+    code, out, _ = run(capsys, "play", "chain:4", *policies, "--theme", "dark", "-o", str(page))
+    assert (code, out) == (0, f"written to {page}; open it in a browser\n")
+    assert '<html lang="en" data-theme="dark">' in page.read_text(encoding="utf-8")
+    assert run(capsys, "plan", "chain:4", "--budget", "4 nodes", "-o", str(trace))[0] == 0
+    assert run(capsys, "play", str(trace), "--title", "mine", "-o", str(page))[0] == 0
+    assert "<title>mine</title>" in page.read_text(encoding="utf-8")
+
+
+def test_the_best_known_is_never_dearer_and_the_best_in_a_budget_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    policies = ("--policy", "sqrt_n", "--policy", "greedy")
+    code, out, _ = run(capsys, "compare", "mlp:4x8", *policies, "--budget", "80 %")
+    rows = [line.split() for line in out.splitlines()[2:]]
+    assert code == 0
+    assert [row[0] for row in rows] == ["sqrt_n", "greedy", "best:"]
+    for row in rows:
+        own, known = (int(row[i - 1]) for i, word in enumerate(row) if word == "evaluations")
+        assert known <= own
+
+
+def test_what_would_take_too_long_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    for limit, measured in (("0", False), ("5", True)):
+        code, out, _ = run(capsys, "compare", "chain:4", "--time-limit", limit)
+        assert code == 0
+        assert all(line.endswith(" ms" if measured else " -") for line in out.splitlines()[2:])
+
+
+def test_a_still_as_svg_is_of_the_peak_or_of_a_step(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    require("PIL")
+    path = tmp_path / "still.svg"
+    for arguments, step in (((), 26), (("--still", "3"), 3)):
+        code, out, _ = run(capsys, "gif", "chain:16", *arguments, "-o", str(path))
+        assert (code, out) == (0, f"written to {path}\n")
+        assert f"step {step} of 82" in path.read_text(encoding="utf-8")
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for word in ("start here", "chain:N", "sqrt_n", "recompute_all", "path/to/file.py:function"):
+        assert word in out
+
+
+def test_it_runs_as_a_command() -> None:
+    command = [sys.executable, "-m", "tinyckpt", "plan", "chain:2"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "peak 4 nodes" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_closed_pipe_is_no_failure() -> None:
+    command = f"{sys.executable} -m tinyckpt plan chain:30 | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("  0  compute  f1")
+    assert result.stderr == ""
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code that begins with the command's ``main`` imported."""
+    code = f"import sys; from tinyckpt.cli.main import main\n{code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("missing", "name"), [("PIL", "x.gif"), ("av", "x.mp4")])
+def test_pictures_that_cannot_be_say_what_to_install(
+    tmp_path: Path, missing: str, name: str
+) -> None:
+    path = str(tmp_path / name)
+    code = f"sys.modules[{missing!r}] = None; sys.exit(main(['gif', 'chain:2', '-o', {path!r}]))"
+    result = python(code)
+    assert result.returncode == 1
+    extra = "mp4" if missing == "av" else "viz"
+    assert "which is not installed: pip install" in result.stderr
+    assert f"'tinyckpt[{extra}]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gif_imports_only_what_it_needs(tmp_path: Path) -> None:
+    require("PIL")
+    result = python(
+        f"main(['gif', 'chain:4', '-o', {str(tmp_path / 'x.gif')!r}]); print(*sys.modules)"
+    )
+    heavy = {"matplotlib", "graphviz", "pygraphviz", "imageio", "tqdm", "av", "ortools", "cupy"}
+    assert not heavy & set(result.stdout.split())
+
+
+def test_an_animation_of_a_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    require("PIL")
+    from PIL import Image
+
+    path = tmp_path / "x"
+    arguments = ("--format", "webp", "--from", "4", "--to", "9", "--hold", "2,3", "--title", "A")
+    titles = ("--policy", "sqrt_n", "--policy", "store_all", "--title", "B")
+    code, out, _ = run(capsys, "gif", "chain:4", "-o", str(path), *arguments, *titles)
+    assert code == 0
+    assert out == f"written to {path}\n"
+    with Image.open(path) as image:
+        assert image.n_frames == 6
+        durations = []
+        for frame in range(6):
+            image.seek(frame)
+            image.load()
+            durations.append(image.info["duration"])
+    assert (durations[0], durations[-1]) == (2000, 3000)

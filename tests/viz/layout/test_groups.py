@@ -1,0 +1,277 @@
+"""Groups: what is cut where, that nothing is lost, and that a level is what is resident."""
+
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.viz.layout.scoped_graphs import scoped_graph
+from viz.layout.cells import Cell, label_of, links_of, shortened
+from viz.layout.geometry import WIDTH, Layout
+from viz.layout.parts import LONGEST_CHAIN, MOST, SMALL, between
+from viz.layout.views import MOST_ALONE, MOST_CELLS, overview, views_of
+
+LARGE = (
+    "resnet50",
+    "unet",
+    "mobilenet",
+    "vgg16_bn",
+    "transformer:12x64",
+    "mlp:100x64",
+    "chain:1000",
+)
+
+
+def graph_named(name: str) -> tc.Graph:
+    return tc.networks.network_from_text(name)[0]
+
+
+def labels_of(plan: Layout) -> list[str]:
+    return [cell.label for cell in plan.cells if not cell.backward]
+
+
+# What is cut where -------------------------------------------------------------------------------
+
+
+def test_networks_are_cut_where_a_reader_expects_it() -> None:
+    assert labels_of(overview(graph_named("resnet50"))) == [
+        "stage1", *(f"block{n}" for depth in (3, 4, 6, 3) for n in range(1, depth + 1)), "output",
+    ]  # fmt: skip
+    assert labels_of(overview(graph_named("unet"))) == [
+        "down1", "down2", "down3", "down4", "bottom", "up4", "up3", "up2", "up1", "output",
+    ]  # fmt: skip
+    # The first operator of the transformer stands outside of any scope, and for itself.
+    layers = [f"layer{n}" for n in range(1, 13)]
+    assert labels_of(overview(graph_named("transformer:12x64"))) == ["view", *layers, "output"]
+    assert labels_of(overview(graph_named("mlp:100x64")))[2:5] == [
+        "layer9\u201312",
+        "13\u201316",
+        "17\u201320",
+    ]
+    chain = labels_of(overview(graph_named("chain:1000")))
+    assert (chain[0], chain[-1]) == ("f1\u201332", "f961\u20131000")
+
+
+def test_blocks_stand_below_the_name_of_their_stage() -> None:
+    plan = overview(graph_named("resnet50"))
+    assert [heading.text for heading in plan.headings] == [
+        "stage2", "stage3", "stage4", "stage4", "stage5",
+    ]  # fmt: skip
+
+
+def test_groups_of_one_name_are_told_apart_where_there_are_no_headings() -> None:
+    def loss(x: Any) -> Any:
+        across = []
+        for half in ("encoder", "decoder"):
+            for number in range(1, 4):
+                with tc.scope(f"{half}/stage{number}"):
+                    for _ in range(10):
+                        x = tc.tanh(x) * 0.5 + x
+                    across.append(x)
+            x = x + across[0]
+        return tc.sum(x)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec(3)))
+    assert labels_of(overview(graph)) == [
+        "e/stage1", "e/stage2", "e/stage3", "+", "d/stage1", "d/stage2", "d/stage3", "181\u2013182",
+    ]  # fmt: skip
+
+
+def test_small_graphs_and_chains_of_moderate_length_show_every_operator() -> None:
+    for graph in (tc.networks.chain(LONGEST_CHAIN), graph_named("residual:12x8")):
+        (only,) = views_of(graph)
+        assert not any(cell.group for cell in only.layout.cells)
+        assert only.opens == {}
+    assert any(cell.group for cell in overview(tc.networks.chain(LONGEST_CHAIN + 1)).cells)
+
+
+def test_one_scope_around_everything_is_looked_into() -> None:
+    def loss(x: Any) -> Any:
+        with tc.scope("model"):
+            for number in range(8):
+                with tc.scope(f"part{number}"):
+                    for _ in range(12):
+                        x = tc.tanh(x) + x
+        return tc.sum(x)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec(3)))
+    assert labels_of(overview(graph)) == [*(f"part{n}" for n in range(8)), "Σ"]
+
+
+def test_without_scopes_cuts_are_where_few_values_cross() -> None:
+    def loss(x: Any) -> Any:
+        for _ in range(12):
+            branches = [tc.tanh(x * float(n)) for n in range(5)]
+            x = branches[0] * branches[1] * branches[2] * branches[3] * branches[4]
+        return tc.sum(x)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec(3)))
+    cuts = [cell.operators[0] for cell in overview(graph).cells if not cell.backward][1:]
+    readers = {
+        node.producer: max(
+            (i for i in graph.consumers[node.id] if i < graph.forward_count), default=0
+        )
+        for node in graph.data
+        if node.producer is not None and node.producer < graph.forward_count
+    }
+
+    def crossing(cut: int) -> int:
+        return sum(made < cut <= last for made, last in readers.items())
+
+    assert len(cuts) > 10
+    # One value leaves each round; within a round, five do at the most.
+    assert sorted(map(crossing, cuts))[len(cuts) // 2 - 1] == 1
+    assert sum(map(crossing, range(1, graph.forward_count))) / graph.forward_count > 3
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "together"),
+    [
+        ("layer1", "layer4", "layer1\u20134"),
+        ("f9", "f10", "f9\u201310"),
+        ("down4", "bottom", "down4\u2013bottom"),
+        ("a1", "a1", "a1"),
+        ("x", "x2", "x\u2013x2"),
+    ],
+)
+def test_names_of_ranges(first: str, last: str, together: str) -> None:
+    assert between(first, last) == together
+
+
+def test_labels_are_short() -> None:
+    found = {
+        name: shortened(name)
+        for name in ("attention", "layer13\u201316", "f12501\u201315625", "a" * 20)
+    }
+    assert found == {
+        "attention": "attention",
+        "layer13\u201316": "13\u201316",
+        "f12501\u201315625": "12501…",
+        "a" * 20: "aaaaaaaa…",
+    }
+
+
+# Nothing is lost ---------------------------------------------------------------------------------
+
+
+def check_cells(graph: tc.Graph, cells: tuple[Cell, ...], operators: list[int]) -> None:
+    """Check that cells hold these operators and their values, each once, in an order."""
+    held = [operator for cell in cells for operator in cell.operators]
+    assert sorted(held) == sorted(operators)
+    made = [data for operator in operators for data in graph.operators[operator].outputs]
+    assert sorted(data for cell in cells for data in cell.data) == sorted(made)
+    assert [cell.id for cell in cells] == list(range(len(cells)))
+    assert len(cells) <= max(2 * MOST + MOST_ALONE, SMALL, 2 * LONGEST_CHAIN + MOST_ALONE)
+    for cell in cells:
+        if not cell.backward:
+            assert cell.operators == tuple(range(cell.operators[0], cell.operators[-1] + 1))
+        if cell.mirror is not None:
+            above = cells[cell.mirror]
+            assert {graph.operators[i].adjoint_of for i in cell.operators} <= set(above.operators)
+            assert cell.group == above.group
+    # Values flow from smaller ids to larger ones, and so never in a circle.
+    assert all(a < b for a, b in links_of(graph, cells) if not cells[b].backward)
+
+
+def check_views(graph: tc.Graph) -> None:
+    """Check that views hold what they are opened from, and nothing is opened twice."""
+    views = views_of(graph)
+    check_cells(graph, views[0].layout.cells, list(range(len(graph.operators))))
+    assert views[0].title == ""
+    assert views[0].parent is None
+    assert sum(len(view.layout.cells) for view in views) <= 2 * len(graph.operators) + 2
+    opened = [index for view in views for index in set(view.opens.values())]
+    assert sorted(opened) == list(range(1, len(views)))
+    for place, view in enumerate(views):
+        cells = view.layout.cells
+        for index in set(view.opens.values()):
+            shown = [cell for cell in cells if view.opens.get(cell.id) == index]
+            assert views[index].parent == place
+            assert {cell.title for cell in shown} == {views[index].title} != {""}
+            assert all(cell.group for cell in shown)
+            inside = [operator for cell in shown for operator in cell.operators]
+            check_cells(graph, views[index].layout.cells, inside)
+
+
+@settings(max_examples=examples(25))
+@given(st.integers(1, 240), st.integers(0, 9999))
+def test_views_hold_everything_once(count: int, seed: int) -> None:
+    check_views(scoped_graph(count, seed))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_every_group_of_a_network_opens(name: str) -> None:
+    graph = graph_named(name)
+    check_views(graph)
+    for view in views_of(graph):
+        assert set(view.opens) == {cell.id for cell in view.layout.cells if cell.group}
+
+
+def test_a_very_long_chain_opens_as_far_as_a_browser_can_hold() -> None:
+    graph = tc.networks.chain(20_000)
+    views = views_of(graph)
+    assert sum(len(view.layout.cells) for view in views) <= MOST_CELLS
+    assert {view.parent for view in views} == {None, 0}
+    first = views[views[0].opens[0]]
+    assert first.opens == {}  # the level of single operators is left out
+    assert first.layout.cells[0].group
+
+
+def test_backward_operators_that_are_no_adjoints_share_cells() -> None:
+    spec = tc.Spec((2,), "float64")
+    data = [tc.DataNode(0, "x", spec, "input", spec.nbytes)]
+    operators = []
+    for index in range(2000):
+        backward = index >= 1000
+        role, phase = ("cotangent", "backward") if backward else ("activation", "forward")
+        data.append(tc.DataNode(index + 1, f"v{index}", spec, role, spec.nbytes, index))  # type: ignore[arg-type]
+        operators.append(tc.Operator(index, f"o{index}", "o", (index,), (index + 1,), phase))  # type: ignore[arg-type]
+    graph = tc.Graph("loose", tuple(data), tuple(operators), (0,), 2000)
+    check_views(graph)
+    loose = [cell for cell in overview(graph).cells if cell.backward]
+    assert len(loose) == MOST_ALONE
+    assert loose[0].label == "84 ops"
+
+
+# Where it stands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_groups_stand_apart_and_inside(name: str) -> None:
+    for view in views_of(graph_named(name)):
+        plan = view.layout
+        sizes = [plan.size(cell) for cell in plan.cells]
+        assert min(min(size) for size in sizes) >= 16
+        for (x, y), (width, height) in zip(plan.centres, sizes, strict=True):
+            assert width / 2 + 4 < x < WIDTH - width / 2 - 4
+            assert height / 2 + 4 < y < plan.height - height / 2 - 4
+        placed = list(zip(plan.centres, sizes, strict=True))
+        for ((x0, y0), (w0, h0)), ((x1, y1), (w1, h1)) in combinations(placed, 2):
+            assert abs(x0 - x1) >= (w0 + w1) / 2 or abs(y0 - y1) >= (h0 + h1) / 2
+
+
+def test_wide_drawings_fold_and_their_arrows_stay_in_the_picture() -> None:
+    plan = overview(graph_named("residual:12x8"))
+    rows = {round(y) for cell, (_, y) in zip(plan.cells, plan.centres, strict=True) if cell.id < 64}
+    assert len(rows) >= 3
+    assert plan.labelled
+    for line in (*plan.arrows, *plan.faint):
+        assert all(0 <= x <= WIDTH and 0 <= y <= plan.height for x, y in line)
+    mirrors = {cell.id for cell in plan.cells if cell.mirror is not None}
+    assert len(plan.faint) == len(mirrors)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("layer1", "l1"), ("layers.12.attention", "a12"), ("head", "head"), ("encoder", "enco")],
+)
+def test_operators_of_somebody_elses_model_are_told_apart(name: str, label: str) -> None:
+    graph = tc.load_graph(Path(__file__).parents[3] / "docs" / "profile.json")
+    operator = replace(graph.operators[0], name=name, kind="custom_kind" if "." in name else name)
+    assert label_of(operator) == label

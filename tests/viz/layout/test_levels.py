@@ -1,0 +1,173 @@
+"""The levels of groups: they are what is resident, and how that looks."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from viz.layout.cells import Cell, cells_of, cells_of_parts
+from viz.layout.parts import Part
+from viz.layout.views import views_of
+from viz.memory import LEVELS
+from viz.raster.boxes import filled_pixels
+from viz.raster.sprites import label_coverage
+from viz.scene import Fill, Look, State, frame_steps, frames
+
+# What is resident --------------------------------------------------------------------------------
+
+
+def cut_at(graph: tc.Graph, cuts: set[int]) -> list[Cell]:
+    """Return cells that are cut at these operators; groups are named after their places."""
+    bounds = sorted({0, graph.forward_count, *(cut % graph.forward_count for cut in cuts)})
+    parts = [
+        Part(a, b, f"{a}-{b}", f"{a}-{b}") if b - a > 1 else Part(a, b) for a, b in pairwise(bounds)
+    ]
+    return cells_of_parts(graph, parts, range(graph.forward_count, len(graph.operators)), 1)
+
+
+def owner_of(graph: tc.Graph, data: int) -> int:
+    view_of = graph.data[data].view_of
+    while view_of is not None:
+        data, view_of = view_of, graph.data[view_of].view_of
+    return data
+
+
+def naive_level(graph: tc.Graph, cell: Cell, resident: frozenset[int]) -> int:
+    """Return the level by its definition, from the set of what is resident."""
+    inside = set(cell.data)
+    held = {owner_of(graph, data) for data in resident} & inside
+    here = resident & inside
+    total = sum(graph.data[data].nbytes for data in inside)
+    share = sum(graph.data[data].nbytes for data in held) / total if total else None
+    if share is None:
+        share = len(here) / len(inside)
+    if not here and not share:
+        return 0
+    return LEVELS if share == 1 else max(1, min(LEVELS - 1, round(LEVELS * share)))
+
+
+@settings(max_examples=examples(60))
+@given(training_graphs(), st.sets(st.integers(1, 99), max_size=4), st.sampled_from(
+    ["sqrt_n", "recompute_all", "store_all"]
+))  # fmt: skip
+def test_a_level_is_the_share_of_bytes_that_is_resident(
+    case: Any, cuts: set[int], policy: str
+) -> None:
+    graph, _ = case
+    trace = tc.replay(tc.plan(graph, policy))
+    cells = cut_at(graph, cuts)
+    state = State(trace, cells)
+    shown: dict[int, Look] = {}
+    times = [0] * len(graph.operators)
+    for step, taken in enumerate(trace.steps):
+        state.take(step)
+        shown.update(state.changes())
+        if isinstance(taken, tc.Compute):
+            times[taken.operator] += 1
+        resident = trace.resident_at(step)
+        # Added up, what the cells hold is what the trace counts.
+        assert sum(state.memory.bytes) == trace.live_bytes[step] - trace.workspace[step]
+        for cell in cells:
+            look = shown[cell.id]
+            if not cell.group:
+                assert look.level is None
+                continue
+            assert look.level == naive_level(graph, cell, resident)
+            here = resident & set(cell.data)
+            again = any(times[graph.data[data].producer] > 1 for data in here)
+            if look.level and not cell.backward:
+                assert look.fill is (Fill.RECOMPUTED if again else Fill.KEPT)
+            elif not look.level:
+                assert look.fill in (Fill.DROPPED, Fill.NOT_YET)
+
+
+def views_and_moves() -> tc.Trace:
+    """Return a trace in which a base is made anew beside the old one's view, and a view moves."""
+
+    def function(x: tc.Var) -> Any:
+        base = tc.tanh(x)
+        view = tc.reshape(base, (8,))
+        return tc.sum(view) + tc.sum(base)
+
+    graph = tc.build(function, tc.Spec((2, 4)))
+    base, view, first, second, _ = (operator.outputs[0] for operator in graph.operators)
+    compute, free = tc.Compute, tc.Free
+    steps = [
+        compute(0), compute(1), free(base), compute(0), tc.Offload(view), tc.Fetch(view),
+        compute(2), free(view), compute(3), free(base), compute(4), free(first), free(second),
+    ]  # fmt: skip
+    return tc.replay(tc.Schedule(graph, tuple(steps), "by hand"))
+
+
+def test_memory_is_counted_by_blocks_as_the_trace_counts_it() -> None:
+    trace = views_and_moves()
+    state = State(trace, cells_of(trace.graph))
+    held = []
+    for step in range(len(trace.steps)):
+        state.take(step)
+        held.append(sum(state.memory.bytes))
+    assert held == [
+        live - workspace for live, workspace in zip(trace.live_bytes, trace.workspace, strict=True)
+    ]
+    assert held[3] == 128  # the new base, and the old one beneath the view
+
+
+def test_frames_of_a_chain_in_two_groups() -> None:
+    graph = tc.networks.chain(4)
+    parts = [Part(0, 2, "f1-2", "f1-2"), Part(2, 4, "f3-4", "f3-4")]
+    cells = cells_of_parts(graph, parts, range(4, 9))
+    trace = tc.replay(tc.plan(graph, "sqrt_n"))
+    lines = []
+    for frame in frames(trace, cells, frame_steps(trace), in_nodes=True):
+        looks = ", ".join(f"{cells[i].label} {look}" for i, look in frame.changed.items())
+        lines.append(f"{frame.step}: {looks} | {frame.live}")
+    assert lines == [
+        "-1: f1-2 not yet*, f3-4 not yet, l not yet, f3-4 not yet, f1-2 not yet | 0",
+        "0: f1-2 kept 4/8* computing | 1",
+        "1: f1-2 kept 8/8* computing | 2",
+        "2: f1-2 kept 4/8* | 1",
+        "3: f3-4 kept 4/8 computing | 2",
+        "4: f3-4 kept 8/8 computing | 3",
+        "5: f3-4 kept 8/8, l gradient computing | 4",
+        "6: l gradient, f3-4 gradient 4/8 computing | 5",
+        "8: f3-4 kept 4/8, l dropped, f3-4 gradient 4/8 | 3",
+        "9: f3-4 gradient 8/8 computing | 4",
+        "11: f3-4 dropped, f3-4 gradient 4/8 | 2",
+        "12: f1-2 gradient 4/8 computing | 3",
+        "14: f1-2 dropped*, f3-4 dropped, f1-2 gradient 4/8 | 1",
+        "15: f1-2 recomputed 4/8* recomputing | 2",
+        "16: f1-2 recomputed 4/8*, f1-2 gradient 8/8 computing | 3",
+        "18: f1-2 dropped*, f1-2 gradient 4/8 | 1",
+    ]
+
+
+def test_what_happens_outside_of_a_view_does_not_touch_it() -> None:
+    graph = tc.networks.chain(1000)
+    trace = tc.replay(tc.plan(graph, "sqrt_n"))
+    inner = views_of(graph)[1].layout.cells
+    shown = list(frames(trace, inner, frame_steps(trace), in_nodes=True))
+    # Its 32 forward operators run twice and their adjoints once; most frames change nothing here.
+    assert sum(bool(frame.changed) for frame in shown) < 200 < len(shown)
+
+
+# How it looks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+@pytest.mark.parametrize("label", ["", "block1", "output"])
+def test_a_fill_rises_with_its_level_and_strikes_out_no_label(scale: int, label: str) -> None:
+    box = (52.0, 30.0)
+    covered = label_coverage(label, box, 10, scale) > 0
+    filled = [filled_pixels(level, covered.shape, box, scale) for level in range(LEVELS + 1)]
+    assert not filled[0].any()
+    assert filled[-1].all()
+    for lower, higher in pairwise(filled):
+        assert not (lower & ~higher).any()
+    for pixels in filled:
+        assert (pixels == pixels[:, :1]).all()  # the surface is level
+        assert len(set(pixels[covered])) <= 1  # and runs through no letter

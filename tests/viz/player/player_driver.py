@@ -1,0 +1,89 @@
+"""Driving the player from a test: what it shows, and what Python says it must show."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tinyckpt as tc
+import viz
+from viz.layout.views import views_of
+from viz.scene import State, count_text, counts_nodes, live_of, live_text
+
+POLICIES = ("store_all", "sqrt_n", "recompute_all")
+LOOKS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
+    panel => [...panel.querySelectorAll(".node")].map(node => node.dataset.look))"""
+COUNTERS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
+    panel => [...panel.querySelectorAll("[data-counter]")].map(dd => dd.textContent))"""
+# Press a key again and again; after each time, looks and counters.
+PRESS = f"""([key, times]) => Array.from({{length: times}}, () => {{
+    document.body.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
+    return [({LOOKS})(), ({COUNTERS})()]; }})"""
+TICK = "() => Number(document.getElementById('scrub').value)"
+
+
+@cache
+def traces_of(network: str, policies: Sequence[str]) -> list[tc.Trace]:
+    graph = tc.networks.network_from_text(network)[0]
+    return [tc.replay(tc.plan(graph, policy)) for policy in policies]
+
+
+LOOKS_OF: dict[int, list[list[str]]] = {}  # by the id of a trace, all of which traces_of keeps
+
+
+def looks_of(trace: tc.Trace) -> list[list[str]]:
+    """Return what the scene says of every cell, before the first step and after each."""
+    if id(trace) not in LOOKS_OF:
+        LOOKS_OF[id(trace)] = all_looks(trace)
+    return LOOKS_OF[id(trace)]
+
+
+def all_looks(trace: tc.Trace) -> list[list[str]]:
+    state = State(trace, views_of(trace.graph)[0].layout.cells)
+    moments = [[str(state.look(cell)) for cell in state.cells]]
+    for position in range(len(trace.steps)):
+        state.take(position)
+        moments.append([str(state.look(cell)) for cell in state.cells])
+    return moments
+
+
+def expected_looks(traces: Sequence[tc.Trace], step: int) -> list[list[str]]:
+    return [looks_of(trace)[min(step, len(trace.steps) - 1) + 1] for trace in traces]
+
+
+def expected_counters(traces: Sequence[tc.Trace], step: int) -> list[list[str]]:
+    in_nodes = counts_nodes(traces)
+    counters = []
+    for trace in traces:
+        at = min(step, len(trace.steps) - 1)
+        live = live_of(trace, in_nodes)
+        counters.append(
+            [
+                f"{count_text(at)} / {count_text(len(trace.steps) - 1)}",
+                f"{count_text(trace.evaluations_so_far[at])} / {count_text(trace.evaluations)}",
+                live_text(live[at], in_nodes),
+                live_text(max(live[: at + 1]), in_nodes),
+            ]
+        )
+    return counters
+
+
+def written(tmp_path: Path, traces: Sequence[tc.Trace], **options: Any) -> Path:
+    return viz.player(traces, tmp_path / "player.html", **options)
+
+
+def until(page: Any, expression: str, expected: object = True) -> None:
+    """Wait until an expression has a value; the page's own policy forbids a string's watching."""
+    for _ in range(300):
+        if page.evaluate(expression) == expected:
+            return
+        page.wait_for_timeout(20)
+    assert page.evaluate(expression) == expected
+
+
+def seek(page: Any, step: int) -> None:
+    page.evaluate(
+        """step => { const scrub = document.getElementById("scrub");
+        scrub.value = step; scrub.dispatchEvent(new Event("input")); }""",
+        step,
+    )

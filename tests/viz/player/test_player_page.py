@@ -1,0 +1,313 @@
+"""The page as a file: hostile names, sizes, themes, audits, long traces, views that open."""
+
+import json
+import random
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.conftest import require
+from tests.tinyckpt.documents.test_serialize import hostile_graph
+from tests.viz.conftest import Open
+from tests.viz.layout.test_levels import views_and_moves
+from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
+from viz.layout.views import View, overview, views_of
+from viz.player.data import shown
+from viz.player.page import json_text, lean
+from viz.theme import THEMES
+from viz.vector.svg import looks_at
+
+NAMES = (
+    "</script><script>window.broken = 1</script>",
+    "<img src=x onerror='window.broken = 1'>",
+    "a\u2028b\u2029c",
+    "'\"`${window.broken = 1}",
+    "{{data}}&amp;&lt;",
+    "]]>-->",
+    "x" * 10_240,
+)
+
+
+def named(names: tuple[str, ...]) -> tc.Graph:
+    """Return a chain whose operators and values have these names."""
+    graph = tc.networks.chain(len(names))
+    operators = [
+        replace(node, name=names[node.id % len(names)] + f" {node.id}", kind=names[0])
+        for node in graph.operators
+    ]
+    data = [replace(node, name=names[node.id % len(names)] + f" {node.id}") for node in graph.data]
+    return replace(graph, name=names[0] + names[3], operators=tuple(operators), data=tuple(data))
+
+
+# The file, without a browser -----------------------------------------------------------------
+
+
+def test_json_survives_inside_of_html() -> None:
+    text = json_text({name: [name] for name in NAMES})
+    assert json.loads(text) == {name: [name] for name in NAMES}
+    assert text.isascii()
+    assert not set("<>&") & set(text)
+
+
+def test_lean_code_keeps_everything_that_is_code() -> None:
+    code = (
+        "/** Doc.\n * @x */\nf(\n  `//not`, // said\n);\n\n/* one */\n// two\n  // three\n  g();\n"
+    )
+    assert lean(code) == "f(\n`//not`, // said\n);\ng();\n"
+
+
+def test_a_page_of_a_deep_chain_is_small(tmp_path: Path) -> None:
+    path = viz.player(traces_of("chain:256", ("sqrt_n",)), tmp_path / "deep.html")
+    assert path.stat().st_size <= 200 * 1024
+
+
+def test_the_heading_names_every_graph() -> None:
+    traces = [*traces_of("chain:4", ("sqrt_n",)), *traces_of("mlp:3x8", ("sqrt_n",))]
+    page = viz.player([*traces, traces[0]]).html
+    names = ", ".join(trace.graph.name for trace in traces)
+    assert f"<h1>√n checkpointing on {names}</h1>" in page
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    traces = traces_of("chain:4", ("sqrt_n",))
+    with pytest.raises(tc.TinyckptError, match=r"must end in \.html"):
+        viz.player(traces, tmp_path / "player.gif")
+    with pytest.raises(tc.TinyckptError, match="unknown theme 'blue'; known are auto, light, dark"):
+        viz.player(traces, tmp_path / "player.html", theme="blue")
+    with pytest.raises(tc.TinyckptError, match="nothing to draw"):
+        viz.player([], tmp_path / "player.html")
+    assert not list(tmp_path.iterdir())
+
+
+# The page in a browser -----------------------------------------------------------------------
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("own", [True, False])
+def test_hostile_names_are_text(own: bool, tmp_path: Path, open_page: Open) -> None:
+    graph = named(NAMES) if own else hostile_graph()
+    trace = tc.replay(tc.plan(graph, "store_all"))
+    path = viz.player([trace, trace], tmp_path / "player.html")
+    page = open_page(path, f"#step={len(trace.steps) // 2}")
+    page.locator(".graph .node").first.click()
+    page.locator(".graph .node").first.hover()
+    page.keyboard.press("End")
+    assert page.evaluate("window.broken") is None
+    assert page.locator("img").count() == 0
+    looks = looks_at(trace, overview(trace.graph), len(trace.steps) - 1)
+    assert page.evaluate(LOOKS) == [list(map(str, looks))] * 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    title = page.inner_text("#node-title")
+    assert title == " ".join(shown(graph.operators[0].name).split())
+
+
+@pytest.mark.browser
+def test_it_plays_where_fonts_of_pages_are_blocked(tmp_path: Path, open_page: Open) -> None:
+    path = viz.player(traces_of("chain:4", ("sqrt_n",)), tmp_path / "player.html")
+    page = open_page(path)
+    page.add_init_script("document.fonts.load = () => Promise.reject(new Error('blocked'))")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.is_visible("#play")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 2560])
+def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    traces = traces_of("residual:3x8", ("store_all", "sqrt_n"))
+    path = viz.player(traces, tmp_path / "player.html")
+    size = {"width": width, "height": 900}
+    page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator(".graph .node").nth(4).click()
+    for act in (lambda: None, lambda: page.keyboard.press("?")):
+        act()
+        found = Axe().run(page).response["violations"]
+        grave = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in grave] == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_are_the_themes(scheme: Any, tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:9", ("sqrt_n",))
+    auto = viz.player(traces, tmp_path / "auto.html")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    page = open_page(auto, color_scheme=scheme)
+    assert page.evaluate(ground) == f"rgb{THEMES[scheme].background}"
+    fixed = viz.player(traces, tmp_path / "fixed.html", theme="dark")
+    assert (
+        open_page(fixed, color_scheme=scheme).evaluate(ground) == f"rgb{THEMES['dark'].background}"
+    )
+    for look, colour in (("kept", "kept"), ("gradient", "gradient"), ("not yet", "not_yet")):
+        seek(page, 9)
+        disc = page.evaluate(
+            "part => { const disc = document.querySelector(`.graph ${part} .disc`);"
+            "return disc && getComputedStyle(disc).fill; }",
+            f".node[data-look^='{look}']",
+        )
+        assert disc in (None, f"rgb{getattr(THEMES[scheme], colour)}"), look
+
+
+@pytest.mark.browser
+def test_motion_is_reduced_where_that_is_asked_for(tmp_path: Path, open_page: Open) -> None:
+    path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html")
+    duration = "getComputedStyle(document.querySelector('.graph .disc')).transitionDuration"
+    calm, lively = open_page(path), open_page(path, reduced_motion="no-preference")
+    for page in (calm, lively):
+        page.keyboard.press("ArrowRight")
+    assert calm.evaluate(duration) == "0s"
+    assert lively.evaluate(duration) != "0s"
+    lively.keyboard.press("End")  # a step fades, a leap does not
+    assert lively.evaluate(duration) == "0s"
+    assert int(calm.input_value("#speed")) < int(lively.input_value("#speed"))
+
+
+@pytest.mark.browser
+def test_without_scripts_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:9", ("store_all", "sqrt_n"))
+    path = viz.player(traces, tmp_path / "player.html")
+    page = open_page(path, java_script_enabled=False)
+    assert page.is_visible(".still svg")
+    assert page.locator(".still .node").count() == 2 * len(
+        views_of(traces[0].graph)[0].layout.cells
+    )
+    assert page.is_visible("table")
+    rows = page.locator("tbody tr").all_inner_texts()
+    assert [row.split("\t")[2] for row in rows] == [str(trace.evaluations) for trace in traces]
+    assert page.is_hidden("#play")
+    assert page.is_visible("noscript p")
+
+
+@pytest.mark.browser
+def test_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:316", ("recompute_all",))
+    count = len(traces[0].steps)
+    assert count > 100_000
+    page = open_page(viz.player(traces, tmp_path / "long.html"), "#step=77777")
+    assert page.evaluate(TICK) == 77777
+    plan = overview(traces[0].graph)
+    assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, 77777)))]
+    assert page.inner_text("#steps .row.current").replace("\u2009", "").startswith("77777")
+    assert "left out" in page.inner_text("#no-program")
+    page.keyboard.press("End")
+    assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, count - 1)))]
+    assert page.is_visible("#steps .row.current")
+    assert page.locator("#steps .row").count() < 60
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_frame_is_saved(suffix: str, tmp_path: Path, open_page: Open) -> None:
+    require("PIL")
+    from io import BytesIO
+    from xml.etree import ElementTree
+
+    from PIL import Image
+
+    traces = traces_of("chain:9", ("store_all", "sqrt_n"))
+    page = open_page(viz.player(traces, tmp_path / "player.html"), "#step=20", color_scheme="dark")
+    with page.expect_download() as download:
+        page.click(f"#{suffix}")
+    assert download.value.suggested_filename == f"store_all-sqrt_n-step-20.{suffix}"
+    content = Path(download.value.path()).read_bytes()
+    if suffix == "png":
+        image = Image.open(BytesIO(content)).convert("RGB")
+        assert image.size[0] == 1600
+        colours = {colour for _, colour in image.getcolors(1 << 20)}
+        assert {THEMES["dark"].background, THEMES["dark"].kept, THEMES["dark"].halo} <= colours
+    else:
+        texts = [element.text for element in ElementTree.fromstring(content).iter()]
+        assert {"store all", "√n checkpointing", "f9", "20 / 36", "gradient"} <= set(texts)
+
+
+# Views that open -----------------------------------------------------------------------------
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("network", ["unet", "resnet50"])
+def test_groups_show_their_state_and_open(network: str, tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of(network, ("sqrt_n",))
+    views = views_of(trace.graph)
+    page = open_page(viz.player(trace, tmp_path / "player.html"))
+    group = 3
+    inside = views[views[0].opens[group]]
+    steps = random.Random(0).sample(range(len(trace.steps)), 12)
+    levels = set()
+    for step in (*steps, trace.peak_step):
+        seek(page, step)
+        looks = looks_at(trace, views[0].layout, step)
+        assert page.evaluate(LOOKS) == [list(map(str, looks))], step
+        levels |= {look.level for look in looks}
+    assert len(levels) > 4
+    for enter, leave in (("click", "Escape"), ("key", "Backspace"), ("click", "crumb")):
+        node = f".graph .node[data-cell='{group}']"
+        if enter == "click":
+            page.click(node)
+        else:
+            page.focus(node)
+            page.keyboard.press("Enter")
+        assert page.inner_text(".path").split("\n") == [trace.graph.name, inside.title]
+        for step in steps:
+            seek(page, step)
+            looks = looks_at(trace, inside.layout, step)
+            assert page.evaluate(LOOKS) == [list(map(str, looks))], step
+        if leave == "crumb":
+            page.click(f".path button:has-text('{trace.graph.name}')")
+        else:
+            page.keyboard.press(leave)
+        until(page, "document.querySelectorAll('.graph .node').length", len(views[0].layout.cells))
+        assert page.is_hidden(".path")
+
+
+@pytest.mark.browser
+def test_groups_all_the_way_down(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("transformer:12x8", ("sqrt_n",))
+    views = views_of(trace.graph)
+    page = open_page(viz.player(trace, tmp_path / "player.html"))
+    steps = random.Random(0).sample(range(len(trace.steps)), 12)
+    way = [len(views) - 1]
+    while (parent := views[way[0]].parent) is not None:
+        way.insert(0, parent)
+    assert len(way) > 1
+    for index, below in [*pairwise(way), (way[-1], None)]:
+        for step in steps:
+            seek(page, step)
+            looks = looks_at(trace, views[index].layout, step)
+            assert page.evaluate(LOOKS) == [list(map(str, looks))], step
+        if below is not None:
+            cell = next(cell for cell, target in views[index].opens.items() if target == below)
+            page.focus(f".graph .node[data-cell='{cell}']")
+            page.keyboard.press("Enter")
+    shown_way = page.locator(".path button").all_inner_texts()
+    assert shown_way == [views[index].title or trace.graph.name for index in way]
+
+
+@pytest.mark.browser
+def test_memory_is_counted_by_blocks_as_in_python(
+    tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = views_and_moves()
+    plan = overview(trace.graph)
+    # As groups, so that levels say what is held.
+    grouped = replace(plan, box=(40, 30), cells=tuple(replace(c, group=True) for c in plan.cells))
+    views = (View("", None, grouped),)
+    monkeypatch.setattr(sys.modules["viz.player.data"], "views_of", lambda _: views)
+    page = open_page(viz.player(trace, tmp_path / "player.html"))
+    levels = set()
+    for step in range(len(trace.steps)):
+        seek(page, step)
+        looks = looks_at(trace, grouped, step)
+        assert page.evaluate(LOOKS) == [list(map(str, looks))], step
+        levels |= {look.level for look in looks}
+    assert levels == {0, 8}

@@ -1,0 +1,111 @@
+"""Animations that cannot be: one clear error, and the old file as it was."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.conftest import require
+from tests.viz.raster.test_animations import trace_of
+from viz.raster.encode import ENCODERS
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"theme": "neon"}, "unknown theme 'neon'; known are light, dark"),
+        ({"scale": 5}, "scale 5: legal are 1, 2 and 3"),
+        ({"scale": 1.0}, "scale 1.0: legal are 1, 2 and 3"),
+        ({"fps": 0}, "fps 0: legal are 0.01 to 50"),
+        ({"fps": 100}, "fps 100: legal"),
+        ({"fps": float("nan")}, "fps nan: legal"),
+        ({"fps": "8"}, "fps '8': legal"),
+        ({"hold": -1}, "hold -1: legal are one number of seconds, or a pair, from 0 to 600"),
+        ({"hold": (1, 2, 3)}, r"hold \(1, 2, 3\): legal"),
+        ({"first": -1}, "step -1 is out of range: legal are 0 to 8"),
+        ({"last": 9}, "step 9 is out of range: legal are 0 to 8"),
+        ({"first": 5, "last": 4}, "no steps from 5 to 4: the range ends before it begins"),
+        ({"every": 0}, "every 0: legal are whole numbers from 1 on"),
+        ({"format": "bmp"}, "unknown format 'bmp'; known are gif, apng, webp, mp4"),
+        ({"title": ["a", "b"]}, "2 titles for 1 trace: give one for each, in order, or none"),
+    ],
+)
+def test_options_out_of_range(tmp_path: Path, options: Any, match: str) -> None:
+    with pytest.raises(tc.OptionError, match=match):
+        viz.gif(trace_of("chain:2"), tmp_path / "out.gif", **options)
+    with pytest.raises(tc.OptionError, match=r"out.bmp: the name must end in one of \.gif"):
+        viz.gif(trace_of("chain:2"), tmp_path / "out.bmp")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
+    traces = [trace_of("chain:2")] * 50
+    with pytest.raises(tc.OptionError, match=r"2400 by \d+ pixels are too many for webp"):
+        viz.gif(traces, tmp_path / "out.webp", scale=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ENCODERS)
+def test_a_full_disk_is_one_clear_error_and_leaves_the_old_file(tmp_path: Path, form: str) -> None:
+    if form == "mp4":
+        require("av")
+    path = tmp_path / f"out.{form}"
+    path.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, before[1]))
+    try:
+        with pytest.raises(tc.FormatError, match=r"cannot write .*File too large"):
+            viz.gif(trace_of("chain:16"), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(tc.FormatError, match="cannot write /dev/full: No space left on device"):
+        viz.gif(trace_of("chain:2"), "/dev/full", format=form)
+
+
+KILLED = """
+import os, signal, sys
+import tinyckpt as tc, viz
+from viz.raster.picture import Picture
+
+whole = Picture.changes
+def changes(self):
+    for number, change in enumerate(whole(self)):
+        if number == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield change
+Picture.changes = changes
+viz.gif(tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n")), sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_killed_process_leaves_the_old_file_or_none(tmp_path: Path, old: bytes | None) -> None:
+    path = tmp_path / "out.gif"
+    if old is not None:
+        path.write_bytes(old)
+    result = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True)
+    assert result.returncode == -signal.SIGKILL
+    assert (path.read_bytes() if path.exists() else None) == old
+
+
+def test_unwritable_folders(tmp_path: Path) -> None:
+    trace = trace_of("chain:2")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(tc.FormatError, match=r"cannot write .*Not a directory"):
+        viz.gif(trace, tmp_path / "file" / "out.gif")
+    folder, reason = tmp_path, "Permission denied"
+    if os.geteuid() == 0:  # who may write everywhere, but not make files that the kernel does not
+        folder, reason = Path("/sys"), "Permission denied|Read-only file system"
+    else:
+        folder.chmod(0o500)
+    with pytest.raises(tc.FormatError, match=rf"cannot write .*({reason})"):
+        viz.gif(trace, folder / "out.gif")

@@ -1,0 +1,237 @@
+"""Animations: what is in the file is what was drawn, whatever the format."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tinyckpt as tc
+import viz
+from tests.conftest import require
+from viz.gif import delays_of
+from viz.layout.place import MARGIN, WIDTH
+from viz.raster.canvas import Canvas, Change
+from viz.raster.encode import ENCODERS, Film
+from viz.raster.picture import MOST_FRAMES, Picture
+from viz.raster.sprites import inks_of
+from viz.sheet import LEGEND
+from viz.theme import LIGHT, THEMES
+
+LOSSLESS = ("gif", "apng", "webp")
+
+
+def trace_of(name: str, policy: str = "sqrt_n") -> tc.Trace:
+    return tc.replay(tc.plan(tc.networks.network_from_text(name)[0], policy))
+
+
+def decoded(file: Any) -> tuple[list[Any], list[int]]:
+    """Return what Pillow makes of a file: frames in RGB, and milliseconds."""
+    frames, delays = [], []
+    with Image.open(file) as image:
+        assert image.info["loop"] == 0
+        for frame in range(image.n_frames):
+            image.seek(frame)
+            frames.append(np.asarray(image.convert("RGB")))
+            delays.append(round(image.info["duration"]))
+    return frames, delays
+
+
+def decoded_by_ffmpeg(file: Any) -> tuple[list[Any], list[float]]:
+    """Return what FFmpeg makes of a file: frames in RGB, and the seconds at which they begin."""
+    import av
+
+    frames, starts = [], []
+    with av.open(file) as container:
+        for frame in container.decode(video=0):
+            frames.append(frame.to_ndarray(format="rgb24"))
+            starts.append(frame.time)
+    return frames, starts
+
+
+def drawn(*arguments: Any, **options: Any) -> list[Any]:
+    picture = Picture(*arguments, **options)
+    return [picture.rgb() for _ in picture.play()]
+
+
+def equal(one: list[Any], other: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(
+    ("name", "every"), [("chain:6", 7), ("chain:40", 7), ("residual:2x4", 7), ("unet", 60)]
+)
+def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(
+    name: str, every: int, theme: str
+) -> None:
+    trace = trace_of(name)
+    picture = Picture([trace], theme)
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        if step >= 0 and step % every == 0:
+            fresh = Picture([trace], theme)
+            fresh.show(step)
+            assert np.array_equal(canvas, fresh.canvas)
+
+
+@pytest.mark.parametrize("form", LOSSLESS)
+@pytest.mark.parametrize(
+    ("names", "policies", "theme", "scale"),
+    [
+        (["chain:6"], ["sqrt_n"], "light", 1),
+        (["chain:33"], ["sqrt_n"], "dark", 1),
+        (["residual:1x4"], ["sqrt_n"], "light", 2),
+        (["chain:5"], ["store_all", "sqrt_n", "recompute_all"], "dark", 1),
+        (["chain:1", "chain:3"], ["sqrt_n"], "light", 3),
+    ],
+)
+def test_an_animation_plays_back_what_was_drawn(
+    tmp_path: Path, form: str, names: list[str], policies: list[str], theme: str, scale: int
+) -> None:
+    traces = [trace_of(name, policy) for name in names for policy in policies]
+    path = viz.gif(traces, tmp_path / f"out.{form}", scale=scale, theme=theme, fps=30, hold=(1, 2))
+    frames, delays = decoded(path)
+    expected = drawn(traces, theme, scale)
+    assert equal(frames, expected)
+    assert delays == [10 * delay for delay in delays_of(len(expected), 30, (1, 2))]
+    assert (delays[0], delays[-1]) == (1000, 2000)
+    assert sum(delays[1:-1]) == pytest.approx(1000 * (len(delays) - 2) / 30, abs=10)
+
+
+@pytest.mark.parametrize("form", ["gif", "apng"])
+def test_another_decoder_sees_the_same(tmp_path: Path, form: str) -> None:
+    require("av")
+    traces = [trace_of("chain:40"), trace_of("chain:40", "store_all")]
+    path = viz.gif(traces, tmp_path / f"out.{form}", theme="dark", fps=20, hold=0)
+    frames, starts = decoded_by_ffmpeg(str(path))
+    assert equal(frames, drawn(traces, "dark"))
+    assert starts == pytest.approx([frame / 20 for frame in range(len(frames))])
+
+
+def test_an_mp4_shows_nearly_what_was_drawn(tmp_path: Path) -> None:
+    require("av")
+    import av
+
+    traces = [trace_of("chain:6"), trace_of("chain:6", "store_all")]
+    path = viz.gif(traces, tmp_path / "out.mp4", fps=20, hold=(1, 3))
+    frames, starts = decoded_by_ffmpeg(str(path))
+    expected = drawn(traces)
+    height = expected[0].shape[0]
+    assert len(frames) == len(expected)
+    for seen, picture in zip(frames, expected, strict=True):
+        assert seen.shape[0] == height + height % 2
+        assert np.abs(seen[:height].astype(int) - picture).mean() < 3
+    assert starts[:3] == pytest.approx([0, 1, 1.05])
+    with av.open(str(path)) as container:
+        assert container.duration / 1e6 == pytest.approx(starts[-1] + 3)
+
+
+def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
+    """Yield changes of boxes in random colours, some of them the same as before."""
+    random = np.random.default_rng(0)
+    height, width = canvas.pixels.shape
+    for _ in range(count):
+        for _ in range(random.integers(0, 4)):
+            top, left = int(random.integers(0, height)), int(random.integers(0, width))
+            box = canvas.region(top, height, left, min(width, left + 50))
+            box[:] = random.integers(0, 3, box.shape)
+        yield canvas.change()
+
+
+@pytest.mark.parametrize("form", LOSSLESS)
+@pytest.mark.parametrize("colours", [3, 4, 63, 64])
+def test_any_rectangles_and_palettes(form: str, colours: int) -> None:
+    inks = inks_of(LIGHT)
+    palette = np.random.default_rng(1).integers(0, 256, (colours, 3)).astype(np.uint8)
+    canvas, count = Canvas(20, inks, 1), 30
+    expected = []
+
+    def changes() -> Iterator[Change]:
+        for change in scribbles(canvas, count):
+            expected.append(palette[canvas.pixels])
+            unchanged = change.pixels == len(inks.colours)
+            yield replace(change, pixels=np.where(unchanged, np.uint8(colours), change.pixels))
+
+    file = io.BytesIO()
+    ENCODERS[form].write(file, Film(800, 20, palette, [5] * count), changes())
+    frames, delays = decoded(file)
+    assert equal(frames, expected)
+    assert delays == [50] * count
+
+
+@pytest.mark.parametrize("form", LOSSLESS)
+def test_frames_are_written_as_they_are_drawn(form: str) -> None:
+    picture = Picture([trace_of("chain:6")])
+    file, sizes = io.BytesIO(), []
+
+    def watched() -> Iterator[Change]:
+        for change in picture.changes():
+            sizes.append(file.tell())
+            yield change
+
+    height, width = picture.canvas.shape
+    film = Film(width, height, picture.inks.colours, [5] * len(picture.steps))
+    ENCODERS[form].write(file, film, watched())
+    assert len(sizes) == len(picture.steps)
+    assert sizes == sorted(set(sizes))
+
+
+@pytest.mark.parametrize(("name", "most"), [("chain:16", 160), ("chain:256", 2048)])
+def test_files_are_small(tmp_path: Path, name: str, most: int) -> None:
+    path = viz.gif(trace_of(name), tmp_path / "out.gif")
+    assert path.stat().st_size <= most * 1024
+
+
+def test_a_part_of_a_trace_looks_as_it_does_in_the_whole(tmp_path: Path) -> None:
+    traces = [trace_of("chain:9"), trace_of("chain:3"), trace_of("chain:9", "recompute_all")]
+    whole = Picture(traces)
+    frames = dict(zip(whole.steps, drawn(traces), strict=True))
+    inside = [step for step in whole.steps if 30 <= step <= 90]
+    for every in (1, 4):
+        part = Picture(traces, first=30, last=90, every=every)
+        assert part.steps[0] == max(step for step in whole.steps if step <= 30)
+        assert part.steps[-1] == inside[-1]
+        assert len(part.steps) <= 3 + len(traces) + len(inside) // every
+        shown = drawn(traces, first=30, last=90, every=every)
+        assert equal(shown, [frames[step] for step in part.steps])
+    path = viz.gif(traces, tmp_path / "part.gif", first=30, last=30)
+    assert equal(decoded(path)[0], [frames[part.steps[0]]])
+
+
+def test_a_still_is_the_frame_of_its_step_in_long_traces_too() -> None:
+    trace = trace_of("chain:64", "recompute_all")
+    picture = Picture([trace])
+    step = next(step for step in picture.moments[10:] if step not in picture.steps)
+    picture.show(step)
+    assert np.array_equal(picture.rgb(), drawn([trace], first=step, last=step)[0])
+    assert not np.array_equal(picture.rgb(), drawn([trace], first=step - 1, last=step - 1)[0])
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3])
+def test_the_legend_keeps_to_the_margins(scale: int) -> None:
+    picture = Picture([trace_of("chain:2")], scale=scale)
+    legend = picture.canvas[-LEGEND * scale :]
+    columns = np.flatnonzero((legend != picture.drawing.ground).any(axis=0)) / scale
+    assert MARGIN <= columns[0] < MARGIN + 2
+    assert WIDTH - MARGIN - 3 < columns[-1] < WIDTH - MARGIN + 1
+
+
+def test_long_traces_are_thinned_and_keep_their_peak_and_their_end() -> None:
+    trace = trace_of("chain:64", "recompute_all")
+    picture = Picture([trace])
+    assert len(picture.steps) <= MOST_FRAMES + 2
+    assert picture.steps[0] == -1
+    assert picture.steps[-1] == len(trace.steps) - 1
+    assert trace.nodes.index(trace.peak_nodes) in picture.steps
+    assert len(Picture([trace], every=1).steps) == len(picture.moments) > 2 * MOST_FRAMES
+
+
+def test_a_shorter_trace_ends_as_it_ends_though_its_last_frame_is_skipped() -> None:
+    short, long = trace_of("chain:2"), trace_of("chain:5", "recompute_all")
+    skipped = Picture([short, long], every=len(long.steps))
+    assert len(short.steps) - 1 not in skipped.steps
+    assert equal(drawn([short, long])[-1:], drawn([short, long], every=len(long.steps))[-1:])

@@ -1,0 +1,1 @@
+"""Facts about a graph, for those that plan: none of this makes a schedule."""

@@ -1,0 +1,297 @@
+"""The ``tinyckpt`` command: the composition root, and the one place here that imports viz.
+
+It does so where something is drawn, so that plans need NumPy alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from tinyckpt.api import RunResult, run
+from tinyckpt.cli.demo import demo
+from tinyckpt.cli.parser import make_parser
+from tinyckpt.cli.request import (
+    COSTS,
+    best,
+    graph_of,
+    one_policy,
+    schedules_of,
+    searching,
+    traces_of,
+    wrong_usage,
+)
+from tinyckpt.documents.export import save_chrome_trace, save_csv
+from tinyckpt.documents.graphs import save_graph
+from tinyckpt.documents.schedules import save_trace
+from tinyckpt.errors import OptionError, TinyckptError
+from tinyckpt.networks import random_arrays
+from tinyckpt.planning.budget import parse_budget
+from tinyckpt.planning.explain import explain
+from tinyckpt.planning.plan import cost_of, frontier, plan
+from tinyckpt.planning.points import Frontier
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Compute
+from tinyckpt.table import TRACE_HEADER, table, trace_row
+from tinyckpt.trace import Trace
+from tinyckpt.tree import leaves
+from tinyckpt.units import cost_text, size_text
+
+DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
+PRINTED_STEPS = 200
+RUNS = 2  # of each schedule that is measured
+FLOPS_A_SECOND = 2e9  # what NumPy can be trusted to do on any machine
+BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs
+# By suffix, the longer ones first; and those of charts, which viz writes.
+TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
+    ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
+}  # fmt: skip
+CHARTS = (".png", ".svg", ".pdf")
+ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4")
+PAGES = (".html", ".htm")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit code: 0, 1 for a failed job, 2 for wrong usage."""
+    parser = make_parser(JOBS)
+    options = parser.parse_args(arguments)
+    try:
+        result: int = options.job(options)
+        sys.stdout.flush()
+    except OptionError as error:
+        wrong_usage(options, str(error))
+    except TinyckptError as error:
+        return failed(str(error))
+    except ModuleNotFoundError as error:
+        # Extras are imported where they are used, and pictures are what they are for.
+        return failed(
+            f"pictures need {error.name}, which is not installed: pip install 'tinyckpt[viz]'"
+        )
+    except MemoryError as error:
+        return failed(f"not enough memory: {error}")
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python must not flush into the pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return failed(str(error))
+    except KeyboardInterrupt:
+        print("tinyckpt: interrupted", file=sys.stderr)
+        return 130
+    return result
+
+
+def failed(reason: str) -> int:
+    """Say why a job failed; return its exit code."""
+    print(f"tinyckpt: {reason}", file=sys.stderr)
+    return 1
+
+
+def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:
+    """Run a schedule twice; return the second result, and the seconds it took."""
+    run(trace.schedule, *arrays, backend=backend)  # warms up caches and kernels
+    begin = perf_counter()
+    result = run(trace.schedule, *arrays, backend=backend)
+    return result, perf_counter() - begin
+
+
+def check_output(options: Any, *suffixes: str) -> None:
+    """Refuse a file whose suffix does not say what to write; before any work is done."""
+    if options.output and not options.output.lower().endswith(suffixes):
+        wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
+    if options.output and options.output.lower().endswith(CHARTS):
+        import viz  # noqa: F401 - says what is missing before any work is done
+
+
+def write_trace(trace: Trace, path: str) -> None:
+    """Write a trace as its file's suffix says: data, or a chart of who is evaluated when."""
+    import viz
+
+    for suffix, save in TRACE_WRITERS.items():
+        if path.lower().endswith(suffix):
+            save(trace, path)
+            return
+    viz.ledger(trace, path)
+
+
+def write_frontier(found: Frontier, path: str) -> None:
+    """Draw a frontier, its lower bound, and where the simplest policies stand."""
+    import viz
+
+    traces = [replay(plan(found.graph, policy, costs=found.costs)) for policy in DEFAULT_POLICIES]
+    viz.frontier(found, path, traces=traces, bound=found.bounds(BOUNDS))
+
+
+def demo_job(options: Any) -> int:
+    """Show everything."""
+    import viz
+
+    demo(viz, Path(options.output), print)
+    return 0
+
+
+def plan_job(options: Any) -> int:
+    """Print a schedule, its explanation or the frontier, and write its trace."""
+    graph, _ = graph_of(options)
+    costs = COSTS[options.cost](graph)
+    if options.frontier:
+        if options.policy or options.explain:
+            wrong_usage(options, "--frontier goes with --budget, --cost, --time-limit and -o only")
+        check_output(options, *CHARTS)
+        nodes = False
+        if options.budget is not None:  # its unit is what counts
+            nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
+        with searching(options.network) as progress:
+            limit = options.time_limit
+            found = frontier(graph, costs, nodes=nodes, time_limit=limit, progress=progress)
+        print(found)
+        if options.output:
+            write_frontier(found, options.output)
+            print(f"written to {options.output}")
+        return 0
+    check_output(options, *TRACE_WRITERS, *CHARTS)
+    (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
+    trace = replay(schedule)
+    if options.explain:
+        print(explain(schedule, costs, time_limit=options.time_limit))
+    else:
+        if len(trace.steps) <= PRINTED_STEPS:
+            print("\n".join(trace.lines()))
+        else:
+            print(f"{len(trace.steps)} steps, too many to print; -o FILE.json writes them")
+        print(trace.summary())
+        print(schedule.note)
+        if schedule.certificate:
+            print(schedule.certificate)
+    if options.output:
+        write_trace(trace, options.output)
+        print(f"written to {options.output}")
+    return 0
+
+
+def graph_job(options: Any) -> int:
+    """Print a graph in short, and write it."""
+    graph, _ = graph_of(options)
+    trace = replay(plan(graph))
+    print(
+        f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward; "
+        f"sources {size_text(graph.source_bytes)}, store-all's peak {size_text(trace.peak_bytes)}, "
+        f"{sum(operator.flops for operator in graph.operators):.4g} FLOPs"
+    )
+    if options.output:
+        save_graph(graph, options.output)
+        print(f"written to {options.output}")
+    return 0
+
+
+def run_job(options: Any) -> int:
+    """Execute a schedule."""
+    graph, specs = graph_of(options)
+    (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
+    expected = replay(schedule)
+    result, seconds = seconds_of(expected, random_arrays(specs), options.backend)
+    print(result.trace.summary())
+    if result.value is not None:
+        print(f"loss {float(leaves(result.value)[0]):.6g}")
+    print(f"{1000 * seconds:.1f} ms on {options.backend}, after one run to warm up")
+    agree = "agrees with" if result.trace == expected else "DIFFERS from"
+    print(f"what was measured from the arrays {agree} the replay")
+    return 0 if result.trace == expected else 1
+
+
+def compare_job(options: Any) -> int:
+    """Print a table of policies, and what the best known schedule would cost at their peaks."""
+    check_output(options, *CHARTS)
+    graph, specs = graph_of(options)
+    costs = COSTS[options.cost](graph)
+    schedules = schedules_of(graph, options.policy or DEFAULT_POLICIES, options)
+    with searching(options.network) as progress:
+        known = frontier(graph, costs, time_limit=options.time_limit, progress=progress)
+    if options.budget is not None:
+        schedules.append(best(graph, costs, options))
+    traces = [replay(schedule) for schedule in schedules]
+    points = [(point.peak, point.cost) for point in known.points]
+    points += [
+        (trace.peak_bytes, cost_of(schedule, costs))
+        for schedule, trace in zip(schedules, traces, strict=True)
+    ]
+    rows = []
+    for schedule, trace in zip(schedules, traces, strict=True):
+        within = min(cost for peak, cost in points if peak <= trace.peak_bytes)
+        own = cost_of(schedule, costs)
+        texts = [cost_text(own, costs.unit), cost_text(within, costs.unit)]
+        rows.append([*trace_row(trace), *texts, time_of(trace, specs, options)])
+    if options.budget is not None:
+        rows[-1][0] = f"best: {rows[-1][0]}"
+    print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
+    print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
+    if options.output:
+        import viz
+
+        print(f"written to {viz.timeline(traces, options.output)}")
+    return 0
+
+
+def time_of(trace: Trace, specs: Any, options: Any) -> str:
+    """Return how long a schedule takes; a dash if it has no kernels or would take too long."""
+    operators = [step.operator for step in trace.steps if isinstance(step, Compute)]
+    if any(operator.primitive is None for operator in trace.graph.operators):
+        return "-"
+    flops = sum(trace.graph.operators[operator].flops for operator in operators)
+    if RUNS * flops > options.time_limit * FLOPS_A_SECOND:
+        return "-"
+    seconds = seconds_of(trace, random_arrays(specs), options.backend)[1]
+    return f"{1000 * seconds:.1f} ms"
+
+
+def gif_job(options: Any) -> int:
+    """Write an animation, and a still if one is asked for."""
+    import viz
+
+    if options.format is None:
+        check_output(options, *ANIMATIONS, ".svg")
+    traces = traces_of(options)
+    look = {"theme": options.theme, "scale": options.scale, "title": options.title}
+    cut = {"first": options.first, "last": options.last, "every": options.every}
+    if options.hold is not None:
+        cut["hold"] = options.hold
+    last = max(len(trace.steps) for trace in traces) - 1
+    if options.still is not None and not 0 <= options.still <= last:
+        wrong_usage(options, f"--still {options.still}: the steps are numbered 0 to {last}")
+    if options.output.lower().endswith(".svg"):
+        step = traces[0].peak_step if options.still is None else options.still
+        print(f"written to {viz.save_still(traces, options.output, step, **look)}")
+        return 0
+    if options.still is not None:
+        path = Path(options.output).with_suffix(".png")
+        if path == Path(options.output):
+            wrong_usage(options, f"--still would overwrite {path}: name the animation otherwise")
+    viz.gif(
+        traces, options.output, fps=options.fps, format=options.format, progress=True,
+        **look, **cut,
+    )  # fmt: skip
+    print(f"written to {options.output}")
+    if options.still is not None:
+        viz.save_still(traces, path, options.still, **look)
+        print(f"written to {path}")
+    return 0
+
+
+def play_job(options: Any) -> int:
+    """Write a page that plays."""
+    import viz
+
+    check_output(options, *PAGES)
+    viz.player(traces_of(options), options.output, theme=options.theme, title=options.title)
+    print(f"written to {options.output}; open it in a browser")
+    return 0
+
+
+JOBS = {
+    "demo": demo_job, "plan": plan_job, "run": run_job, "compare": compare_job,
+    "graph": graph_job, "gif": gif_job, "play": play_job,
+}  # fmt: skip

@@ -1,0 +1,174 @@
+"""From the options of the command line to the graph, schedules and traces that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from tinyckpt import cost
+from tinyckpt.cost import Costs
+from tinyckpt.documents.graphs import is_graph
+from tinyckpt.documents.schedules import load_trace
+from tinyckpt.errors import GraphError, ScheduleError
+from tinyckpt.graph import Graph
+from tinyckpt.networks import network_from_text
+from tinyckpt.planning.plan import options_of, plan
+from tinyckpt.policies import POLICIES
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Schedule
+from tinyckpt.trace import Trace
+
+COSTS: dict[str, Callable[[Graph], Costs]] = {
+    "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
+    "traffic": cost.traffic,
+}  # fmt: skip
+
+
+def wrong_usage(options: Any, reason: str) -> NoReturn:
+    """Print the command's usage and the reason; exit with 2."""
+    parser: argparse.ArgumentParser = options.parser
+    parser.error(reason)
+
+
+def graph_of(options: Any) -> tuple[Graph, Any]:
+    """Return the network's graph and specs; a name that means nothing is wrong usage."""
+    try:
+        return network_from_text(options.network)
+    except GraphError as error:
+        wrong_usage(options, str(error))
+
+
+def policy_options(options: Any, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return each policy's own options; one that no chosen policy has is wrong usage."""
+    given: dict[str, Any] = {}
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            wrong_usage(options, f"--set {text}: expected OPTION=VALUE, such as slots=5")
+        if name == "budget":
+            wrong_usage(options, f"--set {text}: use --budget {value}")
+        given[name] = parsed(value)
+    for name in ("segments", "keep"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    for name in given:
+        if any(name in options_of(POLICIES[policy]) for policy in policies):
+            continue
+        able = [policy.name for policy in POLICIES.values() if name in options_of(policy)]
+        flag = f"--{name}" if name in ("segments", "keep") else f"--set {name}"
+        if not able:
+            wrong_usage(options, f"{flag}: no policy has this option")
+        wrong_usage(options, f"{flag} is an option of {', '.join(able)}, which was not asked for")
+    return {
+        policy: {name: v for name, v in given.items() if name in options_of(POLICIES[policy])}
+        for policy in policies
+    }
+
+
+def parsed(text: str) -> Any:
+    """Return an option's value: a number if it looks like one, a list if it has commas."""
+    if "," in text:
+        return [parsed(part) for part in text.split(",")]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def schedules_of(
+    graph: Graph, policies: Sequence[str], options: Any, strict: bool = False
+) -> list[Schedule]:
+    """Return the schedules of some policies; with a budget and no policy, the best of all.
+
+    Args:
+        graph: what to plan.
+        policies: their names.
+        options: the command line's.
+        strict: whether each policy must take the budget, if there is one.
+    """
+    own = policy_options(options, policies)
+    costs = COSTS[options.cost](graph)
+    try:
+        if options.budget is not None and not policies:
+            return [best(graph, costs, options)]
+        return [
+            plan(
+                graph,
+                policy,
+                costs=costs,
+                budget=budget_for(policy, options, strict),
+                **own[policy],
+            )
+            for policy in policies
+        ]
+    except ScheduleError as error:
+        wrong_usage(options, str(error))
+
+
+def budget_for(policy: str, options: Any, strict: bool) -> str | int | float | None:
+    """Return the budget, if there is one and the policy takes it or must."""
+    if options.budget is None or not (strict or "budget" in options_of(POLICIES[policy])):
+        return None
+    value: str | int | float = number_or_text(options.budget)
+    return value
+
+
+def number_or_text(text: str) -> Any:
+    """Return a budget as the library takes it: 4096 and 0.5 are numbers."""
+    value = parsed(text)
+    return text if isinstance(value, list) else value
+
+
+def best(graph: Graph, costs: Costs, options: Any) -> Schedule:
+    """Return the best schedule within the budget, showing what is being searched."""
+    with searching(options.network) as progress:
+        return plan(
+            graph,
+            budget=number_or_text(options.budget),
+            costs=costs,
+            time_limit=options.time_limit,
+            progress=progress,
+        )
+
+
+@contextmanager
+def searching(what: str) -> Iterator[Callable[[str, int], None]]:
+    """Show on a terminal which policy is being tried, on a line that is gone afterwards."""
+    shown = sys.stderr.isatty()
+
+    def progress(policy: str, points: int) -> None:
+        if shown:
+            text = (
+                f"planning {what}: {policy}, {points} points on the frontier; Ctrl-C: that will do"
+            )
+            print(f"\r{text:.99}\033[K", end="", file=sys.stderr)
+
+    try:
+        yield progress
+    finally:
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr)
+
+
+def one_policy(options: Any) -> list[str]:
+    """Return the policy that was asked for; none if the best within a budget was."""
+    if options.policy:
+        return [options.policy]
+    return ["sqrt_n"] if options.budget is None else []
+
+
+def traces_of(options: Any) -> list[Trace]:
+    """Return the traces to be shown: one that was saved, or those of some policies."""
+    if options.network.endswith(".json") and not is_graph(options.network):
+        own = (options.policy, options.segments, options.keep, options.budget)
+        if any(value is not None for value in own) or options.set:
+            wrong_usage(options, "a trace has its policy already; leave --policy and its like out")
+        return [load_trace(options.network)]
+    graph, _ = graph_of(options)
+    policies = options.policy or (("sqrt_n",) if options.budget is None else ())
+    return [replay(schedule) for schedule in schedules_of(graph, policies, options)]

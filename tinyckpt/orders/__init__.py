@@ -1,0 +1,1 @@
+"""How orders of evaluations are made, and how they become steps."""

@@ -1,0 +1,85 @@
+"""Orders that keep given values, and recompute all others where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tinyckpt.graph import DataNode, Graph
+
+
+def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[int]:
+    """Return the order of evaluations that keeps some forward values and recomputes the others.
+
+    Args:
+        graph: any graph; without backward operators the order is the forward sweep.
+        keep: data ids to keep from the forward sweep until their last reader.
+        reuse: whether a recomputed value stays for all that will read it, so that nothing is
+            evaluated more than twice. If not, it is gone once the operator that asked for it, and
+            the very next one, have read it.
+    """
+    targets = range(graph.forward_count, len(graph.operators))
+    order = list(range(graph.forward_count))
+    if not targets or not order:
+        return [*order, *targets]
+    kept = with_bases(graph, keep)
+    kept.update(graph.outputs)
+    # Sources, kept values and results; and all that backward operators make, since only the
+    # forward half is ever recomputed.
+    resident = bytearray(
+        node.producer is None or node.producer >= graph.forward_count or node.id in kept
+        for node in graph.data
+    )
+    evaluated = graph.forward_count - 1
+    for target in targets:
+        # What the operator just evaluated has at hand is not thrown away if this one reads it.
+        at_hand = {*graph.operators[evaluated].inputs, *graph.operators[evaluated].outputs}
+        for operator in missing_producers(graph, target, resident, at_hand):
+            order.append(operator)
+            if reuse:
+                for data in graph.operators[operator].outputs:
+                    resident[data] = 1
+        order.append(target)
+        evaluated = target
+    return order
+
+
+def last_target_of(graph: Graph) -> list[int]:
+    """Return for every value the last backward operator that reads it, or -1."""
+    return [
+        readers[-1] if readers and readers[-1] >= graph.forward_count else -1
+        for readers in graph.consumers
+    ]
+
+
+def with_bases(graph: Graph, keep: Collection[int]) -> set[int]:
+    """Return the values to keep and what they are views of, whose memory they hold anyway."""
+    result: set[int] = set()
+    for data in keep:
+        current: int | None = data
+        while current is not None:
+            result.add(current)
+            current = graph.data[current].view_of
+    return result
+
+
+def missing_producers(
+    graph: Graph, target: int, resident: bytearray, at_hand: Collection[int]
+) -> list[int]:
+    """Return the operators to evaluate again before ``target`` can be, in order."""
+    wanted = [data for data in graph.operators[target].inputs if data not in at_hand]
+    producers: set[int] = set()
+    while wanted:
+        data = wanted.pop()
+        if not resident[data]:
+            producer = graph.data[data].producer
+            assert producer is not None  # sources are resident
+            if producer not in producers:
+                producers.add(producer)
+                wanted.extend(graph.operators[producer].inputs)
+    return sorted(producers)
+
+
+def some_names(nodes: Sequence[DataNode]) -> str:
+    """Return a few names for an error message."""
+    names = list(dict.fromkeys(node.label or node.name for node in nodes))
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

@@ -1,0 +1,58 @@
+"""Budgets as people write them: "64 MiB", bytes, "9 nodes", or a share of store-all's peak."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from numbers import Integral, Real
+
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.cost import Costs, in_nodes
+from tinyckpt.errors import BudgetError
+from tinyckpt.graph import Graph
+
+UNITS = {
+    "b": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+FORMS = "'64 MiB', a number of bytes, '9 nodes', '50 %', or a share from 0 to 1 of store-all's peak"
+
+
+def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Costs]:
+    """Return the budget as a number, and the costs in whose memory unit it is.
+
+    Args:
+        graph: whose store-all peak a share is of.
+        costs: used as they are, unless the budget is in nodes.
+        budget: an integer in the memory unit of the costs; a float from 0 to 1, or ``"50 %"``, for
+            a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``.
+
+    Raises:
+        BudgetError: if it is none of these.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(8)
+    >>> [parse_budget(graph, tc.cost.evaluations(graph), b)[0] for b in ("4 KiB", "9 nodes", 0.5)]
+    [4096, 9, 2560]
+    """
+    if isinstance(budget, str):
+        match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*", budget)
+        number, unit = (Fraction(match[1]), match[2].lower()) if match else (Fraction(-1), "")
+        if unit in ("node", "nodes") and number.denominator == 1:
+            return int(number), in_nodes(costs)
+        if unit in UNITS and costs.memory_unit == "bytes":
+            return int(number * UNITS[unit]), costs
+        if unit == "" and number >= 0 and number.denominator == 1:
+            return int(number), costs
+        if unit == "%" and number <= 100:
+            return share_of_store_all(graph, costs, number / 100), costs
+    elif isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
+        return int(budget), costs
+    elif isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
+        return share_of_store_all(graph, costs, Fraction(float(budget)).limit_denominator()), costs
+    raise BudgetError(f"budget {budget!r:.80}; legal are {FORMS}")
+
+
+def share_of_store_all(graph: Graph, costs: Costs, share: Fraction) -> int:
+    """Return a share of store-all's peak, rounded down."""
+    return int(share * Problem(graph, costs).peak(range(len(graph.operators))))

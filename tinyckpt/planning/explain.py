@@ -1,0 +1,163 @@
+"""Why a schedule is as it is: what it keeps, what fills its peak, what its recomputations cost.
+
+The listing of the values that the backward half reads is what ``jax.ad_checkpoint
+.print_saved_residuals`` shows of a function, with what JAX cannot know: their fate, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tinyckpt.cost import Costs, in_nodes
+from tinyckpt.fates import Recomputed, Residual, recomputed_of, residuals_of
+from tinyckpt.planning.plan import certified, cost_of, costs_of, frontier, peak_of
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Certificate, Compute, Schedule, step_text
+from tinyckpt.table import table
+from tinyckpt.trace import Trace
+from tinyckpt.units import cost_text, memory_text, size_text
+
+MOST_ROWS = 16  # of each list in the text; the data hold all
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What ``explain`` found; ``print`` shows it as text.
+
+    Attributes:
+        trace: the replayed trace.
+        costs: what the numbers are counted in.
+        cost: what the schedule costs.
+        certificate: how far from the optimum it is at most; None if it moves values to the host.
+        residuals: the forward values that the backward half reads, in the order they are made.
+        recomputed: operators that are evaluated again, dearest first.
+        at_peak: names and bytes of what is live at the peak, largest first.
+        best_cost: what the cheapest schedule that is known costs within the same peak.
+        next_budget, next_cost: the next larger peak at which less would be spent, and how much
+            would be; None if nothing cheaper is known.
+    """
+
+    trace: Trace
+    costs: Costs
+    cost: float
+    certificate: Certificate | None
+    residuals: tuple[Residual, ...]
+    recomputed: tuple[Recomputed, ...]
+    at_peak: tuple[tuple[str, int], ...]
+    best_cost: float
+    next_budget: int | None
+    next_cost: float | None
+
+    def __str__(self) -> str:
+        schedule = self.trace.schedule
+        if not schedule.steps:
+            return f"{self.trace.summary()}\n{schedule.note}"
+        verb, name = step_text(schedule.graph, schedule.steps[self.trace.peak_step])
+        known = self.certificate or "moves values to the host: nothing is known of the optimum"
+        parts = [
+            f"{self.trace.summary()}\n{schedule.note}\n{known}",
+            f"At the peak, step {self.trace.peak_step} ({verb} {name}), these are live:\n"
+            + table(["value", "memory"], shortened([[n, size_text(b)] for n, b in self.at_peak])),
+            "What the backward half reads, and what becomes of it:\n" + self.residual_table(),
+        ]
+        if self.recomputed:
+            unit = self.costs.unit
+            rows = [
+                [r.name, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
+                for r in self.recomputed
+            ]
+            header = ["computed again", "times", "cost", "for"]
+            parts.append(table(header, shortened(rows)))
+        parts.append(self.advice())
+        return "\n\n".join(parts)
+
+    def residual_table(self) -> str:
+        """Return the listing of residuals."""
+        rows = [[r.name, r.shape, size_text(r.nbytes), r.made_by, r.reason] for r in self.residuals]
+        return table(["value", "shape", "memory", "made by", "fate"], shortened(rows))
+
+    def advice(self) -> str:
+        """Return what one more unit of budget would buy."""
+        unit = self.costs.unit
+        if self.best_cost < self.cost:
+            return (
+                f"Within the same memory {cost_text(self.best_cost, unit)} would do instead of "
+                f"{cost_text(self.cost, unit)}: plan with a budget."
+            )
+        if self.next_budget is None or self.next_cost is None:
+            return "More memory would buy nothing that is known here."
+        more = self.next_budget - peak_of(self.trace.schedule, self.costs)
+        return (
+            f"With {memory_text(more, self.costs.memory_unit)} more, "
+            f"{cost_text(self.next_cost, unit)} would do instead of {cost_text(self.cost, unit)}."
+        )
+
+
+def explain(
+    schedule: Schedule,
+    costs: Costs | None = None,
+    *,
+    nodes: bool | None = None,
+    time_limit: float = 6.0,
+) -> Explanation:
+    """Return what a schedule keeps, recomputes and holds at its peak, and why.
+
+    Args:
+        schedule: a legal schedule, from any policy.
+        costs: as in ``plan``.
+        nodes: whether memory is counted in values instead of bytes; by default, as in the budget
+            that the schedule was planned for.
+        time_limit: seconds to look for what more memory would buy; what is known of the graph from
+            planning it is used at once.
+
+    Raises:
+        ScheduleError: if the schedule is not legal.
+    """
+    resolved = costs_of(schedule.graph, costs)
+    trace = replay(schedule)
+    certificate = schedule.certificate
+    if nodes is None:
+        nodes = certificate is not None and certificate.memory_unit == "nodes"
+    resolved = in_nodes(resolved) if nodes else resolved
+    cost = cost_of(schedule, resolved)
+    asked = cost, resolved.unit, resolved.memory_unit
+    given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
+    if given != asked:  # the certificate is about other costs, or there is none
+        certificate = certified(schedule, resolved, peak_of(schedule, resolved)).certificate
+    points = frontier(trace.graph, resolved, time_limit=time_limit).points
+    peak = peak_of(schedule, resolved)
+    best = min([cost, *(point.cost for point in points if point.peak <= peak)])
+    dearer = (p for p in points if p.peak > peak and p.cost < best)
+    following = next(dearer, None)
+    live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
+    held = [(schedule.graph.data[d].name, schedule.graph.data[d].nbytes) for d in sorted(live)]
+    step = schedule.steps[trace.peak_step] if trace.steps else None
+    if isinstance(step, Compute):
+        workspace = schedule.graph.operators[step.operator].workspace
+        held += [("workspace", workspace)] if workspace else []
+    return Explanation(
+        trace,
+        resolved,
+        cost,
+        certificate,
+        residuals_of(schedule, resolved),
+        recomputed_of(schedule, resolved),
+        tuple(sorted(held, key=lambda entry: -entry[1])),
+        best,
+        None if following is None else following.peak,
+        None if following is None else following.cost,
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return a few names in a row."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def shortened(rows: list[list[str]]) -> list[list[str]]:
+    """Return the first rows, and how many more there are."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    rest = [f"… {len(rows) - MOST_ROWS + 1} more", *[""] * (len(rows[0]) - 1)]
+    return [*rows[: MOST_ROWS - 1], rest]

@@ -1,0 +1,176 @@
+"""The frontier of a graph: peak against cost, of everything that the portfolio of policies finds.
+
+``plan(graph, budget=...)`` is a look into it. What is searched does not depend on the budget that
+is asked for: families of schedules from every policy, and plans at a fixed grid of budgets. The
+cheapest schedule within a budget is then never dearer than the cheapest within a smaller one,
+whatever the heuristics do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from tinyckpt.analysis.bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.analysis.liveness import Integers, Problem
+from tinyckpt.cost import Costs
+from tinyckpt.errors import BudgetError
+from tinyckpt.graph import Graph
+from tinyckpt.orders.lowering import from_order, kept_values
+from tinyckpt.planning.budget import parse_budget
+from tinyckpt.schedule import Certificate, Schedule
+from tinyckpt.table import table
+from tinyckpt.units import cost_text, memory_text
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One schedule of a frontier.
+
+    Attributes:
+        peak: in the memory unit of the costs.
+        cost: in their unit.
+        policy: which policy made it.
+        detail: with which options.
+        order: the evaluations, as operator ids.
+    """
+
+    peak: int
+    cost: float
+    policy: str
+    detail: str
+    order: Integers = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The best schedules found: along the points the peak rises and the cost falls.
+
+    Attributes:
+        graph, costs: what was planned, and what for.
+        points: by peak, ascending; each costs less than all before it.
+        complete: whether the search ended by itself, and not by its time limit or an interrupt.
+    """
+
+    graph: Graph
+    costs: Costs
+    points: tuple[Point, ...]
+    complete: bool
+
+    def within(self, budget: int) -> Point:
+        """Return the cheapest point within a budget.
+
+        Raises:
+            BudgetError: if there is none; with the smallest peak found, and whether that is proven.
+        """
+        index = bisect_right([point.peak for point in self.points], budget) - 1
+        if index >= 0:
+            return self.points[index]
+        unit = self.costs.memory_unit
+        problem = Problem(self.graph, self.costs)
+        needed = smallest_budget(problem, necessary(self.graph))
+        smallest = self.points[0].peak
+        known = (
+            "which is proven to be the smallest there is"
+            if smallest == needed
+            else f"and less than {memory_text(needed, unit)} is proven to be impossible"
+        )
+        cut = "" if self.complete else " in the time given"
+        raise BudgetError(
+            f"no schedule of {self.graph.name} was found{cut} within "
+            f"{memory_text(budget, unit)}: the smallest peak found is "
+            f"{memory_text(smallest, unit)}, {known}",
+            smallest,
+            smallest == needed,
+        )
+
+    def schedule(self, budget: str | int | float, certified: bool = True) -> Schedule:
+        """Return the cheapest schedule within a budget, with its certificate.
+
+        Args:
+            budget: as in ``plan``; in nodes, if memory is counted so here.
+            certified: whether to look for a lower bound.
+
+        Raises:
+            BudgetError: if there is none.
+        """
+        budget, costs = parse_budget(self.graph, self.costs, budget)
+        if costs.memory_unit != self.costs.memory_unit:
+            raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
+        point = self.within(budget)
+        note = f"{point.detail}; peak {memory_text(point.peak, self.costs.memory_unit)}"
+        if not self.complete:
+            note += "; the search was cut short, more time may find more"
+        options = {"budget": budget, "memory_unit": self.costs.memory_unit}
+        certificate = certificate_of(self.graph, self.costs, point.cost, budget)
+        return from_order(
+            self.graph,
+            point.order.tolist(),
+            point.policy,
+            options,
+            note,
+            kept_values(self.graph, point.order),
+            certificate if certified else None,
+        )
+
+    def bounds(self, most: int = 32) -> tuple[tuple[int, float], ...]:
+        """Return budgets, and for each a cost that no schedule within it is below.
+
+        The budgets are the points' own, the last ones before each, where the bound is infinite if
+        nothing can be within them, and one that is enough for everything. What holds for a budget
+        holds for all smaller ones.
+
+        Args:
+            most: about how many budgets; thinned evenly where the points are more. In a graph of
+                500 operators each takes about half a second.
+        """
+        peaks = [point.peak for point in self.points]
+        budgets = sorted({budget for peak in peaks for budget in (peak - 1, peak)})
+        found = []
+        everything = sum(self.costs.data) + sum(self.costs.workspace)
+        for budget in (*thinned(budgets, most), max(everything, budgets[-1] + 1)):
+            index = bisect_right(peaks, budget) - 1
+            bound = cost_bound(self.graph, self.costs, budget)
+            # A bound and the cost that it is the bound of may differ by rounding.
+            found.append((budget, min(bound, self.points[index].cost) if index >= 0 else bound))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        """Return a table: budgets, costs, and which policy found them."""
+        least = sum(self.costs.operators)
+        rows = [
+            [
+                f"{point.policy}: {point.detail}",
+                memory_text(point.peak, self.costs.memory_unit),
+                cost_text(point.cost, self.costs.unit),
+                f"{point.cost / least:.4f}" if least else "",
+            ]
+            for point in thinned(self.points, 24)
+        ]
+        return table(["found by", "peak", "cost", "of store-all"], rows)
+
+
+def thinned(points: Sequence[T], most: int) -> list[T]:
+    """Return at most so many points, the first and the last among them."""
+    if len(points) <= most:
+        return list(points)
+    places = np.linspace(0, len(points) - 1, most).round().astype(int)
+    return [points[place] for place in dict.fromkeys(places.tolist())]
+
+
+def certificate_of(graph: Graph, costs: Costs, cost: float, budget: int) -> Certificate:
+    """Return what is known of a cost within a budget."""
+    bound = cost_bound(graph, costs, budget)
+    assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"
+    bound = min(bound, cost)  # they may differ by rounding
+    status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"
+    return Certificate(
+        status,  # type: ignore[arg-type]
+        cost, bound, budget, costs.unit, costs.memory_unit,
+    )  # fmt: skip

@@ -1,0 +1,62 @@
+"""The text of a graph in Graphviz' language, for its layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from viz.layout.cells import Cell, cells_of, links_of, printable
+
+if TYPE_CHECKING:
+    import graphviz
+
+    from tinyckpt.graph import Graph
+
+
+def dot(
+    graph: Graph, forward_only: bool = False, cells: Sequence[Cell] | None = None
+) -> graphviz.Digraph:
+    """Return the graph as DOT; ``.source`` is the text, which needs no Graphviz to be written.
+
+    Node ids are numbers of cells; names appear in labels and tooltips alone, escaped.
+
+    Args:
+        graph: the graph.
+        forward_only: whether to leave the backward half out.
+        cells: the nodes, if not one an operator.
+    """
+    import graphviz
+
+    cells = cells_of(graph) if cells is None else cells
+    digraph = graphviz.Digraph(
+        graphviz_text(graph.name),
+        graph_attr={"rankdir": "LR", "nodesep": "0.22", "ranksep": "0.28"},
+        node_attr={"shape": "circle", "fixedsize": "true", "width": "0.42", "fontsize": "10"},
+    )
+    for cell in cells:
+        if not (forward_only and cell.backward):
+            names = ", ".join(graph.operators[operator].name for operator in cell.operators)
+            shape = {"shape": "box", "width": "0.72"} if cell.group else {}
+            digraph.node(
+                str(cell.id),
+                graphviz_text(cell.label),
+                tooltip=graphviz_text(cell.title or names),
+                **shape,
+                style="dashed" if cell.backward else "solid",
+            )
+    for source, target in links_of(graph, cells):
+        if not (forward_only and cells[target].backward):
+            digraph.edge(str(source), str(target))
+    if not forward_only:
+        for cell in cells:
+            if cell.mirror is not None:
+                digraph.edge(str(cell.mirror), str(cell.id), style="dotted", constraint="false")
+    return digraph
+
+
+def graphviz_text(text: str) -> str:
+    """Return text that Graphviz shows as it is: no markup, no escapes, one line."""
+    import graphviz
+
+    escaped: str = graphviz.escape(graphviz.nohtml(printable(text)))
+    return escaped

@@ -1,0 +1,269 @@
+"""Where the nodes of a general graph stand: dot's positions, folded where they are too wide.
+
+Graphviz's ``dot`` lays out the forward cells in ranks from left to right. Where that is too wide to
+be read, it is cut between ranks into bands that stand below each other, and the arrows with it:
+what leaves a band on the right enters the next one on the left, at the same height. The backward
+half of a band is its mirror image, below it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from viz.layout.cells import Cell
+from viz.layout.dot import dot
+from viz.layout.geometry import MARGIN, WIDTH, Layout, Line, Point
+from viz.layout.positions import curve_of, point_of, run_dot
+
+if TYPE_CHECKING:
+    from tinyckpt.graph import Graph
+
+ROOM = WIDTH - 2 * MARGIN - 30  # between the centres of the first and the last rank
+# Nodes are 30 of dot's points wide. The least scale at which they are folded into bands, and the
+# scale from which one band is better than several.
+SCALES = 0.54, 0.6
+GROUP_SCALES = 0.7, 0.8  # the names of groups are longer than those of operators
+MOST_BANDS = 12
+HIGHEST = 300  # pixels between the uppermost and the lowest node of a half that has one band
+FOLDED = 560, 900  # pixels for all bands together: wished, and at most, at the smallest scale
+DIAMETER = 30.0
+BOX = 52.0, 30.0
+ALONE = 40  # points from one column of cells without a counterpart to the next
+STUB = 9  # pixels that a cut arrow reaches beyond the cut
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What dot made of the forward cells, in points, y upwards.
+
+    Attributes:
+        groups: whether some of the cells are groups.
+        halves: 2, or 1 if no forward cell has a mirror.
+        nodes: the centre of every forward cell; the first one is not in the lower half.
+        curves: the polyline of every link.
+        alone: the centres of backward cells that mirror nothing, behind the last rank.
+    """
+
+    groups: bool
+    halves: int
+    nodes: Mapping[int, Point]
+    curves: Mapping[tuple[int, int], Line]
+    alone: Mapping[int, Point]
+
+    def all_nodes(self) -> list[Point]:
+        """Return the centres of everything."""
+        return [*self.nodes.values(), *self.alone.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of ranks, and where it stands.
+
+    Attributes:
+        left, right: what it shows of the drawing, in points.
+        low, high: the lowest and the highest that it shows, in points.
+        x, y: where (left, high) of the forward half stands, in pixels.
+        axis: of the mirror, in pixels.
+    """
+
+    left: float
+    right: float
+    low: float
+    high: float
+    x: float
+    y: float
+    axis: float
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Bands from top to bottom, and the scale that they have in common."""
+
+    bands: tuple[Band, ...]
+    scale: float
+    height: float
+
+    def band_at(self, x: float) -> Band:
+        """Return the band that shows ``x``."""
+        rights = [band.right for band in self.bands[:-1]]
+        return self.bands[bisect_right(rights, x)]
+
+    def place(self, point: Point, band: Band) -> Point:
+        """Return where a point of the drawing stands."""
+        x, y = point
+        return (band.x + self.scale * (x - band.left), band.y + self.scale * (band.high - y))
+
+
+def mirrored(point: Point, band: Band) -> Point:
+    """Return the mirror image of a pixel of a band's forward half."""
+    return (point[0], 2 * band.axis - point[1])
+
+
+def dot_layout(
+    graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, int]], passing: set[int]
+) -> Layout:
+    """Return dot's positions for the forward cells and their mirror image for the backward ones.
+
+    Args:
+        graph: the graph.
+        cells: the nodes.
+        links: between which forward cells values flow.
+        passing: forward cells below which a cotangent passes unchanged.
+
+    Raises:
+        BackendError: if pygraphviz is not installed.
+    """
+    drawing = drawing_of(graph, cells, links)
+    folding = folded(drawing)
+    home = {index: folding.band_at(x) for index, (x, _) in drawing.nodes.items()}
+    centres = {index: folding.place(point, home[index]) for index, point in drawing.nodes.items()}
+    for cell in cells:
+        if cell.mirror is not None:
+            centres[cell.id] = mirrored(centres[cell.mirror], home[cell.mirror])
+    for index, point in drawing.alone.items():
+        band = folding.band_at(point[0])
+        centres[index] = folding.place(point, band)
+        if drawing.halves == 2:
+            centres[index] = mirrored(centres[index], band)
+    below = passing | {cell.mirror for cell in cells if cell.mirror is not None}
+    diameter, wide, high = (max(6.0, side * folding.scale) for side in (DIAMETER, *BOX))
+    return Layout(
+        tuple(cells),
+        tuple(centres[cell.id] for cell in cells),
+        diameter,
+        tuple(dot_arrows(drawing, folding, below)),
+        tuple(mirrored(centres[index], home[index]) for index in passing),
+        folding.height,
+        diameter >= 16,
+        (wide, high),
+        tuple(downward(cells, centres, diameter, high)),
+    )
+
+
+def drawing_of(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Drawing:
+    """Return what dot makes of the forward cells, and the others in columns behind them."""
+    placed = run_dot(dot(graph, forward_only=True, cells=cells).source)
+    raw = {
+        cell.id: point_of(placed.get_node(str(cell.id)).attr["pos"])
+        for cell in cells
+        if not cell.backward
+    }
+    # A U reads better than an arch: what comes first stands above.
+    down = 2 * raw[0][1] < min(y for _, y in raw.values()) + max(y for _, y in raw.values())
+    sign = -1 if down else 1
+    nodes = {index: (x, sign * y) for index, (x, y) in raw.items()}
+    curves = {
+        link: tuple((x, sign * y) for x, y in curve_of(placed.get_edge(*link).attr["pos"]))
+        for link in links
+    }
+    alone = [cell.id for cell in cells if cell.backward and cell.mirror is None]
+    right = max(x for x, _ in nodes.values()) + 10
+    low, high = min(y for _, y in nodes.values()), max(y for _, y in nodes.values())
+    rows = int((high - low) // ALONE) + 1
+    middle = (low + high + (min(rows, len(alone)) - 1) * ALONE) / 2
+    beside = {
+        index: (right + ALONE * (offset // rows + 1), middle - ALONE * (offset % rows))
+        for offset, index in enumerate(alone)
+    }
+    groups = any(cell.group for cell in cells)
+    halves = 2 if any(cell.mirror is not None for cell in cells) else 1
+    return Drawing(groups, halves, nodes, curves, beside)
+
+
+def folded(drawing: Drawing) -> Folding:
+    """Return the bands in which the drawing is as large as it can be without being too high."""
+    xs = [x for x, _ in drawing.all_nodes()]
+    ys = [y for _, y in drawing.nodes.values()]
+    wide, high = max(max(xs) - min(xs), 1), max(max(ys) - min(ys), 1)
+    alike = min(ROOM / wide, HIGHEST / high, 1.0)
+    one_band = arranged(drawing, [min(xs), max(xs)], alike)
+    least, enough = GROUP_SCALES if drawing.groups else SCALES
+    if alike >= enough:
+        return one_band
+    foldings = []
+    for count in range(1, MOST_BANDS + 1):
+        cuts = cuts_of(drawing, wide / count)
+        scale = min(1.0, ROOM / max(right - left for left, right in pairwise(cuts)))
+        if scale >= least:
+            foldings.append(arranged(drawing, cuts, scale))
+    wished, most = FOLDED
+    low = [folding for folding in foldings if folding.height <= wished]
+    if low:
+        return max(low, key=lambda folding: folding.scale)
+    lowest = min(foldings, key=lambda folding: folding.height, default=one_band)
+    return lowest if lowest.height <= most else one_band
+
+
+def cuts_of(drawing: Drawing, aim: float) -> list[float]:
+    """Return the x at which bands begin and end: between ranks, each band about ``aim`` wide."""
+    ranks = sorted({x for x, _ in drawing.all_nodes()})
+    cuts = [ranks[0]]
+    for before, rank in pairwise(ranks):
+        if (before + rank) / 2 - ranks[0] > len(cuts) * aim:
+            cuts.append((before + rank) / 2)
+    return [*cuts, ranks[-1]]
+
+
+def arranged(drawing: Drawing, cuts: Sequence[float], scale: float) -> Folding:
+    """Return the bands between the cuts, below each other, centred."""
+    bands: list[Band] = []
+    half = max(6.0, DIAMETER * scale) / 2
+    top = half + 7
+    wide = max(right - left for left, right in pairwise(cuts))
+    for left, right in pairwise(cuts):
+        ys = [y for x, y in drawing.all_nodes() if left <= x <= right]
+        ys += [y for curve in drawing.curves.values() for x, y in curve if left < x < right]
+        low, high = min(ys), max(ys)
+        axis = top + scale * (high - low) + half + 10  # between the halves
+        x = MARGIN + 15 + (ROOM - scale * wide) / 2
+        bands.append(Band(left, right, low, high, x, top, axis))
+        bottom = 2 * axis - top if drawing.halves == 2 else top + scale * (high - low)
+        top = bottom + 2 * half + 16
+    return Folding(tuple(bands), scale, top - half - 9)
+
+
+def dot_arrows(drawing: Drawing, folding: Folding, below: set[int]) -> Iterator[Line]:
+    """Yield dot's own curves between forward cells, and each mirrored, the other way round."""
+    for (source, target), curve in drawing.curves.items():
+        pieces = [
+            (tuple(folding.place(point, band) for point in piece), band)
+            for piece, band in cut_into_bands(curve, folding)
+        ]
+        for place, (piece, band) in enumerate(pieces):
+            (x0, y0), (x1, y1) = piece[0], piece[-1]
+            enters = ((x0 - STUB, y0),) if place else ()
+            leaves = ((x1 + STUB, y1),) if place + 1 < len(pieces) else ()
+            line = (*enters, *piece, *leaves)
+            yield line
+            if source in below and target in below:
+                yield tuple(mirrored(point, band) for point in reversed(line))
+
+
+def cut_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]:
+    """Yield the pieces of a polyline from left to right, one a band that it passes through."""
+    band = folding.band_at(curve[0][0])
+    piece = [curve[0]]
+    for (x0, y0), (x1, y1) in pairwise(curve):
+        while folding.band_at(x1) is not band and x1 > band.right > x0 - 1e-9:
+            share = (band.right - x0) / (x1 - x0)
+            crossing = (band.right, y0 + share * (y1 - y0))
+            yield (*piece, crossing), band
+            band = folding.bands[folding.bands.index(band) + 1]
+            piece = [crossing]
+        piece.append((x1, y1))
+    yield tuple(piece), band
+
+
+def downward(
+    cells: Sequence[Cell], centres: Mapping[int, Point], diameter: float, box_height: float
+) -> Iterator[Line]:
+    """Yield a straight line from every forward cell down to its mirror."""
+    for cell in cells:
+        if cell.mirror is not None:
+            (x, above), (_, below) = centres[cell.mirror], centres[cell.id]
+            reach = (box_height if cell.group else diameter) / 2 + 2
+            yield (x, above + reach), (x, below - reach)

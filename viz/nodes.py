@@ -1,0 +1,93 @@
+"""How a node looks, whoever draws it: colours, outline, corner, fill and label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from viz.layout.geometry import Size
+from viz.memory import LEVELS
+from viz.scene import Activity, Fill, Look, one_line
+from viz.theme import RGB, Theme, font
+
+CORNER = 6.0  # radius, in pixels at scale 1
+POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
+
+
+def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
+    """Return fill, outline and label of a node."""
+    if look.activity is Activity.RECOMPUTING and look.fill is not Fill.DROPPED:
+        return theme.recomputing, theme.ink, theme.recomputing_label
+    if look.fill is Fill.NOT_YET:
+        return theme.not_yet, theme.not_yet_outline, theme.muted
+    if look.fill is Fill.DROPPED:
+        outline = theme.dropped_backward if look.backward else theme.dropped_forward
+        if look.activity is Activity.RECOMPUTING:
+            outline = theme.recomputing  # the rest of a group of which little is there yet
+        return theme.background, outline, theme.muted
+    fills = {
+        Fill.KEPT: (theme.kept, theme.ink, theme.kept_label),
+        Fill.RECOMPUTED: (theme.recomputed, theme.ink, theme.recomputed_label),
+        Fill.GRADIENT: (theme.gradient, theme.ink, theme.gradient_label),
+    }
+    return fills[look.fill]
+
+
+def label_points(labels: Iterable[str], size: Size, scale: int) -> int:
+    """Return the largest size at which all of these labels fit a node; the smallest if none is."""
+    texts = list(labels)
+    sizes = POINTS if scale == 1 else (*POINTS, 7)
+    for points in sizes:
+        face = font("SemiBold", points * scale)
+        if all(face.getlength(text) <= label_room(size, points) * scale for text in texts):
+            return points
+    return sizes[-1]
+
+
+def label_room(size: Size, points: int) -> float:
+    """Return how wide a label may be, in pixels at scale 1."""
+    if size[0] != size[1]:
+        return size[0] - 4
+    # A disc has more room for lower letters; and a label that nearly touches is better than none.
+    return (0.84 if points > POINTS[-1] else 0.92) * size[0]
+
+
+def fitted(text: str, weight: str, size: int, room: float) -> str:
+    """Return text cut to a width in pixels at scale 1."""
+    line = one_line(text, 200)
+    face = font(weight, size)
+    if face.getlength(line) <= room:
+        return line
+    while line and face.getlength(line + "…") > room:
+        line = line[:-1]
+    return line.rstrip() + "…"
+
+
+def emptied(look: Look) -> Look:
+    """Return how the empty part of a group looks."""
+    return look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
+
+
+def fill_of(look: Look, theme: Theme) -> RGB:
+    """Return what a whole node is filled with, below the level of a group."""
+    return node_colours(emptied(look) if is_partial(look) else look, theme)[0]
+
+
+def is_partial(look: Look) -> bool:
+    """Whether a look is that of a group with some of its memory resident, but not all."""
+    return look.level not in (None, 0, LEVELS)
+
+
+def share_of(look: Look) -> float:
+    """Return how far a node is filled."""
+    return 1.0 if look.level is None else look.level / LEVELS
+
+
+def corner_of(size: Size) -> float:
+    """Return the radius of a group's corners."""
+    return min(CORNER, size[1] / 4)
+
+
+def outline_of(size: Size) -> float:
+    """Return how thick a node's outline is."""
+    return 1.5 if size[1] >= 14 else 1.0

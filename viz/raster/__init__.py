@@ -1,0 +1,1 @@
+"""Pictures as pixels, and the animations made of them."""

@@ -1,0 +1,52 @@
+"""Pictures of groups: rounded squares, filled from below as far as their bytes are resident."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from viz.layout.geometry import Size
+from viz.memory import LEVELS, shown_share
+from viz.nodes import CORNER, fitted, label_room
+from viz.raster.sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
+from viz.scene import Fill, Look
+
+
+def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, scale: int) -> Indices:
+    """Return a picture of a group with its label; TRANSPARENT where the ground shows.
+
+    Args:
+        look: how it looks.
+        label: what it says, cut if there is no room for it.
+        points: the size of the label.
+        box: width and height in pixels at scale 1, without ring and halo.
+        inks: the palette.
+        scale: of the result.
+    """
+    emptied = look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
+    label = fitted(label, "SemiBold", points, label_room(box, points)) if label else ""
+    coverage = label_coverage(label, box, points, scale)
+    filled = filled_pixels(look.level or 0, coverage.shape, box, scale)
+    corner = min(CORNER, box[1] / 4)
+    full, empty = (
+        np.where(
+            coverage == 0,
+            shape_sprite(part, box, corner, inks, scale),
+            label_inks(part, inks)[coverage],
+        )
+        for part in (look, emptied)
+    )
+    sprite: Indices = np.where(filled, full, empty)
+    return sprite
+
+
+def filled_pixels(level: int, shape: tuple[int, ...], box: Size, scale: int) -> Any:
+    """Return for every pixel of a group's picture whether it lies below the level."""
+    if level in (0, LEVELS):
+        # A full group is full to the brim, its outline included, and an empty one has no rest.
+        return np.full(shape, level == LEVELS)
+    rows = np.arange(shape[0])[:, None]
+    surface = (shape[0] + box[1] * scale) / 2 - box[1] * scale * shown_share(level / LEVELS)
+    return np.broadcast_to(rows >= surface, shape)

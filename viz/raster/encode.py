@@ -1,0 +1,224 @@
+"""From what every frame changes to a file: GIF, animated PNG, animated WebP, MP4.
+
+Each encoder takes one change after the other and writes it at once, so that memory does not grow
+with the number of frames: a GIF, PNG or WebP holds the changed rectangle, transparent where
+nothing changed. libx264 alone keeps a window of some 50 whole frames. Frames that look alike are
+kept: a file has as many as were drawn. Pillow compresses; the containers are written here.
+
+Sources: "Graphics Interchange Format, Version 89a" (CompuServe, 1990); "Portable Network Graphics
+Specification, Third Edition" (W3C); "WebP Container Specification" (Google).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from PIL import Image
+
+from tinyckpt.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from viz.raster.canvas import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """What holds for all frames of a file.
+
+    Attributes:
+        width, height: in pixels.
+        colours: the palette, uint8, (colours, 3).
+        delays: how long each frame stays, in centiseconds; two bytes each.
+    """
+
+    width: int
+    height: int
+    colours: Any
+    delays: Sequence[int]
+
+    @property
+    def unchanged(self) -> int:
+        """The index of a pixel that is as it was: one that no colour has."""
+        return len(self.colours)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A format of animations.
+
+    Attributes:
+        write: writes a film and the changes of its frames to a file that can be sought in.
+        largest: the most pixels in width or height that the format can hold.
+    """
+
+    write: Callable[[BinaryIO, Film, Iterable[Change]], None]
+    largest: int
+
+
+def write_gif(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
+    """Write a GIF with one colour table; each frame is drawn over the one before."""
+    bits = max(2, film.unchanged.bit_length())
+    table = film.colours.tobytes().ljust(3 * 2**bits, b"\0")
+    screen = struct.pack("<HHBBB", film.width, film.height, 0xF0 | (bits - 1), 0, 0)
+    file.write(b"GIF89a" + screen + table)
+    file.write(b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00")  # for ever
+    leave_and_transparent = 1 << 2 | 1
+    for change, delay in zip(changes, film.delays, strict=True):
+        height, width = change.pixels.shape
+        control = struct.pack("<BHB", leave_and_transparent, delay, film.unchanged)
+        place = struct.pack("<HHHHB", change.left, change.top, width, height, 0)
+        # To Pillow the indices are shades of grey: it compresses them as they are.
+        data = Image.fromarray(change.pixels).tobytes("gif", "L", bits, 0)
+        file.write(b"!\xf9\x04" + control + b"\0," + place + bytes([bits]) + data + b"\0")
+    file.write(b";")
+
+
+def write_apng(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
+    """Write an animated PNG with a palette; each frame is drawn over the one before."""
+
+    def chunk(kind: bytes, data: bytes) -> None:
+        file.write(struct.pack(">I", len(data)) + kind + data)
+        file.write(struct.pack(">I", zlib.crc32(data, zlib.crc32(kind))))
+
+    file.write(b"\x89PNG\r\n\x1a\n")
+    indexed = 3
+    chunk(b"IHDR", struct.pack(">IIBBBBB", film.width, film.height, 8, indexed, 0, 0, 0))
+    chunk(b"acTL", struct.pack(">II", len(film.delays), 0))
+    chunk(b"PLTE", film.colours.tobytes() + b"\0\0\0")
+    chunk(b"tRNS", b"\xff" * film.unchanged + b"\0")
+    leave, over = 0, 1
+    sequence = 0
+    for change, delay in zip(changes, film.delays, strict=True):
+        height, width = change.pixels.shape
+        box = (width, height, change.left, change.top)
+        chunk(b"fcTL", struct.pack(">IIIIIHHBB", sequence, *box, delay, 100, leave, over))
+        sequence += 1
+        rows = np.zeros((height, width + 1), np.uint8)  # each begins with its filter: none
+        rows[:, 1:] = change.pixels
+        data = zlib.compress(rows.tobytes())
+        if sequence == 1:
+            chunk(b"IDAT", data)
+        else:
+            chunk(b"fdAT", struct.pack(">I", sequence) + data)
+            sequence += 1
+    chunk(b"IEND", b"")
+
+
+def write_webp(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
+    """Write a lossless animated WebP; each frame is drawn over the one before."""
+
+    def small(number: int) -> bytes:
+        return number.to_bytes(3, "little")
+
+    begin = file.tell()
+    file.write(b"RIFF\0\0\0\0WEBP")
+    animation, alpha = 0x02, 0x10
+    size = small(film.width - 1) + small(film.height - 1)
+    file.write(riff(b"VP8X", bytes([animation | alpha, 0, 0, 0]) + size))
+    file.write(riff(b"ANIM", struct.pack("<IH", 0, 0)))  # for ever
+    opaque = np.full((len(film.colours), 1), 255, np.uint8)
+    rgba = np.vstack([np.hstack([film.colours, opaque]), np.zeros((1, 4), np.uint8)])
+    for change, delay in zip(changes, film.delays, strict=True):
+        # A rectangle begins at even coordinates here.
+        left, top = change.left % 2, change.top % 2
+        pixels = np.pad(change.pixels, ((top, 0), (left, 0)), constant_values=film.unchanged)
+        place = small((change.left - left) // 2) + small((change.top - top) // 2)
+        extent = small(pixels.shape[1] - 1) + small(pixels.shape[0] - 1)
+        blend_and_leave = 0
+        header = place + extent + small(10 * delay) + bytes([blend_and_leave])
+        file.write(riff(b"ANMF", header + bitstream(Image.fromarray(rgba[pixels]))))
+    end = file.tell()
+    file.seek(begin + 4)
+    file.write(struct.pack("<I", end - begin - 8))
+    file.seek(end)
+
+
+def riff(kind: bytes, data: bytes) -> bytes:
+    """Return a RIFF chunk, padded to an even length."""
+    return kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+
+
+def bitstream(image: Image.Image) -> bytes:
+    """Return the chunk that holds the pixels of a lossless WebP image."""
+    whole = io.BytesIO()
+    # Method 0 knows no palettes, and its files are ten times larger; those above 2 are slower.
+    image.save(whole, "WEBP", lossless=True, quality=25, method=2)
+    content = whole.getvalue()
+    place = 12  # behind the file's own header
+    while content[place : place + 4] != b"VP8L":
+        (length,) = struct.unpack_from("<I", content, place + 4)
+        place += 8 + length + length % 2
+    return content[place:]
+
+
+def write_mp4(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
+    """Write an MP4 (H.264); lossy, as its colours have half the resolution.
+
+    Raises:
+        BackendError: if PyAV is not installed, or cannot do it.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise BackendError(
+            "mp4 needs av (PyAV), which is not installed: pip install 'tinyckpt[mp4]'"
+        ) from error
+    try:
+        with av.open(file, "w", format="mp4") as container:
+            write_video(container, film, changes)
+    except av.FFmpegError as error:
+        if isinstance(error.__context__, OSError):  # the file's own, met again while closing it
+            raise error.__context__ from None
+        raise BackendError(f"PyAV cannot write this mp4: {error}") from error
+
+
+def write_video(container: Any, film: Film, changes: Iterable[Change]) -> None:
+    """Write all frames as a video stream, each with its own duration."""
+    from av import VideoFrame
+
+    # Half the colour resolution takes even sizes: a row is repeated where there is an odd one.
+    margin = ((0, film.height % 2), (0, film.width % 2), (0, 0))
+    centisecond = Fraction(1, 100)
+    stream = container.add_stream("libx264", rate=100)
+    stream.width, stream.height = film.width + margin[1][1], film.height + margin[0][1]
+    stream.pix_fmt = "yuv420p"
+    stream.codec_context.time_base = stream.time_base = centisecond
+    # Without B-frames packets come in the order of the frames, as durations in MP4 need it.
+    stream.options = {"crf": "18", "preset": "veryfast", "tune": "animation", "bf": "0"}
+    delays = iter(film.delays)
+
+    def write(frame: VideoFrame | None) -> None:
+        for packet in stream.encode(frame):
+            packet.duration = next(delays)
+            container.mux(packet)
+
+    canvas = np.zeros((film.height, film.width), np.uint8)
+    now = 0
+    for change, delay in zip(changes, film.delays, strict=True):
+        height, width = change.pixels.shape
+        box = canvas[change.top : change.top + height, change.left : change.left + width]
+        np.copyto(box, change.pixels, where=change.pixels != film.unchanged)
+        frame = VideoFrame.from_ndarray(np.pad(film.colours[canvas], margin, mode="edge"))
+        frame.pts, frame.time_base = now, centisecond
+        write(frame)
+        now += delay
+    write(None)
+
+
+# GIF has two bytes for a size, PNG 31 bits, a frame of WebP 14 bits; libx264 takes no more either.
+ENCODERS = {
+    "gif": Encoder(write_gif, 2**16 - 1),
+    "apng": Encoder(write_apng, 2**31 - 1),
+    "webp": Encoder(write_webp, 2**14 - 1),
+    "mp4": Encoder(write_mp4, 2**14 - 1),
+}
+SUFFIXES = {".gif": "gif", ".apng": "apng", ".png": "apng", ".webp": "webp", ".mp4": "mp4"}

@@ -1,0 +1,285 @@
+"""One trace of a picture: its heading, counters, graph and memory strip.
+
+It is drawn once without its moving parts; a frame then costs a few copies: the nodes that changed,
+the digits of the counters, a stretch of the strip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from viz.layout.place import MARGIN, WIDTH, Layout
+from viz.nodes import fitted, label_points
+from viz.raster.boxes import group_sprite
+from viz.raster.canvas import Canvas, Counters, Scales
+from viz.raster.sprites import (
+    TRANSPARENT,
+    Indices,
+    label_coverage,
+    label_inks,
+    layer,
+    node_sprite,
+    sprite_size,
+    text_layer,
+)
+from viz.raster.strip import strip_of
+from viz.scene import Activity, Frame, Look, count_text, frames, subtitles_of
+from viz.sheet import COUNTERS, HEAD, HEADER, STRIP
+from viz.theme import RGB, faint_edge, font
+
+if TYPE_CHECKING:
+    from tinyckpt.trace import Trace
+    from viz.layout.cells import Cell
+
+
+class Panel:
+    """One trace: heading, counters, graph and memory strip."""
+
+    def __init__(
+        self,
+        canvas: Canvas,
+        counters: Counters,
+        trace: Trace,
+        plan: Layout,
+        scales: Scales,
+        top: int,
+        title: str,
+    ) -> None:
+        self.canvas, self.counters, self.scales = canvas, counters, scales
+        self.trace, self.plan, self.top = trace, plan, top
+        self.inks, self.scale = canvas.inks, canvas.scale
+        self.ink = self.inks.index(self.inks.theme.ink)
+        self.shapes: dict[Look, tuple[Indices, Indices]] = {}
+        self.labels: dict[str, Indices] = {}
+        self.groups: dict[tuple[Look, str], Indices] = {}
+        self.looks: dict[int, Look] = {}
+        self.last: Frame | None = None
+        self.draw_graph()
+        self.place_nodes()
+        self.draw_counter_names()
+        self.draw_heading(title)
+        self.strip_top = top + HEADER + round(plan.height)
+        size = (STRIP * self.scale, (WIDTH - 2 * MARGIN) * self.scale)
+        self.strip = strip_of(
+            trace, scales.in_nodes, scales.longest, scales.highest, size, self.scale, self.inks
+        )
+        self.cursor = 0
+        canvas.put(self.strip.future, MARGIN * self.scale, self.strip_top * self.scale)
+
+    def frames(self, steps: Sequence[int]) -> Iterator[Frame]:
+        """Yield a frame for every step, the last one again and again once the trace has ended.
+
+        Args:
+            steps: ascending; -1 is the moment before the first one.
+        """
+        final = len(self.trace.steps) - 1
+        own = dict.fromkeys(min(step, final) for step in steps if step >= 0)
+        stream = frames(self.trace, self.plan.cells, list(own), self.scales.in_nodes)
+        frame = next(stream)
+        if steps[0] >= 0:  # the moment before the first step is not shown, but all is drawn in it
+            first = next(stream)
+            frame = replace(first, changed={**frame.changed, **first.changed})
+        yield frame
+        for frame in stream:
+            yield frame
+        while True:
+            yield frame
+
+    # Parts that stand still ----------------------------------------------------------------------
+
+    def draw_heading(self, title: str) -> None:
+        """Write title and subtitle, cut where the counters begin."""
+        theme, room = self.inks.theme, self.counters.columns[0] - MARGIN - 12
+        self.canvas.text(
+            MARGIN, self.top + 15, fitted(title, "SemiBold", 20, room), "SemiBold", 20, theme.ink
+        )
+        face = font("Regular", 12)
+        fitting = (text for text in subtitles_of(self.trace) if face.getlength(text) <= room)
+        subtitle = next(fitting, "")
+        self.canvas.text(MARGIN, self.top + 42, subtitle, "Regular", 12, theme.muted)
+
+    def draw_counter_names(self) -> None:
+        """Write what the counters count."""
+        for x, name in zip(self.counters.columns, COUNTERS, strict=True):
+            self.canvas.text(x, self.top + 13, name, "Regular", 12, self.inks.theme.muted)
+
+    def draw_graph(self) -> None:
+        """Draw the arrows and headings; the nodes come with the first frame."""
+        plan, theme = self.plan, self.inks.theme
+        edge, faint = theme.edge, faint_edge(theme)
+        head = 3.2 if plan.diameter >= 20 else 2.2
+        line = 1.3 if plan.diameter >= 20 else 1.0
+
+        def paint(draw: Any, factor: int) -> None:
+            for arrow in plan.faint:
+                draw_arrow(draw, arrow, factor, head, 1.0, faint)
+            for heading in plan.headings:
+                ends = [(x * factor, heading.y * factor) for x in (heading.left, heading.right)]
+                draw.line(ends, fill=faint, width=factor)
+            for arrow in plan.arrows:
+                draw_arrow(draw, arrow, factor, head, line, edge)
+            for x, y in plan.dots:
+                box = [(x - 2) * factor, (y - 2) * factor, (x + 2) * factor, (y + 2) * factor]
+                draw.ellipse(box, fill=edge)
+
+        height = round(plan.height)
+        pixels = layer(WIDTH, height, self.inks.theme.background, self.scale, paint)
+        self.graph_top = (self.top + HEADER) * self.scale
+        self.ground = self.inks.match(pixels)
+        for heading in plan.headings:
+            words = text_layer(
+                heading.text, "Regular", 10, theme.muted, theme.background, self.scale
+            )
+            words = words[:, : round((heading.right - heading.left) * self.scale)]
+            top = max(0, round((heading.y - 1) * self.scale) - words.shape[0])
+            left = round(heading.left * self.scale)
+            rows, columns = slice(top, top + words.shape[0]), slice(left, left + words.shape[1])
+            self.ground[rows, columns] = self.inks.match(words)
+        self.canvas.put(self.ground, 0, self.graph_top)
+
+    # Parts that move -----------------------------------------------------------------------------
+
+    def draw(self, frame: Frame) -> None:
+        """Draw what a frame changes."""
+        if frame is self.last:
+            return
+        self.last = frame
+        self.draw_nodes(frame.changed)
+        # Numbered as everywhere else, from 0; before the first step there is none.
+        step = count_text(frame.step) if frame.step >= 0 else "–"  # noqa: RUF001
+        total = count_text(len(self.trace.steps) - 1)
+        evaluations = count_text(self.trace.evaluations)
+        texts = (
+            f"{step} / {total}", f"{frame.evaluations} / {evaluations}", frame.live, frame.peak,
+        )  # fmt: skip
+        self.counters.write(self.canvas, self.top + 30, texts)
+        self.draw_cursor(frame.step)
+
+    def draw_nodes(self, changed: dict[int, Look]) -> None:
+        """Draw nodes anew, and those around them whose rings and halos reach into them."""
+        self.looks.update(changed)
+        affected: set[int] = set()
+        for index in changed:
+            top, bottom, left, right = self.boxes[index]
+            self.canvas.region(top, bottom, left, right)[:] = self.ground[
+                top - self.graph_top : bottom - self.graph_top, left:right
+            ]
+            affected.update(self.around[index])
+        # Those with a halo or a ring last: they lie above the others.
+        for index in sorted(affected, key=lambda index: (self.prominence(index), index)):
+            if index in self.looks:
+                top, bottom, left, right = self.boxes[index]
+                sprite = self.sprite(self.looks[index], self.plan.cells[index])
+                region = self.canvas.region(top, bottom, left, right)
+                np.copyto(region, sprite, where=sprite != TRANSPARENT)
+
+    def prominence(self, index: int) -> int:
+        """Return 0 for a plain node, 1 with a ring, 2 with a halo."""
+        look = self.looks.get(index)
+        if look is None:
+            return 0
+        return 2 if look.activity is not Activity.NONE else int(look.checkpoint)
+
+    def place_nodes(self) -> None:
+        """Find each node's box on the canvas, and the nodes whose boxes overlap with it."""
+        self.boxes = []
+        for cell, (x, y) in zip(self.plan.cells, self.plan.centres, strict=True):
+            width, height = (sprite_size(side) * self.scale for side in self.plan.size(cell))
+            top = self.graph_top + round(y * self.scale - height / 2)
+            left = round(x * self.scale - width / 2)
+            self.boxes.append((top, top + height, left, left + width))
+        self.around = neighbours(self.boxes)
+        groups = {cell.label for cell in self.plan.cells if cell.group}
+        self.points = label_points(groups, self.plan.box, self.scale)  # of groups, one for all
+
+    def sprite(self, look: Look, cell: Cell) -> Indices:
+        """Return the picture of a node with its label."""
+        label = cell.label if self.plan.labelled else ""
+        size, scale = self.plan.size(cell), self.scale
+        if cell.group:
+            if (look, label) not in self.groups:
+                self.groups[look, label] = group_sprite(
+                    look, label, self.points, size, self.inks, scale
+                )
+            return self.groups[look, label]
+        if look not in self.shapes:
+            shape = node_sprite(look, size[0], self.inks, scale)
+            self.shapes[look] = shape, label_inks(look, self.inks)
+        shape, inks = self.shapes[look]
+        if not label:
+            return shape
+        if label not in self.labels:
+            points = label_points([label], size, scale)
+            self.labels[label] = label_coverage(label, size, points, scale)
+        coverage = self.labels[label]
+        return np.where(coverage == 0, shape, inks[coverage])
+
+    def draw_cursor(self, step: int) -> None:
+        """Move the cursor: full colour up to it, pale behind it."""
+        now, before = self.strip.column(step), self.cursor
+        x, y, wide = MARGIN * self.scale, self.strip_top * self.scale, self.strip.cursor
+        past, future = self.strip.past, self.strip.future
+        low, high = max(0, min(before, now) - wide), max(before, now) + wide
+        high = min(high, past.shape[1])
+        strip = self.canvas.region(y, y + past.shape[0], x + low, x + high)
+        strip[:, : now - low] = past[:, low:now]
+        strip[:, now - low :] = future[:, now:high]
+        # Below the strip's own text, which it would strike through.
+        head, begin = HEAD * self.scale, max(0, now - wide)
+        strip[head:, begin - low : begin - low + wide] = self.ink
+        self.cursor = now
+
+
+def neighbours(boxes: Sequence[tuple[int, int, int, int]]) -> list[list[int]]:
+    """Return for every box (top, bottom, left, right) those that overlap with it, and itself."""
+    size = max((max(bottom - top, right - left) for top, bottom, left, right in boxes), default=1)
+    tiles: dict[tuple[int, int], list[int]] = {}
+    for index, (top, _, left, _) in enumerate(boxes):
+        tiles.setdefault((top // size, left // size), []).append(index)
+    around = []
+    for top, bottom, left, right in boxes:
+        near = [
+            index
+            for row in range(top // size - 1, top // size + 2)
+            for column in range(left // size - 1, left // size + 2)
+            for index in tiles.get((row, column), ())
+        ]
+        around.append(
+            [
+                index
+                for index in near
+                if boxes[index][0] < bottom
+                and top < boxes[index][1]
+                and boxes[index][2] < right
+                and left < boxes[index][3]
+            ]
+        )
+    return around
+
+
+def draw_arrow(
+    draw: Any, arrow: Sequence[tuple[float, float]], factor: int, head: float, line: float, ink: RGB
+) -> None:
+    """Draw a polyline with an arrowhead at its end."""
+    points = [(x * factor, y * factor) for x, y in arrow]
+    (x0, y0), (x1, y1) = points[-2], points[-1]
+    if (x0, y0) == (x1, y1) and len(points) > 2:
+        x0, y0 = points[-3]
+    length = max(float(np.hypot(x1 - x0, y1 - y0)), 1e-9)
+    ux, uy = (x1 - x0) / length, (y1 - y0) / length
+    size = head * factor
+    base = (x1 - ux * size, y1 - uy * size)
+    draw.line([*points[:-1], base], fill=ink, width=max(1, round(line * factor)), joint="curve")
+    across = 0.62 * size
+    draw.polygon(
+        [
+            (x1, y1),
+            (base[0] - uy * across, base[1] + ux * across),
+            (base[0] + uy * across, base[1] - ux * across),
+        ],
+        fill=ink,
+    )

@@ -1,0 +1,168 @@
+"""From traces to pixels: one panel a policy, stacked, in step, on shared scales."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import OptionError
+from viz.curve import peak_step
+from viz.layout.geometry import MARGIN, WIDTH
+from viz.layout.views import overview
+from viz.raster.canvas import Canvas, Change, Counters, Scales
+from viz.raster.panel import Panel
+from viz.raster.sprites import TRANSPARENT, Indices, inks_of, node_sprite
+from viz.scene import (
+    counts_nodes,
+    frame_steps,
+    live_of,
+)
+from viz.sheet import GAP, HEADER, LEGEND, LEGEND_ITEMS, STRIP, check, headings
+from viz.theme import THEMES, Theme, font
+
+if TYPE_CHECKING:
+    from tinyckpt.trace import Trace
+
+MOST_FRAMES = 1500  # a minute at 25 frames a second; nobody watches longer, and files stay small
+
+
+def chosen(
+    moments: Sequence[int],
+    peaks: Collection[int],
+    first: int | None,
+    last: int | None,
+    every: int | None,
+) -> list[int]:
+    """Return the steps of a picture's frames, of all that could have one.
+
+    The first of the range, its last and the peaks within it are always among them.
+
+    Args:
+        moments: ascending, from -1, the moment before the first step, to the last step.
+        peaks: the steps of the peaks.
+        first, last: the range; its ends are shown as they are in stills of these steps.
+        every: take every one of so many; None for as many as leave about MOST_FRAMES.
+
+    Raises:
+        OptionError: if the range is empty or leaves the trace, or ``every`` is not positive.
+    """
+    end = moments[-1]
+    for step in (first, last):
+        if step is not None and (not isinstance(step, int) or not 0 <= step <= end):
+            raise OptionError(f"step {step!r} is out of range: legal are 0 to {end}")
+    if first is not None and last is not None and first > last:
+        raise OptionError(f"no steps from {first} to {last}: the range ends before it begins")
+    if every is not None and (not isinstance(every, int) or every < 1):
+        raise OptionError(f"every {every!r}: legal are whole numbers from 1 on")
+    begin = 0 if first is None else bisect_right(moments, first) - 1
+    stop = len(moments) if last is None else bisect_right(moments, last)
+    shown = moments[begin:stop]
+    stride = -(-len(shown) // MOST_FRAMES) if every is None else every
+    return sorted({*shown[::stride], shown[-1], *(set(peaks) & set(shown))})
+
+
+class Picture:
+    """Traces drawn above each other; ``play`` yields the picture frame by frame.
+
+    Attributes:
+        moments: the steps that could have a frame; -1 is the moment before the first step.
+        steps: those that have one.
+    """
+
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        theme: str = "light",
+        scale: int = 1,
+        title: str | Sequence[str] | None = None,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        every: int | None = None,
+    ) -> None:
+        check(traces, theme)
+        if not isinstance(scale, int) or scale not in (1, 2, 3):
+            raise OptionError(f"scale {scale!r}: legal are 1, 2 and 3")
+        names = headings(traces, title)
+        self.inks = inks_of(THEMES[theme])
+        in_nodes = counts_nodes(traces)
+        self.moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
+        self.steps = chosen(self.moments, peak_step(traces, in_nodes), first, last, every)
+        longest = max(len(trace.steps) for trace in traces)
+        highest = max(max(live_of(trace, in_nodes)) for trace in traces)
+        scales = Scales(in_nodes, longest, highest)
+        layouts = [overview(trace.graph) for trace in traces]
+        heights = [HEADER + round(plan.height) + STRIP + GAP for plan in layouts]
+        self.drawing = Canvas(sum(heights) + LEGEND, self.inks, scale)
+        counters = Counters(traces, in_nodes, self.inks, scale)
+        self.panels = []
+        top = 0
+        for trace, plan, extent, name in zip(traces, layouts, heights, names, strict=True):
+            self.panels.append(Panel(self.drawing, counters, trace, plan, scales, top, name))
+            top += extent
+        draw_legend(self.drawing, top)
+
+    @property
+    def canvas(self) -> Indices:
+        """Palette indices of the present frame, (height, width)."""
+        return self.drawing.pixels
+
+    def play(self) -> Iterator[Indices]:
+        """Yield the canvas at every frame; it is the same array, changed in place."""
+        moving = [panel.frames(self.steps) for panel in self.panels]
+        for _ in self.steps:
+            for panel, stream in zip(self.panels, moving, strict=True):
+                panel.draw(next(stream))
+            yield self.canvas
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what every frame changes; the first is the whole picture."""
+        for _ in self.play():
+            yield self.drawing.change()
+
+    def show(self, step: int) -> None:
+        """Draw the one frame that a still of a step shows: the last one that is not after it.
+
+        Raises:
+            OptionError: if the step is out of range.
+        """
+        (at,) = chosen(self.moments, (), step, step, None)
+        for panel in self.panels:
+            panel.draw(next(panel.frames([at])))
+
+    def rgb(self) -> Any:
+        """Return the present frame in colours, (height, width, 3)."""
+        return self.inks.colours[self.canvas]
+
+
+def draw_legend(canvas: Canvas, top: int) -> None:
+    """Draw what the looks mean, evenly spread from margin to margin."""
+    scale, theme = canvas.scale, canvas.inks.theme
+    icons = legend_icons(theme, scale)
+    face, between = font("Regular", 12), 6.0
+    taken = sum(icon.shape[1] / scale + between for icon in icons)
+    taken += sum(face.getlength(name) for name, _ in LEGEND_ITEMS)
+    gap = (WIDTH - 2 * MARGIN - taken) / (len(icons) - 1)
+    x = float(MARGIN)
+    for (name, _), icon in zip(LEGEND_ITEMS, icons, strict=True):
+        y = round((top + 17) * scale - icon.shape[0] / 2)
+        picture = np.where(icon == TRANSPARENT, canvas.ground, icon).astype(np.uint8)
+        canvas.put(picture, round(x * scale), y)
+        x += icon.shape[1] / scale + between
+        canvas.text(x, top + 9, name, "Regular", 12, theme.muted)
+        x += face.getlength(name) + gap
+
+
+@lru_cache(maxsize=16)
+def legend_icons(theme: Theme, scale: int) -> list[Indices]:
+    """Return the legend's small nodes, cut at their sides to where there is something."""
+    inks, icons = inks_of(theme), []
+    for _, look in LEGEND_ITEMS:
+        sprite = node_sprite(look, 10.0, inks, scale)
+        columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
+        icons.append(sprite[:, columns[0] : columns[-1] + 1])
+    return icons

@@ -1,0 +1,206 @@
+"""Small pictures in palette indices: nodes, letters, whole static layers.
+
+Shapes are drawn once, several times too large, by Pillow, scaled down, and matched to the palette;
+after that a frame is made by copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from viz.layout.geometry import Size
+from viz.nodes import label_room, node_colours
+from viz.scene import Activity, Look
+from viz.theme import RGB, Theme, blend, font, palette
+
+OVERSAMPLE = 4
+TRANSPARENT = 255  # never a palette index: palettes have at most 64 colours
+Indices = Any  # uint8 array of palette indices, (height, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Inks:
+    """A theme's palette, and the way from colours to its indices."""
+
+    theme: Theme
+    colours: Any  # uint8, (colours, 3)
+
+    def index(self, colour: RGB) -> int:
+        """Return the index of a colour of the palette."""
+        return int(np.flatnonzero((self.colours == colour).all(axis=1))[0])
+
+    def match(self, pixels: Any) -> Indices:
+        """Return the nearest palette index of every pixel of a ``(height, width, 3)`` array."""
+        # One number a colour: a picture has few different ones, and numbers sort fast.
+        packed = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
+        unique, inverse = np.unique(packed, return_inverse=True)
+        found = np.stack([unique >> 16, (unique >> 8) & 255, unique & 255], axis=1)
+        distances = ((found[:, None] - self.colours.astype(np.int32)) ** 2).sum(axis=2)
+        return distances.argmin(axis=1).astype(np.uint8)[inverse].reshape(pixels.shape[:2])
+
+    @property
+    def table(self) -> bytes:
+        """The palette as GIF files hold it."""
+        flat: bytes = self.colours.tobytes()
+        return flat
+
+
+def inks_of(theme: Theme) -> Inks:
+    """Return the inks of a theme."""
+    return Inks(theme, np.array(palette(theme), np.uint8))
+
+
+def layer(
+    width: int, height: int, background: RGB, scale: int, paint: Callable[[Any, int], None]
+) -> Any:
+    """Return an RGB array painted ``OVERSAMPLE`` times too large and scaled down.
+
+    Args:
+        width, height: in pixels at scale 1.
+        background: colour below everything.
+        scale: of the result.
+        paint: called as ``paint(ImageDraw, factor)``, with the factor from pixels at scale 1.
+    """
+    factor = scale * OVERSAMPLE
+    image = Image.new("RGB", (width * factor, height * factor), background)
+    paint(ImageDraw.Draw(image), factor)
+    return np.asarray(image.reduce(OVERSAMPLE))
+
+
+def node_sprite(look: Look, diameter: float, inks: Inks, scale: int) -> Indices:
+    """Return a square picture of a node without its label; TRANSPARENT where the ground shows."""
+    return shape_sprite(look, (diameter, diameter), diameter / 2, inks, scale)
+
+
+def shape_sprite(look: Look, size: Size, corner: float, inks: Inks, scale: int) -> Indices:
+    """Return a picture of a rounded rectangle with a look's fill, ring and halo.
+
+    Args:
+        look: how it looks.
+        size: width and height in pixels at scale 1, without ring and halo.
+        corner: radius of its corners; half of its size makes a disc.
+        inks: the palette.
+        scale: of the result.
+    """
+    theme = inks.theme
+    width, height = map(sprite_size, size)
+    fill, outline, _ = node_colours(look, theme)
+    stroke = 1.5 if size[1] >= 14 else 1.0
+
+    def paint(draw: Any, factor: int) -> None:
+        def rounded(beyond: float, colour: RGB) -> None:
+            x, y = (size[0] / 2 + beyond) * factor, (size[1] / 2 + beyond) * factor
+            middle, centre = width * factor / 2, height * factor / 2
+            corners = (middle - x, centre - y, middle + x, centre + y)
+            draw.rounded_rectangle(corners, (corner + beyond) * factor, fill=colour)
+
+        if look.activity is not Activity.NONE:
+            rounded(5, theme.ink)
+            rounded(4, theme.halo)
+        elif look.checkpoint:
+            rounded(4.5, theme.checkpoint)
+            rounded(2.5, theme.background)
+        rounded(0, outline)
+        rounded(-stroke, fill)
+
+    sprite = inks.match(layer(width, height, theme.background, scale, paint))
+    # Outside the shape the ground shows; inside it every pixel is the sprite's own.
+    beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
+    sprite[distances(sprite.shape, size, corner, scale) > beyond * scale] = TRANSPARENT
+    return sprite
+
+
+def distances(shape: tuple[int, ...], size: Size, corner: float, scale: int) -> Any:
+    """Return how far each pixel of a picture is from the rounded rectangle in its middle."""
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    # From the rectangle on which the corners' centres lie; as far as that, less their radius.
+    down, across = (
+        np.maximum(abs(places - (extent - 1) / 2) - (side / 2 - corner) * scale, 0)
+        for places, extent, side in ((rows, shape[0], size[1]), (columns, shape[1], size[0]))
+    )
+    return np.hypot(down, across) - corner * scale
+
+
+def sprite_size(extent: float) -> int:
+    """Return a side of a node's picture at scale 1: ring and halo included."""
+    return int(np.ceil(extent + 13))
+
+
+INK_STEPS = 4  # steps from no ink to all of it; as many as the palette has between two colours
+
+
+def label_coverage(label: str, size: Size, points: int, scale: int) -> Indices:
+    """Return how much of each pixel of a node's picture its label covers, 0 to INK_STEPS."""
+    width, height = (sprite_size(extent) * scale for extent in size)
+    image = Image.new("L", (width, height), 0)
+    face = font("SemiBold", points * scale)
+    if face.getlength(label) <= label_room(size, points) * scale:
+        middle = (width / 2, height / 2)
+        ImageDraw.Draw(image).text(middle, label, fill=255, font=face, anchor="mm")
+    return np.round(np.asarray(image) * (INK_STEPS / 255)).astype(np.uint8)
+
+
+def label_inks(look: Look, inks: Inks) -> Indices:
+    """Return the palette indices of a look's label, by coverage."""
+    fill, _, ink = node_colours(look, inks.theme)
+    blends = [blend(ink, fill, level / INK_STEPS) for level in range(INK_STEPS + 1)]
+    return inks.match(np.array([blends], np.uint8))[0]
+
+
+def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: int) -> Any:
+    """Return the RGB picture of a line of text on a ground, as high as the font's line."""
+    face = font(weight, size * scale)
+    ascent, descent = face.getmetrics()
+    width = max(1, int(np.ceil(face.getlength(text))))
+    image = Image.new("RGB", (width, ascent + descent), ground)
+    ImageDraw.Draw(image).text((0, 0), text, fill=ink, font=face)
+    return np.asarray(image)
+
+
+class Digits:
+    """Letters and digits of one size, for texts that change from frame to frame.
+
+    All digits are equally wide, so that counters do not tremble.
+    """
+
+    def __init__(self, size: int, inks: Inks, scale: int) -> None:
+        self.inks, self.size, self.scale = inks, size, scale
+        self.sprites: dict[str, Indices] = {}
+        face = font("SemiBold", size * scale)
+        self.digit_width = max(int(np.ceil(face.getlength(digit))) for digit in "0123456789")
+        self.height = sum(face.getmetrics())
+
+    def sprite(self, character: str) -> Indices:
+        """Return the picture of one character."""
+        if character not in self.sprites:
+            theme = self.inks.theme
+            pixels = text_layer(
+                character, "SemiBold", self.size, theme.ink, theme.background, self.scale
+            )
+            indices = self.inks.match(pixels)
+            if character.isdigit():
+                wide = np.full(
+                    (self.height, self.digit_width), self.inks.index(theme.background), np.uint8
+                )
+                start = (self.digit_width - indices.shape[1]) // 2
+                wide[:, start : start + indices.shape[1]] = indices[:, : self.digit_width]
+                indices = wide
+            self.sprites[character] = indices
+        return self.sprites[character]
+
+    def width(self, text: str) -> int:
+        """Return the width of a text in pixels."""
+        return sum(self.sprite(character).shape[1] for character in text)
+
+    def write(self, canvas: Indices, x: int, y: int, text: str) -> None:
+        """Write a text with its top left corner at (x, y)."""
+        for character in text:
+            sprite = self.sprite(character)
+            height, width = sprite.shape
+            canvas[y : y + height, x : x + width] = sprite
+            x += width

@@ -1,0 +1,61 @@
+"""What all pictures share: the sizes of their parts, and the texts above and below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import OptionError
+from viz.scene import Activity, Fill, Look, title_of
+from viz.theme import THEMES
+
+if TYPE_CHECKING:
+    from tinyckpt.trace import Trace
+
+
+GAP = 14  # pixels between the parts of a picture
+HEADER = 66  # pixels for title, subtitle and counters
+STRIP = 64  # pixels of the memory strip
+HEAD = 14  # pixels above the highest peak, for the strip's own text
+LEGEND = 38  # pixels
+COUNTERS = ("step", "evaluations", "live", "peak so far")
+LEGEND_ITEMS = (
+    ("kept", Look(Fill.KEPT)),
+    ("recomputed", Look(Fill.RECOMPUTED)),
+    ("gradient", Look(Fill.GRADIENT, backward=True)),
+    ("checkpoint", Look(Fill.KEPT, checkpoint=True)),
+    ("computing now", Look(Fill.KEPT, Activity.COMPUTING)),
+    ("recomputing now", Look(Fill.RECOMPUTED, Activity.RECOMPUTING)),
+    ("dropped", Look(Fill.DROPPED)),
+    ("not yet", Look(Fill.NOT_YET)),
+)
+
+
+def as_list(traces: Any) -> list[Trace]:
+    """Return one trace or several as a list."""
+    return [traces] if hasattr(traces, "steps") else list(traces)
+
+
+def check(traces: Sequence[Trace], theme: str) -> None:
+    """Raise an OptionError unless there is something to draw, in a known theme."""
+    if not traces or not all(trace.steps for trace in traces):
+        raise OptionError("nothing to draw: give at least one trace, with at least one step")
+    if theme not in THEMES:
+        raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+
+
+def headings(traces: Sequence[Trace], title: str | Sequence[str] | None) -> list[str]:
+    """Return what stands above each trace.
+
+    Raises:
+        OptionError: if there are titles, but not one for each trace.
+    """
+    if title is None:
+        return [title_of(trace) for trace in traces]
+    titles = [title] if isinstance(title, str) else list(title)
+    if len(titles) != len(traces):
+        raise OptionError(
+            f"{len(titles)} {'title' if len(titles) == 1 else 'titles'} for {len(traces)} "
+            f"{'trace' if len(traces) == 1 else 'traces'}: give one for each, in order, or none"
+        )
+    return titles

@@ -1,0 +1,174 @@
+"""The marks of a picture as SVG elements: text, arrows, nodes.
+
+Colours are attributes, so that any program shows them; names are escaped, and text stays text.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from viz.layout.geometry import Layout, Line, Point, Size
+from viz.memory import shown_share
+from viz.nodes import (
+    corner_of,
+    emptied,
+    fill_of,
+    fitted,
+    is_partial,
+    label_room,
+    node_colours,
+    outline_of,
+    share_of,
+)
+from viz.scene import Activity, Look, one_line
+from viz.theme import RGB, Theme, css, faint_edge
+
+
+def number(value: float) -> str:
+    """Return a coordinate with at most one decimal."""
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def numbers(*values: float) -> str:
+    """Return coordinates in a row, with no more between them than must be."""
+    return " ".join(map(number, values)).replace(" -", "-")
+
+
+def text_element(
+    x: float, y: float, text: str, size: int, ink: RGB, weight: int = 400, anchor: str = "start"
+) -> str:
+    """Return a line of text on its baseline; unprintable characters as spaces."""
+    return (
+        f'<text x="{number(x)}" y="{number(y)}" font-size="{size}" font-weight="{weight}" '
+        f'text-anchor="{anchor}" fill="{css(ink)}">{html.escape(one_line(text, 200))}</text>'
+    )
+
+
+def edge_elements(plan: Layout, theme: Theme) -> str:
+    """Return all arrows of a layout, its dots and its headings; many arrows share a path."""
+    head = 3.2 if plan.diameter >= 20 else 2.2
+    width = 1.3 if plan.diameter >= 20 else 1.0
+    faint, ink = css(faint_edge(theme)), css(theme.edge)
+    headings = "".join(
+        f'<path stroke="{faint}" d="M{numbers(heading.left, heading.y)}H{number(heading.right)}"/>'
+        + text_element(
+            heading.left,
+            heading.y - 4,
+            fitted(heading.text, "Regular", 10, heading.right - heading.left),
+            10,
+            theme.muted,
+        )
+        for heading in plan.headings
+    )
+    dots = "".join(f'<circle cx="{number(x)}" cy="{number(y)}" r="2"/>' for x, y in plan.dots)
+    return (
+        arrow_elements(plan.faint, head, 1.0, faint)
+        + headings
+        + arrow_elements(plan.arrows, head, width, ink)
+        + (f'<g fill="{ink}">{dots}</g>' if dots else "")
+    )
+
+
+def arrow_elements(arrows: Sequence[Line], head: float, width: float, ink: str) -> str:
+    """Return arrows: one path of lines, and one of arrowheads ``head`` pixels long."""
+    lines, heads = [], []
+    for arrow in arrows:
+        (x0, y0), (x1, y1) = arrow[-2], arrow[-1]
+        length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
+        ux, uy = (x1 - x0) / length * head, (y1 - y0) / length * head
+        if len(arrow) > 2 or length > head + 1:  # else the head is all there is to see
+            lines.append(polyline([*arrow[:-1], (x1 - ux, y1 - uy)]))
+        a, b, c, d = -ux - 0.62 * uy, -uy + 0.62 * ux, 1.24 * uy, -1.24 * ux
+        heads.append(f"M{numbers(x1, y1)}l{numbers(a, b, c, d)}z")
+    if not arrows:
+        return ""
+    return (
+        f'<path fill="none" stroke="{ink}" stroke-width="{width}" d="{"".join(lines)}"/>'
+        f'<path fill="{ink}" d="{"".join(heads)}"/>'
+    )
+
+
+def polyline(points: Sequence[Point]) -> str:
+    """Return the path along some points, as short as it can be written."""
+    (x, y), *rest = [(round(x, 1), round(y, 1)) for x, y in points]
+    parts = [f"M{number(x)} {number(y)}"]
+    for right, down in rest:
+        if down == y:
+            parts.append(f"H{number(right)}")
+        elif right == x:
+            parts.append(f"V{number(down)}")
+        else:
+            parts.append(f"L{number(right)} {number(down)}")
+        x, y = right, down
+    return "".join(parts)
+
+
+def node_element(look: Look, size: Size, theme: Theme) -> str:
+    """Return the shape of a node around 0, 0: a disc, or the rounded square of a group."""
+    _, outline, _ = node_colours(look, theme)
+    stroke = outline_of(size)
+    corner = size[0] / 2 if look.level is None else corner_of(size)
+    around = ""
+    if look.activity is not Activity.NONE:
+        halo = f'fill="{css(theme.halo)}" stroke="{css(theme.ink)}"'
+        around = rounded(size, corner, 4.5, halo)
+    elif look.checkpoint:
+        ring = f'fill="none" stroke="{css(theme.checkpoint)}" stroke-width="2"'
+        around = rounded(size, corner, 3.5, ring)
+    paint = f'fill="{css(fill_of(look, theme))}" stroke="{css(outline)}" stroke-width="{stroke:g}"'
+    level = ""
+    if is_partial(look):
+        inside = (size[0] - 2 * stroke, size[1] - 2 * stroke)
+        full = css(node_colours(look, theme)[0])
+        level = f'<path d="{level_path(inside, shown_share(share_of(look)))}" fill="{full}"/>'
+    return f"{around}{rounded(size, corner, -stroke / 2, paint)}{level}"
+
+
+def rounded(size: Size, corner: float, beyond: float, paint: str) -> str:
+    """Return a rounded square, or a disc, around 0, 0; ``beyond`` pixels larger on every side."""
+    width, height = size
+    if 2 * corner == width:
+        return f'<circle r="{width / 2 + beyond:g}" {paint}/>'
+    return (
+        f'<rect x="{-width / 2 - beyond:g}" y="{-height / 2 - beyond:g}" '
+        f'width="{width + 2 * beyond:g}" height="{height + 2 * beyond:g}" '
+        f'rx="{corner + beyond:g}" {paint}/>'
+    )
+
+
+def level_path(size: Size, share: float) -> str:
+    """Return the part of a rounded square around 0, 0 that is filled from below, as a path."""
+    width, height = size
+    corner = corner_of(size)
+    x, bottom = width / 2, height / 2
+    y = bottom - share * height
+    if share * height < corner:  # the surface lies between the lower corners
+        inset = corner - (corner**2 - (corner - share * height) ** 2) ** 0.5
+        arc = f"A{corner:g} {corner:g} 0 0 0"
+        return (
+            f"M{inset - x:.2f} {y:.2f}{arc} {corner - x:.2f} {bottom:.2f}H{x - corner:.2f}"
+            f"{arc} {x - inset:.2f} {y:.2f}z"
+        )
+    depth = (1 - share) * height  # of the surface below the upper edge
+    inset = corner - (corner**2 - (corner - depth) ** 2) ** 0.5 if depth < corner else 0.0
+    arc = f"a{corner:g} {corner:g} 0 0 0"
+    return (
+        f"M{inset - x:.2f} {y:.2f}L{-x:.2f} {max(y, corner - bottom):.2f}V{bottom - corner:.2f}"
+        f"{arc} {corner:g} {corner:g}H{x - corner:.2f}{arc} {corner:g} {-corner:g}"
+        f"V{max(y, corner - bottom):.2f}L{x - inset:.2f} {y:.2f}z"
+    )
+
+
+def label_elements(
+    x: float, y: float, label: str, look: Look, size: Size, points: int, theme: Theme
+) -> str:
+    """Return a node's label; nothing if a disc has no room for it."""
+    words = fitted(label, "SemiBold", points, label_room(size, points))
+    if not words or (look.level is None and words != label):
+        return ""
+    # Of a group that is filled to less than its half, the label stands on what is empty.
+    below = is_partial(look) and share_of(look) <= 0.5
+    ink = node_colours(emptied(look) if below else look, theme)[2]
+    return text_element(x, y + 0.36 * points, words, points, ink, 600, "middle")

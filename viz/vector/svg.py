@@ -1,0 +1,279 @@
+"""A picture of one step as SVG text: sharp at any size, and readable where nothing can run.
+
+The same parts in the same places as in a GIF. Colours are attributes, so that any program shows
+them; text stays text.
+"""
+
+from __future__ import annotations
+
+import html
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tinyckpt.errors import OptionError
+from tinyckpt.units import size_text
+from viz.curve import by_column, stacked
+from viz.layout.cells import printable
+from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
+from viz.layout.views import overview
+from viz.nodes import fitted, label_points
+from viz.scene import (
+    Activity,
+    Fill,
+    Look,
+    State,
+    count_text,
+    counts_nodes,
+    live_of,
+    live_text,
+    one_line,
+    subtitles_of,
+    title_of,
+)
+from viz.sheet import (
+    COUNTERS,
+    GAP,
+    HEAD,
+    HEADER,
+    LEGEND,
+    LEGEND_ITEMS,
+    STRIP,
+    as_list,
+    check,
+    headings,
+)
+from viz.theme import THEMES, Theme, css, font
+from viz.vector.marks import edge_elements, label_elements, node_element, number, text_element
+from viz.vector.webfont import font_faces
+
+if TYPE_CHECKING:
+    from tinyckpt.graph import Graph
+    from tinyckpt.trace import Trace
+
+FONT = "Inter, system-ui, sans-serif"
+COLUMN = 26  # pixels between two counters
+FINE = 2  # labels may be as small as in pictures of this scale
+
+
+def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: str) -> Iterator[str]:
+    """Yield a graph whose cells have these looks, one element a node.
+
+    Every shape is drawn once, and used wherever a node has it; ``prefix`` begins the shapes' ids.
+    """
+    groups = [cell.label for cell in plan.cells if cell.group]
+    shared = label_points(groups, plan.box, FINE)  # the size of all groups' labels
+    shapes: dict[tuple[Look, Size], str] = {}
+    for cell, look in zip(plan.cells, looks, strict=True):
+        shapes.setdefault((look, plan.size(cell)), f"{prefix}{len(shapes)}")
+    drawn = (
+        f'<g id="{name}">{node_element(look, size, theme)}</g>'
+        for (look, size), name in shapes.items()
+    )
+    yield f"<defs>{''.join(drawn)}</defs>{edge_elements(plan, theme)}"
+    for cell, look, (x, y) in zip(plan.cells, looks, plan.centres, strict=True):
+        size = plan.size(cell)
+        place = f'xlink:href="#{shapes[look, size]}" x="{number(x)}" y="{number(y)}"'
+        label = ""
+        if plan.labelled:
+            points = shared if cell.group else label_points([cell.label], size, FINE)
+            label = label_elements(x, y, cell.label, look, size, points, theme)
+        yield (
+            f'<g class="node"><use {place}/>{label}</g>'
+            if label
+            else f'<use class="node" {place}/>'
+        )
+
+
+def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
+    """Return the looks of all cells after a step; -1 is the moment before the first one."""
+    state = State(trace, plan.cells)
+    for position in range(step + 1):
+        state.take(position)
+    return [state.look(cell) for cell in plan.cells]
+
+
+def strip_elements(
+    trace: Trace, step: int, longest: int, highest: int, in_nodes: bool, theme: Theme
+) -> Iterator[str]:
+    """Yield the memory strip, from its top left corner at 0, 0."""
+    width = WIDTH - 2 * MARGIN
+    unit = (STRIP - HEAD) / max(highest, 1)
+    now = (step + 1) * width / longest
+    yield f'<rect width="{width}" height="{STRIP}" fill="{css(theme.panel)}"/>'
+    columns = by_column(stacked(trace, in_nodes), longest, width).cumsum(axis=0) * unit
+    fills = (
+        (theme.kept, theme.kept_pale),
+        (theme.gradient, theme.gradient_pale),
+        (theme.workspace, theme.workspace_pale),
+    )
+    for (past, future), tops in reversed(list(zip(fills, columns, strict=True))):
+        for ink, low, high in ((past, 0, round(now)), (future, round(now), width)):
+            outline = skyline(tops[low:high], low)
+            if outline:
+                yield f'<path fill="{css(ink)}" d="{outline}"/>'
+    peak = max(live_of(trace, in_nodes))
+    line = STRIP - peak * unit
+    yield (
+        f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" stroke-dasharray="4 4"/>'
+    )
+    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
+    words = "live memory (grey: workspace)" if any(trace.workspace) else "live memory"
+    yield text_element(4, 10, words, 10, theme.muted)
+    label = f"peak {nodes}{size_text(trace.peak_bytes)}"
+    yield text_element(width - 4, line - 3, label, 10, theme.muted, anchor="end")
+    yield f'<path d="M{number(now)} {HEAD}V{STRIP}" stroke="{css(theme.ink)}" stroke-width="2"/>'
+
+
+def skyline(tops: Sequence[float], left: int) -> str:
+    """Return the outline of columns of pixels, equal ones together; nothing if all are 0."""
+    if not max(tops, default=0):
+        return ""
+    runs = ((top, sum(1 for _ in run)) for top, run in groupby(map(round, tops)))
+    steps = "".join(f"V{number(STRIP - top)}h{wide}" for top, wide in runs)
+    return f"M{left} {STRIP}{steps}V{STRIP}z"
+
+
+def heading_elements(
+    trace: Trace, step: int, title: str, in_nodes: bool, theme: Theme
+) -> Iterator[str]:
+    """Yield title, subtitle and counters."""
+    live = live_of(trace, in_nodes)
+    texts = (
+        f"{count_text(step)} / {count_text(len(trace.steps) - 1)}",
+        f"{count_text(trace.evaluations_so_far[step])} / {count_text(trace.evaluations)}",
+        live_text(live[step], in_nodes),
+        live_text(max(live[: step + 1]), in_nodes),
+    )
+    right = float(WIDTH - MARGIN)
+    for name, text in zip(reversed(COUNTERS), reversed(texts), strict=True):
+        wide = max(font("Regular", 12).getlength(name), font("SemiBold", 16).getlength(text))
+        right -= wide
+        yield text_element(right, 24, name, 12, theme.muted)
+        yield text_element(right, 44, text, 16, theme.ink, 600)
+        right -= COLUMN
+    room = right - MARGIN
+    yield text_element(MARGIN, 34, fitted(title, "SemiBold", 20, room), 20, theme.ink, 600)
+    face = font("Regular", 12)
+    fitting = (text for text in subtitles_of(trace) if face.getlength(text) <= room)
+    yield text_element(MARGIN, 54, next(fitting, ""), 12, theme.muted)
+
+
+def legend_elements(theme: Theme) -> Iterator[str]:
+    """Yield what the looks mean, from the top left corner of the legend at 0, 0."""
+    x = float(MARGIN)
+    for name, look in LEGEND_ITEMS:
+        radius = 10 if look.checkpoint or look.activity is not Activity.NONE else 6
+        shape = node_element(look, (10, 10), theme)
+        yield f'<g transform="translate({number(x + radius)} 17)">{shape}</g>'
+        yield text_element(x + 2 * radius + 4, 21, name, 12, theme.muted)
+        x += 2 * radius + 4 + font("Regular", 12).getlength(name) + 13
+
+
+def svg_still(
+    traces: Trace | Sequence[Trace],
+    step: int | None = None,
+    theme: str = "light",
+    title: str | Sequence[str] | None = None,
+    fonts: bool = True,
+) -> str:
+    """Return one step of one trace or several, as the text of an SVG picture.
+
+    Args:
+        traces: one trace, or several to compare, in step.
+        step: which; the last one if none is given. A shorter trace stays at its end.
+        theme: ``light`` or ``dark``.
+        title: in place of the policy's name; for several traces, as many titles.
+        fonts: whether to bring the bundled font along, 27 KiB, so that it looks alike everywhere.
+
+    Raises:
+        OptionError: if there is nothing to draw, or the step is out of range.
+    """
+    shown = as_list(traces)
+    check(shown, theme)
+    colours = THEMES[theme]
+    in_nodes = counts_nodes(shown)
+    longest = max(len(trace.steps) for trace in shown)
+    highest = max(max(live_of(trace, in_nodes)) for trace in shown)
+    names = headings(shown, title)
+    last = longest - 1
+    if step is not None and not 0 <= step <= last:
+        raise OptionError(f"step {step} is out of range: legal are 0 to {last}")
+    parts: list[str] = []
+    top = 0.0
+
+    def group(x: float, elements: Iterable[str]) -> None:
+        parts.append(f'<g transform="translate({number(x)} {number(top)})">{"".join(elements)}</g>')
+
+    for index, trace in enumerate(shown):
+        at = min(last if step is None else step, len(trace.steps) - 1)
+        name = names[index]
+        plan = overview(trace.graph)
+        group(0, heading_elements(trace, at, name, in_nodes, colours))
+        top += HEADER
+        group(0, graph_elements(plan, looks_at(trace, plan, at), colours, f"p{index}-"))
+        top += plan.height
+        group(MARGIN, strip_elements(trace, at, longest, highest, in_nodes, colours))
+        top += STRIP + GAP
+    group(0, legend_elements(colours))
+    style = f"<style>{font_faces()}</style>" if fonts else ""
+    words = alternative(shown, last if step is None else step)
+    return picture([style, *parts], top + LEGEND, words, colours)
+
+
+def svg_graph(graph: Graph, theme: str = "light") -> str:
+    """Return a graph of which nothing is evaluated yet, as the text of an SVG picture.
+
+    Raises:
+        BackendError: if its layout needs a package that is missing.
+    """
+    colours, plan, top = THEMES[theme], overview(graph), 62
+    name = fitted(graph.name, "SemiBold", 20, WIDTH - 2 * MARGIN)
+    counts = (
+        f"{count_text(len(graph.operators))} operators, {count_text(graph.forward_count)} of them "
+        f"forward; sources {size_text(graph.source_bytes)}"
+    )
+    looks = [
+        Look(Fill.NOT_YET, backward=cell.backward, level=0 if cell.group else None)
+        for cell in plan.cells
+    ]
+    # A notebook may hold several such pictures in one document, where ids must not meet unless
+    # what they name is the same: graphs of one name and size may look different.
+    drawn = f"{theme} {plan}".encode(errors="backslashreplace")
+    prefix = f"g{zlib.crc32(drawn):x}-"
+    parts = [
+        f"<style>{font_faces()}</style>",
+        text_element(MARGIN, 34, name, 20, colours.ink, 600),
+        text_element(MARGIN, 54, counts, 12, colours.muted),
+        f'<g transform="translate(0 {top})">',
+        *graph_elements(plan, looks, colours, prefix),
+        "</g>",
+    ]
+    return picture(parts, top + plan.height + GAP, f"The graph {graph.name}: {counts}", colours)
+
+
+def picture(parts: Iterable[str], height: float, words: str, theme: Theme) -> str:
+    """Return a whole SVG document, with what it shows in words."""
+    size = f"{WIDTH} {number(height)}"
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {size}" width="{WIDTH}" height="{number(height)}" '
+        f'font-family="{FONT}" role="img">'
+        f"<title>{html.escape(printable(words))}</title>"
+        f'<rect width="100%" height="100%" fill="{css(theme.background)}"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def alternative(traces: Sequence[Trace], step: int) -> str:
+    """Return in words what a still shows."""
+    texts = []
+    for trace in traces:
+        last = len(trace.steps) - 1
+        at = min(step, last)
+        live, peak = size_text(trace.live_bytes[at]), size_text(trace.peak_bytes)
+        texts.append(
+            f"{title_of(trace)} on {one_line(trace.graph.name)}, step {at} of {last}: "
+            f"{live} live, peak {peak}"
+        )
+    return "; ".join(texts)
