@@ -7,8 +7,8 @@ here: what is evaluated, when and how often is the schedule's business alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from tinyckpt.builder import Builder
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
-from tinyckpt.ops.primitive import ACTIVE_BUILDER, active_builder
+from tinyckpt.ops.primitive import active_builder
 from tinyckpt.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
@@ -49,11 +49,8 @@ def build(function: Callable[..., Any], *args: Any, graph_name: str | None = Non
     variables = []
     for name, argument in zip(names, args, strict=True):
         variables.append(named_sources(builder, name, argument))
-    token = ACTIVE_BUILDER.set(builder)
-    try:
+    with builder.active():
         result = function(*variables)
-    finally:
-        ACTIVE_BUILDER.reset(token)
     arguments = tuple(map_leaves(lambda variable: variable.node.id, tree) for tree in variables)
     results = map_leaves(lambda leaf: returned_id(builder, leaf), result)
     if not leaves(results):
@@ -106,16 +103,9 @@ def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
     return names[:count] + [f"arg{position}" for position in range(len(names), count)]
 
 
-@contextmanager
-def scope(name: str) -> Iterator[None]:
+def scope(name: str) -> AbstractContextManager[None]:
     """Group the operators built inside, as in ``with tc.scope("layer3"):``; scopes nest."""
-    builder = active_builder("scope")
-    outer = builder.scope
-    builder.scope = f"{outer}/{name}" if outer else name
-    try:
-        yield
-    finally:
-        builder.scope = outer
+    return active_builder("scope").scoped(name)
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,14 +123,8 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def marked(*args: Any, **options: Any) -> Any:
-        builder = active_builder("checkpoint")
-        outer = builder.regions
-        builder.regions = (*outer, builder.region_count)
-        builder.region_count += 1
-        try:
+        with active_builder("checkpoint").region():
             return function(*args, **options)
-        finally:
-            builder.regions = outer
 
     return marked
 
@@ -153,4 +137,5 @@ def name(x: Var, label: str) -> Var:
     >>> graph.data[1].label
     'hidden'
     """
-    return active_builder("name").relabel(active_builder("name").as_var(x), label)
+    builder = active_builder("name")
+    return builder.relabel(builder.as_var(x), label)

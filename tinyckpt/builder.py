@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec
-from tinyckpt.ops.primitive import Primitive
+from tinyckpt.ops.primitive import ACTIVE_BUILDER, Primitive
 from tinyckpt.tree import Template, leaves, map_leaves
 from tinyckpt.var import Var
 
 
-class Builder:
-    """The graph under construction; ``build`` and ``differentiate`` fill it, ``seal`` ends it."""
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """What the operators that are added now belong to.
 
-    def __init__(self, graph_name: str) -> None:
+    Attributes:
+        phase: the graph's forward or its backward half.
+        adjoint_of: the forward operator whose adjoint they are part of, or None.
+        name: what they are called; after their primitive, if not given.
+        scope, regions: as in ``Operator``.
+    """
+
+    phase: Phase = "forward"
+    adjoint_of: int | None = None
+    name: str | None = None
+    scope: str = ""
+    regions: tuple[int, ...] = ()
+
+
+class Builder:
+    """The graph under construction; ``build`` and ``differentiate`` fill it, ``seal`` ends it.
+
+    Operators are added one by one. What they belong to (a half of the graph, the adjoint of an
+    operator, a scope) is said by the context managers ``backward_half``, ``adjoint``, ``named``,
+    ``scoped`` and ``region``, each around the calls that add them.
+
+    Args:
+        graph_name: what pictures and tables call the graph.
+        adjoint_name: from the name of a forward operator to that of its adjoint.
+    """
+
+    def __init__(
+        self, graph_name: str, adjoint_name: Callable[[str], str] = "{}_vjp".format
+    ) -> None:
         self.graph_name = graph_name
+        self.adjoint_name = adjoint_name
         self.data: list[DataNode] = []
         self.operators: list[Operator] = []
         self.constants: dict[int, Any] = {}
-        self.phase: Phase = "forward"
-        # Whether the derivatives being added are the graph's backward half. Those that a function
-        # takes of its own accord, with ``gradients``, are part of its forward half.
-        self.outermost = False
-        self.adjoint_of: int | None = None
-        self.stem: str | None = None
-        self.adjoint_name: Callable[[str], str] = "{}_vjp".format
-        self.scope = ""
-        self.regions: tuple[int, ...] = ()
-        self.region_count = 0
+        self._here = Belonging()
+        self._region_count = 0
         self._contiguous: list[bool] = []
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
@@ -101,6 +123,10 @@ class Builder:
         except OverflowError as error:
             raise GraphError(f"the number {operand} does not fit {weak or 'int64'}") from error
 
+    def var(self, data: int) -> Var:
+        """Return a value of this build by its id."""
+        return Var(self.data[data], self)
+
     def is_contiguous(self, variable: Var) -> bool:
         """Whether the value is known to be C-contiguous when it is computed."""
         return self._contiguous[variable.node.id]
@@ -127,12 +153,13 @@ class Builder:
             flops = primitive.flops(specs, output_specs, **attrs)
             workspace = primitive.workspace(specs, output_specs, **attrs)
         except (GraphError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            where = f" in scope {self.scope}" if self.scope else ""
+            where = f" in scope {self._here.scope}" if self._here.scope else ""
             raise GraphError(f"{primitive.name}{where}: {error}") from error.__cause__
-        name = self.unique(self.stem or primitive.name, numbered=self.stem is None)
+        here = self._here
+        name = self.unique(here.name or primitive.name, numbered=here.name is None)
         ids = tuple([variable.node.id for variable in inputs])
         operator_id = len(self.operators)
-        role: Role = "activation" if self.phase == "forward" else "cotangent"
+        role: Role = "activation" if here.phase == "forward" else "cotangent"
         view_of = None if primitive.alias is None else ids[primitive.alias]
         contiguous = self._makes_contiguous(primitive, ids)
         outputs = []
@@ -148,14 +175,14 @@ class Builder:
                 primitive.name,
                 ids,
                 tuple([variable.node.id for variable in outputs]),
-                self.phase,
-                self.adjoint_of,
-                self.scope,
+                here.phase,
+                here.adjoint_of,
+                here.scope,
                 flops,
                 workspace,
                 primitive,
                 attrs,
-                self.regions,
+                here.regions,
             )
         )
         return tuple(outputs)
@@ -175,19 +202,53 @@ class Builder:
         self.data[node.id] = node
         return Var(node, self)
 
+    # What operators belong to --------------------------------------------------------------------
+
     @contextmanager
-    def backward_of(self, operator: Operator | None) -> Iterator[None]:
-        """Let operators be added as part of the backward half, as the adjoint of one operator."""
-        saved = self.phase, self.adjoint_of, self.stem, self.scope
-        if self.outermost:
-            self.phase = "backward"
-        if operator is not None:
-            self.adjoint_of, self.scope = operator.id, operator.scope
-            self.stem = self.adjoint_name(operator.name)
+    def active(self) -> Iterator[None]:
+        """Let the operators that are called inside be added to this graph."""
+        token = ACTIVE_BUILDER.set(self)
         try:
             yield
         finally:
-            self.phase, self.adjoint_of, self.stem, self.scope = saved
+            ACTIVE_BUILDER.reset(token)
+
+    @contextmanager
+    def _within(self, **changes: Any) -> Iterator[None]:
+        outer = self._here
+        self._here = replace(outer, **changes)
+        try:
+            yield
+        finally:
+            self._here = outer
+
+    def named(self, name: str) -> AbstractContextManager[None]:
+        """Let operators be added under a name, with a number behind it where it is taken."""
+        return self._within(name=name)
+
+    def scoped(self, name: str) -> AbstractContextManager[None]:
+        """Let operators be added in a scope, inside of the one there is."""
+        outer = self._here.scope
+        return self._within(scope=f"{outer}/{name}" if outer else name)
+
+    def region(self) -> AbstractContextManager[None]:
+        """Let operators be added as the inside of one call of a function to be recomputed."""
+        number = self._region_count
+        self._region_count += 1
+        return self._within(regions=(*self._here.regions, number))
+
+    def backward_half(self) -> AbstractContextManager[None]:
+        """Let operators be added to the graph's backward half.
+
+        Derivatives that a function takes of its own accord, with ``gradients``, are not: they are
+        part of what it computes, and so of the forward half.
+        """
+        return self._within(phase="backward")
+
+    def adjoint(self, operator: Operator) -> AbstractContextManager[None]:
+        """Let operators be added as part of the adjoint of one, in its scope."""
+        name = self.adjoint_name(operator.name)
+        return self._within(adjoint_of=operator.id, scope=operator.scope, name=name)
 
     # From and to a sealed graph ------------------------------------------------------------------
 

@@ -1,30 +1,160 @@
-"""Reverse-mode differentiation, graph to graph: the backward half is just more operators.
+"""Reverse-mode differentiation, graph to graph. Read this file from top to bottom.
 
-``gradients`` walks the operators from the loss back to the sources and lets each one's vjp rules
-emit the operators that turn the cotangent of its output into the cotangents of its inputs. Where a
-value was used several times, its cotangents are added by explicit ``add`` operators. Nothing is
-evaluated, and no array is captured: what the backward half needs of the forward half is exactly
-what the edges between them show.
+A graph says how a loss is computed, one operator after another. This file adds, to the same graph,
+how its gradient is computed. Three ideas are enough.
+
+**A cotangent.** For every value v on the way to the loss L, the cotangent of v is dL/dv: an array
+of v's shape that says how much the loss changes with each element of v. The cotangent of the loss
+itself is 1. The cotangents of the parameters are the gradient, which is what is wanted.
+
+**One operator at a time.** For y = f(x), the chain rule turns the cotangent of y into what f
+contributes to the cotangent of x: the *vector-Jacobian product* (vjp) of f. For y = tanh(x) it is
+dL/dx = dL/dy * (1 - y²). The Jacobian itself, an array of len(y) times len(x) numbers, is never
+made. Each primitive brings one such rule for each of its inputs; a rule emits operators.
+
+**Backwards.** A value's cotangent is complete once every operator that reads the value has
+contributed, and contributions add up. So the operators are walked from the last to the first: by
+the time one is reached, all its readers have been, and the cotangents of its outputs are there.
+One walk gives the gradient with respect to everything, which is why it is done in this direction:
+a loss is one number, and parameters are many.
+
+Nothing is evaluated here, and no array is captured. The rule of tanh above reads y, and so the
+graph gets an edge from y to the operator that the rule emits. All such edges together are what the
+backward half needs of the forward half: what store-all keeps, and what checkpointing recomputes.
+
+>>> import tinyckpt as tc
+>>> graph = tc.build(lambda w, x: tc.sum(tc.tanh(w * x)), tc.Spec(3), tc.Spec(3), graph_name="one")
+>>> print(tc.differentiate(graph, value=False))
+one: 5 operators, 8 data nodes
+  multiply_1 = multiply(w, x)   float64[3]
+  tanh_1 = tanh(multiply_1)   float64[3]
+backward:
+  sum_1_vjp = sum_vjp(1.0)   float64[3]
+  tanh_1_vjp = tanh_vjp(tanh_1, sum_1_vjp)   float64[3]
+  multiply_1_vjp = multiply(tanh_1_vjp, x)   float64[3]
+
+Source: Griewank and Walther, "Evaluating Derivatives", 2nd ed., SIAM 2008, section 3.2,
+doi:10.1137/1.9780898717761. This is not a tape: nothing is recorded while arrays are computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 from tinyckpt.builder import Builder
 from tinyckpt.errors import GraphError
-from tinyckpt.graph import Graph, TrainingGraph
+from tinyckpt.graph import Graph, Operator, TrainingGraph
 from tinyckpt.ops.elementwise import add, astype
-from tinyckpt.ops.primitive import ACTIVE_BUILDER, active_builder
+from tinyckpt.ops.primitive import active_builder
 from tinyckpt.ops.shape import full
 from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
+# 1. One operator ---------------------------------------------------------------------------------
+
+
+def pull_back(
+    builder: Builder,
+    operator: Operator,
+    active: bytearray,
+    cotangents: dict[int, Var],
+) -> None:
+    """Add what one operator contributes to the cotangents of its inputs.
+
+    Args:
+        builder: the build in progress.
+        operator: of which at least one output has a cotangent.
+        active: marks the values that vary with what the gradient is taken with respect to; the
+            others' cotangents are not asked for, and so not computed.
+        cotangents: by data id; those of the operator's outputs are complete. Added to.
+    """
+    outputs = [cotangents.get(output) for output in operator.outputs]
+    inputs = [builder.var(data) for data in operator.inputs]
+    results = [builder.var(data) for data in operator.outputs]
+    for position, variable in enumerate(inputs):
+        if not active[variable.node.id]:
+            continue
+        rule = operator.primitive.rule(position) if operator.primitive else None
+        if rule is None:
+            raise GraphError(
+                f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
+                f"({variable.node}); give its Primitive one, or keep parameters out of it"
+            )
+        contribution = rule(outputs, inputs, results, **operator.attrs)
+        if contribution is None:  # the output does not vary with this input
+            continue
+        if contribution.shape == variable.shape and contribution.dtype.kind == "f":
+            contribution = astype(contribution, variable.dtype)  # where dtypes were mixed
+        if contribution.spec != variable.spec:
+            raise GraphError(
+                f"{operator.name}: the vjp rule for argument {position} returned "
+                f"{contribution.spec}, but the argument is {variable.spec}"
+            )
+        # A value that is read twice, even by one operator (x * x), adds up what comes back.
+        earlier = cotangents.get(variable.node.id)
+        if earlier is not None:
+            contribution = add(earlier, contribution)
+        cotangents[variable.node.id] = contribution
+
+
+# 2. All operators, from the last to the first ---------------------------------------------------
+
+
+def backpropagate(
+    builder: Builder, seeds: Mapping[int, Var], targets: Sequence[Var]
+) -> dict[int, Var]:
+    """Emit the operators that turn given cotangents into those of the targets.
+
+    Args:
+        builder: the build in progress.
+        seeds: cotangents to begin with, by data id; that of a loss is 1.
+        targets: what to compute cotangents of.
+
+    Returns:
+        Cotangents by data id, those of all targets among them.
+    """
+    forward = list(builder.operators)  # a copy: the walk adds operators behind these
+    active = varying_with(builder, [target.node.id for target in targets])
+    cotangents = dict(seeds)
+    for operator in reversed(forward):
+        # Without a cotangent of its own, an operator has no part in the loss.
+        if any(output in cotangents for output in operator.outputs):
+            with builder.adjoint(operator):
+                pull_back(builder, operator, active, cotangents)
+    for target in targets:
+        if target.node.id not in cotangents:
+            with builder.named(f"zero_{target.node.name}"):
+                cotangents[target.node.id] = full(target.shape, 0.0, target.dtype)
+    return cotangents
+
+
+def varying_with(builder: Builder, roots: Sequence[int]) -> bytearray:
+    """Mark the floating-point values that are computed from the roots, and the roots themselves."""
+    active = bytearray(len(builder.data))
+    for root in roots:
+        active[root] = 1
+    for operator in builder.operators:
+        if any(active[data] for data in operator.inputs):
+            for output in operator.outputs:
+                active[output] = builder.data[output].spec.dtype.kind == "f"
+    return active
+
+
+# 3. Inside a function that is being traced ------------------------------------------------------
+
 
 def gradients(loss: Var, wrt: Tree) -> Tree:
     """Add the operators that compute the gradient of a scalar, inside a build.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> def slope(x):
+    ...     return tc.gradients(tc.sum(x * x), x)
+    >>> graph = tc.build(slope, tc.Spec(2))
+    >>> tc.run(tc.plan(graph), np.array([3.0, 4.0])).value
+    array([6., 8.])
 
     Args:
         loss: a floating-point scalar.
@@ -37,9 +167,6 @@ def gradients(loss: Var, wrt: Tree) -> Tree:
     Raises:
         GraphError: if the loss is not a floating-point scalar, if a Var is not floating-point, or
             if an operator in between has no vjp rule.
-
-    Source: Griewank and Walther, "Evaluating Derivatives", 2nd ed., SIAM 2008, section 3.2,
-    doi:10.1137/1.9780898717761.
     """
     builder = active_builder("gradients")
     check_loss(loss)
@@ -68,84 +195,17 @@ def check_loss(loss: Any) -> None:
         )
 
 
-def backpropagate(
-    builder: Builder, seeds: Mapping[int, Var], targets: Sequence[Var]
-) -> dict[int, Var]:
-    """Emit the backward operators, beginning with given cotangents.
-
-    Args:
-        builder: the build in progress.
-        seeds: cotangents of results, by data id.
-        targets: what to compute cotangents of.
-
-    Returns:
-        Cotangents by data id, those of all targets among them.
-    """
-    forward = list(builder.operators)
-    active = depends_on(builder, [target.node.id for target in targets])
-    cotangents = dict(seeds)
-    with builder.backward_of(None):
-        for operator in reversed(forward):
-            outputs = [cotangents.get(output) for output in operator.outputs]
-            if any(output is not None for output in outputs):
-                with builder.backward_of(operator):
-                    pull_back(builder, operator, outputs, active, cotangents)
-        for target in targets:
-            if target.node.id not in cotangents:
-                builder.stem = f"zero_{target.node.name}"
-                cotangents[target.node.id] = full(target.shape, 0.0, target.dtype)
-    return cotangents
-
-
-def depends_on(builder: Builder, roots: Sequence[int]) -> bytearray:
-    """Mark the floating-point values that vary with the roots."""
-    active = bytearray(len(builder.data))
-    for root in roots:
-        active[root] = 1
-    for operator in builder.operators:
-        if any(active[data] for data in operator.inputs):
-            for output in operator.outputs:
-                active[output] = builder.data[output].spec.dtype.kind == "f"
-    return active
-
-
-def pull_back(
-    builder: Builder,
-    operator: Any,
-    outputs: Sequence[Var | None],
-    active: bytearray,
-    cotangents: dict[int, Var],
-) -> None:
-    """Add what one operator contributes to the cotangents of its inputs."""
-    inputs = [Var(builder.data[i], builder) for i in operator.inputs]
-    results = [Var(builder.data[i], builder) for i in operator.outputs]
-    for position, variable in enumerate(inputs):
-        if not active[variable.node.id]:
-            continue
-        rule = operator.primitive.rule(position)
-        if rule is None:
-            raise GraphError(
-                f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
-                f"({variable.node}); give its Primitive one, or keep parameters out of it"
-            )
-        contribution = rule(outputs, inputs, results, **operator.attrs)
-        if contribution is None:
-            continue
-        if contribution.shape == variable.shape and contribution.dtype.kind == "f":
-            contribution = astype(contribution, variable.dtype)  # where dtypes were mixed
-        if contribution.spec != variable.spec:
-            raise GraphError(
-                f"{operator.name}: the vjp rule for argument {position} returned "
-                f"{contribution.spec}, but the argument is {variable.spec}"
-            )
-        earlier = cotangents.get(variable.node.id)
-        if earlier is not None:
-            contribution = add(earlier, contribution)
-        cotangents[variable.node.id] = contribution
+# 4. From a forward graph to a training graph ----------------------------------------------------
 
 
 def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True) -> TrainingGraph:
     """Return the graph with its backward half: loss and gradients are its outputs.
+
+    >>> import tinyckpt as tc
+    >>> loss = tc.build(lambda w, x: tc.mean((x @ w) ** 2), tc.Spec((4, 2)), tc.Spec((8, 4)))
+    >>> graph = tc.differentiate(loss)
+    >>> graph.data[graph.gradients].spec
+    Spec(shape=(4, 2), dtype=dtype('float64'))
 
     Args:
         graph: what ``build`` returned. The function's result is the loss, a floating-point scalar;
@@ -162,31 +222,34 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
         raise GraphError(f"expected a Graph, got a {type(graph).__name__}; call tc.build first")
     if graph.gradients is not None:
         raise GraphError(f"{graph.name} has a backward half already; use tc.gradients inside of it")
-    positions = (wrt,) if isinstance(wrt, int) else tuple(wrt)
-    for position in positions:
-        if not isinstance(position, int) or not 0 <= position < len(graph.arguments):
-            raise GraphError(
-                f"wrt={wrt!r}: {graph.name} has {len(graph.arguments)} positional arguments, "
-                f"counted from 0"
-            )
-    builder = Builder.reopen(graph)
-    builder.outermost = True
+    positions = positions_of(graph, wrt)
     selected = tuple(graph.arguments[position] for position in positions)
-    for data in leaves(selected):
-        builder.data[data] = replace(builder.data[data], role="parameter")
-    results = graph.results
-    loss = leaves(results[0] if isinstance(results, tuple) else results)
+    loss = leaves(graph.results[0] if isinstance(graph.results, tuple) else graph.results)
     if len(loss) != 1:
         raise GraphError(
             f"{graph.name} returns {len(loss)} values where the loss should be; return a scalar, "
             "or a tuple that begins with it"
         )
-    tree = selected[0] if isinstance(wrt, int) else selected
-    token = ACTIVE_BUILDER.set(builder)
-    try:
-        variables = map_leaves(lambda data: Var(builder.data[data], builder), tree)
-        result = gradients(Var(builder.data[loss[0]], builder), variables)
-    finally:
-        ACTIVE_BUILDER.reset(token)
+    builder = Builder.reopen(graph)
+    for data in leaves(selected):
+        builder.data[data] = replace(builder.data[data], role="parameter")
+    # Asked for by one position, the gradient has that argument's nesting; by several, a tuple's.
+    tree = map_leaves(builder.var, selected if isinstance(wrt, Sequence) else selected[0])
+    with builder.active(), builder.backward_half():
+        result = gradients(builder.var(loss[0]), tree)
     ids = map_leaves(lambda variable: variable.node.id, result)
-    return TrainingGraph(builder.seal(graph.arguments, results if value else None, ids))
+    return TrainingGraph(builder.seal(graph.arguments, graph.results if value else None, ids))
+
+
+def positions_of(graph: Graph, wrt: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the positions of the arguments to differentiate with respect to, checked."""
+    count = len(graph.arguments)
+    try:
+        positions = tuple([index(i) for i in (wrt if isinstance(wrt, Sequence) else (wrt,))])
+    except TypeError:
+        positions = (-1,)
+    if not all(0 <= position < count for position in positions):
+        raise GraphError(
+            f"wrt={wrt!r}: {graph.name} has {count} positional arguments, counted from 0"
+        )
+    return positions

@@ -8,7 +8,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec, TrainingGraph
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
-from tinyckpt.ops.primitive import ACTIVE_BUILDER, apply
+from tinyckpt.ops.primitive import apply
 
 
 def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64") -> TrainingGraph:
@@ -25,20 +25,15 @@ def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64")
     """
     if n < 1:
         raise GraphError(f"chain:{n}: a chain has at least 1 layer")
-    builder = Builder(f"chain:{n}")
-    builder.outermost = True
-    builder.adjoint_name = lambda forward: f"b{forward[1:]}"
+    builder = Builder(f"chain:{n}", adjoint_name=lambda forward: f"b{forward[1:]}")
     x = h = builder.add_source("x", Spec(shape, dtype), "parameter")
-    token = ACTIVE_BUILDER.set(builder)
-    try:
+    with builder.active():
         for layer in range(1, n + 1):
-            builder.stem = f"f{layer}"
-            h = tanh(h)
-        with builder.backward_of(None):
-            builder.stem = "l"
-            cotangent = apply(HALF_SQUARED_NORM_VJP, h, 1.0)
-        cotangents = backpropagate(builder, {h.node.id: cotangent}, [x])
-    finally:
-        ACTIVE_BUILDER.reset(token)
+            with builder.named(f"f{layer}"):
+                h = tanh(h)
+        with builder.backward_half():
+            with builder.named("l"):
+                cotangent = apply(HALF_SQUARED_NORM_VJP, h, 1.0)
+            cotangents = backpropagate(builder, {h.node.id: cotangent}, [x])
     gradient = cotangents[x.node.id].node.id
     return TrainingGraph(builder.seal((x.node.id,), None, gradient))
