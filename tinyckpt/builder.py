@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.errors import GraphError
-from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec
+from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec, without_unused
 from tinyckpt.ops.primitive import ACTIVE_BUILDER, Primitive
-from tinyckpt.tree import Template, leaves, map_leaves
+from tinyckpt.tree import Template
 from tinyckpt.var import Var
 
 
@@ -283,39 +283,16 @@ class Builder:
 
     def seal(self, arguments: Template, results: Template, gradients: Template = None) -> Graph:
         """Return the graph without the operators that no result depends on."""
-        wanted = bytearray(len(self.data))
-        for data in leaves(results) + leaves(gradients) + leaves(arguments):
-            wanted[data] = 1
-        kept = bytearray(len(self.operators))
-        for operator in reversed(self.operators):
-            if any(wanted[output] for output in operator.outputs):
-                kept[operator.id] = 1
-                for data in (*operator.inputs, *operator.outputs):
-                    wanted[data] = 1
-        if all(wanted) and all(kept):
-            data, operators = tuple(self.data), tuple(self.operators)
-            return Graph(
-                self.graph_name, data, operators, arguments, results, gradients, self.constants
-            )
-        data_ids = numbering(wanted)
-        operator_ids = numbering(kept)
-        data = tuple(
-            renumbered_data(node, data_ids, operator_ids) for node in self.data if wanted[node.id]
-        )
-        operators = tuple(
-            renumbered_operator(operator, data_ids, operator_ids)
-            for operator in self.operators
-            if kept[operator.id]
-        )
-        return Graph(
+        graph = Graph(
             self.graph_name,
-            data,
-            operators,
-            map_leaves(data_ids.__getitem__, arguments),
-            map_leaves(data_ids.__getitem__, results),
-            map_leaves(data_ids.__getitem__, gradients),
-            {data_ids[i]: value for i, value in self.constants.items() if wanted[i]},
+            tuple(self.data),
+            tuple(self.operators),
+            arguments,
+            results,
+            gradients,
+            self.constants,
         )
+        return without_unused(graph)
 
 
 def weak_dtype(operands: Sequence[Any]) -> Any:
@@ -333,35 +310,3 @@ def weak_dtype(operands: Sequence[Any]) -> Any:
 def number_key(array: Any) -> tuple[str, str]:
     """Return what makes two numbers the same constant: dtype and every digit, the sign of 0 too."""
     return array.dtype.name, repr(array.item())
-
-
-def numbering(kept: bytearray) -> dict[Any, Any]:
-    """Return new consecutive ids for the positions that are kept; None stays None."""
-    ids: dict[Any, Any] = {None: None}
-    ids.update((old, new) for new, old in enumerate(i for i, keep in enumerate(kept) if keep))
-    return ids
-
-
-def renumbered_data(node: DataNode, data_ids: Any, operator_ids: Any) -> DataNode:
-    """Return the node under its new id; the very node if nothing changes."""
-    new_id, producer = data_ids[node.id], operator_ids[node.producer]
-    view_of = data_ids[node.view_of]
-    if new_id == node.id and producer == node.producer and view_of == node.view_of:
-        return node
-    return DataNode(
-        new_id, node.name, node.spec, node.role, node.nbytes, producer, view_of, node.label
-    )
-
-
-def renumbered_operator(operator: Operator, data_ids: Any, operator_ids: Any) -> Operator:
-    """Return the operator under its new id; the very operator if nothing changes."""
-    new_id = operator_ids[operator.id]
-    inputs = tuple([data_ids[i] for i in operator.inputs])
-    outputs = tuple([data_ids[i] for i in operator.outputs])
-    # The adjoint's forward operator may be gone: a loss whose value nobody asked for.
-    adjoint_of = operator_ids.get(operator.adjoint_of)
-    if (new_id, inputs, outputs, adjoint_of) == (
-        operator.id, operator.inputs, operator.outputs, operator.adjoint_of,
-    ):  # fmt: skip
-        return operator
-    return replace(operator, id=new_id, inputs=inputs, outputs=outputs, adjoint_of=adjoint_of)
