@@ -48,6 +48,16 @@ def run(
 ) -> RunResult:
     """Execute a schedule on arrays, and measure what it holds.
 
+    >>> import numpy as np, tinyckpt as tc
+    >>> x = np.arange(3.0)
+    >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(x * x), x))
+    >>> schedule = tc.plan(graph)
+    >>> result = tc.run(schedule, x)
+    >>> result.value, result.gradients
+    (array(5.), array([0., 2., 4.]))
+    >>> result.trace == tc.replay(schedule)  # counted from arrays, and from shapes
+    True
+
     Args:
         schedule: what ``plan`` returned.
         args: the arguments of the function that was built, in its nesting.

@@ -70,6 +70,23 @@ class Compiled:
 def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
     """Return the schedule as a Python program for NumPy or CuPy.
 
+    >>> import tinyckpt as tc
+    >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(tc.sin(x)), tc.Spec(3)))
+    >>> print(tc.compile(tc.plan(graph)).source)
+    import numpy as np
+    from tinyckpt.ops.kernels import sin_vjp
+    <BLANKLINE>
+    c_1_0 = np.array(1.0, 'float64')
+    <BLANKLINE>
+    def step(x):
+        sin_1 = np.sin(x)
+        sum_1 = np.asarray(sin_1.sum(axis=(0,), keepdims=False))
+        del sin_1
+        sum_1_vjp = np.broadcast_to(np.expand_dims(c_1_0, (0,)), (3,))
+        sin_1_vjp = sin_vjp(np, x, sum_1_vjp)
+        del sum_1_vjp
+        return sum_1, sin_1_vjp
+
     Raises:
         BackendError: if an operator is abstract, or the backend is not there.
         ScheduleError: if the schedule is not legal.

@@ -21,6 +21,18 @@ def replay(schedule: Schedule) -> Trace:
     A schedule is legal if every operator finds its inputs resident, nothing is computed while a
     result of its last evaluation is still resident, nothing is freed or moved that is not there,
     and all results of the graph are resident at the end.
+
+    >>> import tinyckpt as tc
+    >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    >>> trace.evaluations, trace.recomputations, trace.peak_nodes, trace.peak_bytes
+    (42, 9, 9, 4608)
+    >>> graph = tc.networks.chain(2)
+    >>> tc.replay(tc.Schedule(graph, (tc.Compute(0), tc.Free(1), tc.Compute(1)), "mine"))
+    Traceback (most recent call last):
+    tinyckpt.errors.ScheduleError: step 2: compute f2 needs f1, which was freed at step 1
+
+    Raises:
+        ScheduleError: names the first step that is not legal, and what it lacks.
     """
     machine = Machine(schedule)
     rows: list[int] = []

@@ -1,7 +1,25 @@
 """The schedule: a flat list of steps, each one thing that a machine does.
 
 Steps are read as sentences: "compute operator 4", "free value 7". A schedule says nothing of why;
-it is legal or not, and ``replay`` tells which.
+it is legal or not, and ``replay`` tells which. Two tanh, and nothing kept but what is read next:
+
+>>> import tinyckpt as tc
+>>> graph = tc.networks.chain(2)
+>>> [operator.name for operator in graph.operators]
+['f1', 'f2', 'l', 'b2', 'b1']
+>>> print(tc.plan(graph, "recompute_all"))
+ 0  compute  f1   live 1 node, 512 B
+ 1  compute  f2   live 2 nodes, 1.0 KiB
+ 2  free     f1   live 1 node, 512 B
+ 3  compute  l    live 2 nodes, 1.0 KiB
+ 4  compute  b2   live 3 nodes, 1.5 KiB
+ 5  free     f2   live 2 nodes, 1.0 KiB
+ 6  free     l    live 1 node, 512 B
+ 7  compute  f1   live 2 nodes, 1.0 KiB
+ 8  compute  b1   live 3 nodes, 1.5 KiB
+ 9  free     f1   live 2 nodes, 1.0 KiB
+10  free     b2   live 1 node, 512 B
+recompute_all on chain:2: 6 evaluations, 1 of them recomputations; peak 3 nodes, 1.5 KiB
 """
 
 from __future__ import annotations
@@ -20,7 +38,12 @@ from tinyckpt.units import cost_text, memory_text
 @final
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """This step is read as: evaluate the operator; its inputs are there, its outputs then too."""
+    """This step is read as: evaluate the operator; its inputs are there, its outputs then too.
+
+    While it runs, inputs, outputs and workspace are all held: the peak is the largest such moment.
+    In the example above, step 7 is ``Compute(0)``: operator 0, f1, for the second time. That is
+    legal since step 2 gave the first result up; with f1 still there it would be an error.
+    """
 
     operator: int
 
@@ -28,7 +51,11 @@ class Compute:
 @final
 @dataclass(frozen=True, slots=True)
 class Free:
-    """This step is read as: give up the value; its memory goes once no view of it is resident."""
+    """This step is read as: give up the value; its memory goes once no view of it is resident.
+
+    In the example above, step 2 is ``Free(1)``: data node 1, the result of f1 (node 0 is the source
+    x, which stays with the caller and cannot be freed). Results of the graph are never freed.
+    """
 
     data: int
 
@@ -36,7 +63,12 @@ class Free:
 @final
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """This step is read as: move the value to the host's memory; the device's copy is given up."""
+    """This step is read as: move the value to the host's memory; the device's copy is given up.
+
+    ``Offload(1)`` in place of step 2 above would free the device of f1 as ``Free(1)`` does, and
+    keep the numbers: ``Fetch(1)`` in place of step 7 would then bring them back, and save the
+    recomputation. What waits on the host is counted by itself, not in the peak.
+    """
 
     data: int
 
@@ -44,7 +76,10 @@ class Offload:
 @final
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """This step is read as: move the value from the host's memory back to the device's."""
+    """This step is read as: move the value from the host's memory back to the device's.
+
+    It takes memory of its own there, even if the value was a view before it was moved.
+    """
 
     data: int
 
