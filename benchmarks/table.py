@@ -43,13 +43,19 @@ def versions(packages: Sequence[str]) -> str:
     return ", ".join(found)
 
 
+def command() -> str:
+    """Return the script that runs, from the project's folder, with its arguments."""
+    script = Path(sys.argv[0]).resolve()
+    return " ".join([f"benchmarks/{script.name}", *sys.argv[1:]])
+
+
 def write(name: str, title: str, sections: Sequence[str], packages: Sequence[str]) -> None:
     """Print a report, and write it to results/NAME.md."""
     machine = f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}"
     text = "\n\n".join(
         [
             f"# {title}",
-            f"`python benchmarks/{name}.py` on {machine}; Python {platform.python_version()}, "
+            f"`python {command()}` on {machine}; Python {platform.python_version()}, "
             f"{versions(packages)}.",
             *sections,
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,21 @@ class Belonging:
     name: str | None = None
     scope: str = ""
     regions: tuple[int, ...] = ()
+
+
+class Around:
+    """A context manager: what is added inside belongs elsewhere than what is added around it."""
+
+    __slots__ = ("builder", "inside", "outside")
+
+    def __init__(self, builder: Builder, inside: Belonging) -> None:
+        self.builder, self.inside = builder, inside
+
+    def __enter__(self) -> None:
+        self.outside, self.builder._here = self.builder._here, self.inside
+
+    def __exit__(self, *raised: object) -> None:
+        self.builder._here = self.outside
 
 
 class Builder:
@@ -213,42 +228,34 @@ class Builder:
         finally:
             ACTIVE_BUILDER.reset(token)
 
-    @contextmanager
-    def _within(self, **changes: Any) -> Iterator[None]:
-        outer = self._here
-        self._here = replace(outer, **changes)
-        try:
-            yield
-        finally:
-            self._here = outer
-
-    def named(self, name: str) -> AbstractContextManager[None]:
+    def named(self, name: str) -> Around:
         """Let operators be added under a name, with a number behind it where it is taken."""
-        return self._within(name=name)
+        here = self._here
+        return Around(self, Belonging(here.phase, here.adjoint_of, name, here.scope, here.regions))
 
-    def scoped(self, name: str) -> AbstractContextManager[None]:
+    def scoped(self, name: str) -> Around:
         """Let operators be added in a scope, inside of the one there is."""
-        outer = self._here.scope
-        return self._within(scope=f"{outer}/{name}" if outer else name)
+        scope = f"{self._here.scope}/{name}" if self._here.scope else name
+        return Around(self, replace(self._here, scope=scope))
 
-    def region(self) -> AbstractContextManager[None]:
+    def region(self) -> Around:
         """Let operators be added as the inside of one call of a function to be recomputed."""
         number = self._region_count
         self._region_count += 1
-        return self._within(regions=(*self._here.regions, number))
+        return Around(self, replace(self._here, regions=(*self._here.regions, number)))
 
-    def backward_half(self) -> AbstractContextManager[None]:
+    def backward_half(self) -> Around:
         """Let operators be added to the graph's backward half.
 
         Derivatives that a function takes of its own accord, with ``gradients``, are not: they are
         part of what it computes, and so of the forward half.
         """
-        return self._within(phase="backward")
+        return Around(self, replace(self._here, phase="backward"))
 
-    def adjoint(self, operator: Operator) -> AbstractContextManager[None]:
+    def adjoint(self, operator: Operator) -> Around:
         """Let operators be added as part of the adjoint of one, in its scope."""
-        name = self.adjoint_name(operator.name)
-        return self._within(adjoint_of=operator.id, scope=operator.scope, name=name)
+        here, name = self._here, self.adjoint_name(operator.name)
+        return Around(self, Belonging(here.phase, operator.id, name, operator.scope, here.regions))
 
     # From and to a sealed graph ------------------------------------------------------------------
 

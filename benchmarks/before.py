@@ -1,0 +1,124 @@
+"""How this version compares with an earlier one: the same jobs, in turn, in one run.
+
+``python benchmarks/before.py REVISION`` unpacks the revision beside, starts a process for each
+version, and lets them do every job by turns, so that whatever else the machine does hits both. Jobs
+use public names alone, which an earlier version has too.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+ROUNDS = 31
+LAYERS, SIZE = 200, 8  # operators so small that every microsecond between them shows
+
+
+def jobs() -> dict[str, Callable[[], object]]:
+    """Return what is timed, by name; whatever must be there first is made here."""
+    import tinyckpt as tc
+    import viz
+    from tinyckpt.execute import execute
+    from tinyckpt.tree import leaves
+
+    def loss(weights: Any, x: Any) -> Any:
+        h = x
+        for w in weights:
+            h = tc.tanh(h @ w)
+        return tc.half_squared_norm(h)
+
+    weights, x = tc.networks.random_arrays(
+        ([tc.Spec((SIZE, SIZE))] * LAYERS, tc.Spec((SIZE, SIZE))), seed=0
+    )
+    graph = tc.differentiate(tc.build(loss, weights, x))
+    schedule = tc.plan(graph, "store_all")
+    compiled = tc.compile(schedule)
+    sources = dict(zip(leaves(graph.arguments), [*weights, x], strict=True))
+    chain = tc.networks.chain(10_000)
+    short = tc.plan(tc.networks.chain(2_000), "sqrt_n")
+    trace = tc.replay(tc.plan(tc.networks.chain(64), "sqrt_n"))
+    folder = Path(tempfile.mkdtemp())
+    return {
+        "build and differentiate, 2,000 layers": lambda: tc.networks.chain(2_000),
+        "compiled step": lambda: compiled.function(weights, x),
+        "execute, the same step": lambda: execute(schedule, sources),
+        "compile": lambda: tc.compile(schedule),
+        "replay, 2,000 layers": lambda: tc.replay(short),
+        "revolve, n = 10,000, s = 100": lambda: tc.plan(chain, "revolve", slots=100),
+        "GIF, chain:64": lambda: viz.gif(trace, folder / "chain64.gif"),
+    }
+
+
+def work() -> None:
+    """Do the jobs that are asked for by name on standard input; answer with seconds."""
+    known = jobs()
+    for line in sys.stdin:
+        begin = perf_counter()
+        known[line.strip()]()
+        print(perf_counter() - begin, flush=True)
+
+
+class Version:
+    """A process that does jobs with the packages of one folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def seconds(self, job: str) -> float:
+        """Return how long a job takes."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(job, file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
+
+
+def main(revision: str) -> None:
+    """Compare with a revision; write the table."""
+    import table
+
+    with tempfile.TemporaryDirectory() as folder:
+        packed = subprocess.run(
+            ["git", "archive", revision, "tinyckpt", "viz"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        ).stdout
+        subprocess.run(["tar", "-x", "-C", folder], input=packed, check=True)
+        before, now = Version(folder), Version(ROOT)
+        body = []
+        for job in jobs():
+            for version in (before, now):  # warms up
+                version.seconds(job)
+            pairs = [(before.seconds(job), now.seconds(job)) for _ in range(ROUNDS)]
+            old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
+            ratio = statistics.median(new / old for old, new in pairs)
+            body.append([job, f"{1e3 * old:.2f}", f"{1e3 * new:.2f}", f"{ratio:.2f}"])
+        for version in (before, now):
+            version.process.kill()
+    table.write(
+        "before",
+        f"Beside revision {revision}",
+        [table.rows(["job", f"{revision}, ms", "now, ms", "ratio"], body)],
+        ["numpy", "pillow"],
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1]) if len(sys.argv) > 1 else work()
