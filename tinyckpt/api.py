@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.arguments import sources_of
-from tinyckpt.backend import Backend, dense, get_backend
+from tinyckpt.backend import NUMPY, Backend, dense, get_backend
 from tinyckpt.build import build
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate
@@ -42,7 +42,7 @@ class RunResult:
 def run(
     schedule: Schedule,
     *args: Any,
-    backend: str = "numpy",
+    backend: str | Backend = "numpy",
     timed: bool = False,
     check_nan: bool = True,
 ) -> RunResult:
@@ -61,7 +61,7 @@ def run(
     Args:
         schedule: what ``plan`` returned.
         args: the arguments of the function that was built, in its nesting.
-        backend: ``numpy``, or ``cupy`` for an NVIDIA GPU.
+        backend: ``numpy``, ``cupy`` for an NVIDIA GPU, or a ``Backend`` of your own.
         timed: whether to measure the seconds of every step, in ``trace.seconds``.
         check_nan: whether a NaN in the results is an error. It costs a second run to find where
             the NaN came from, and only if there is one.
@@ -106,11 +106,11 @@ def has_nan(array: Any) -> bool:
     if array.dtype.kind != "f":
         return False
     if array.dtype.itemsize == 2:
-        return bool((array != array).any())
+        return bool((array != array).any().item())
     # The sum of squares is NaN if and only if an element is: infinities add up to infinity.
     flat = array.ravel()
     total = flat @ flat
-    return bool(total != total)
+    return bool((total != total).item())
 
 
 def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) -> BackendError:
@@ -145,7 +145,7 @@ def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) 
 
 def nan_text(graph: Graph, data: int, array: Any) -> str:
     """Return how many elements of a source are NaN."""
-    name, count = graph.data[data].name, int((array != array).sum())
+    name, count = graph.data[data].name, int((array != array).sum().item())
     return f"{name} holds NaN in {count} of {array.size} elements"
 
 
@@ -154,7 +154,7 @@ def value_and_grad(
     policy: PolicyLike | None = None,
     *,
     wrt: int | Sequence[int] = 0,
-    backend: str = "numpy",
+    backend: str | Backend = "numpy",
     **options: Any,
 ) -> Callable[..., tuple[Any, Any]]:
     """Return a function that computes the loss and its gradients under a policy.
@@ -168,17 +168,20 @@ def value_and_grad(
         policy: name of a policy, or a policy of your own; store-all if not given, or with a
             ``budget`` the best that is found.
         wrt: position of the argument to differentiate with respect to, or several positions.
-        backend: ``numpy`` or ``cupy``.
+        backend: ``numpy``, ``cupy``, or a ``Backend`` of your own.
         options: the policy's own, and those of ``plan``, such as ``budget``.
     """
+    library = get_backend(backend)
     programs: dict[Any, Compiled] = {}
 
     def step(*args: Any) -> tuple[Any, Any]:
         arrays = map_leaves(as_array, args)
+        if library is not NUMPY:
+            arrays = map_leaves(library.to_device, arrays)
         key = signature(arrays)
         if key not in programs:
             graph = differentiate(build(function, *arrays), wrt)
-            programs[key] = compile(plan(graph, policy, **options), backend)
+            programs[key] = compile(plan(graph, policy, **options), library)
         program = programs[key]
         value, gradients = program.function(*arrays)
         own = partial(writable, ids_of(leaves(arrays), program.constants))

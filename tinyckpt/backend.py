@@ -15,11 +15,11 @@ BACKENDS = ("numpy", "cupy")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """An array library.
+    """An array library; one of your own may stand wherever a backend's name goes.
 
     Attributes:
-        name: ``numpy`` or ``cupy``.
-        xp: the module.
+        name: what the module is imported by.
+        xp: the module. One that is not NumPy has ``asnumpy``, as CuPy has.
         to_host: copies an array of the library into a new NumPy array.
         to_device: turns a NumPy array into an array of the library.
         synchronize: waits until the device has done what it was told.
@@ -40,12 +40,14 @@ def dense(array: Any) -> Any:
 NUMPY = Backend("numpy", np, lambda array: np.array(array), np.asarray, None)
 
 
-def get_backend(name: str) -> Backend:
-    """Return a backend by name.
+def get_backend(name: str | Backend) -> Backend:
+    """Return a backend by name; a Backend as it is.
 
     Raises:
         BackendError: if the name is unknown, CuPy is not installed, or there is no GPU.
     """
+    if isinstance(name, Backend):
+        return name
     if name == "numpy":
         return NUMPY
     if name != "cupy":

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any
 
 from tinyckpt.arguments import sources_of
-from tinyckpt.backend import dense, get_backend
+from tinyckpt.backend import NUMPY, Backend, dense, get_backend
 from tinyckpt.errors import BackendError
 from tinyckpt.graph import Operator
 from tinyckpt.ops import kernels
@@ -40,12 +40,14 @@ class Compiled:
         function: the program as a Python function, which checks nothing.
         schedule: what it was compiled from.
         constants: the arrays that the program holds.
+        backend: the library that it runs on; arguments are moved there.
     """
 
     source: str
     function: Callable[..., Any] = field(repr=False)
     schedule: Schedule = field(repr=False)
     constants: tuple[Any, ...] = field(default=(), repr=False)
+    backend: Backend = field(default=NUMPY, repr=False)
 
     def __call__(self, *args: Any) -> tuple[Any, Any]:
         """Return (value, gradients), in the nesting of the function's result and arguments.
@@ -58,8 +60,9 @@ class Compiled:
         """
         graph = self.schedule.graph
         arrays = sources_of(graph, args)
+        to_device = self.backend.to_device
         result: tuple[Any, Any] = self.function(
-            *map_leaves(lambda data: dense(arrays[data]), graph.arguments)
+            *map_leaves(lambda data: dense(to_device(arrays[data])), graph.arguments)
         )
         return result
 
@@ -67,7 +70,7 @@ class Compiled:
         return self.source
 
 
-def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
+def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
     """Return the schedule as a Python program for NumPy or CuPy.
 
     >>> import tinyckpt as tc
@@ -109,16 +112,16 @@ def compile(schedule: Schedule, backend: str = "numpy") -> Compiled:
         return None, b1
     """
     replay(schedule)
-    writer = Writer(schedule, backend)
-    xp = get_backend(backend)
+    library = get_backend(backend)
+    writer = Writer(schedule, library)
     source = writer.source()
     namespace = dict(writer.namespace)
-    namespace.update((name, xp.to_device(array)) for name, array in writer.arrays.items())
+    namespace.update((name, library.to_device(array)) for name, array in writer.arrays.items())
     filename = f"<{schedule.policy} of {schedule.graph.name}>"
     exec(builtins.compile(source, filename, "exec"), namespace)
     # Read back: the program makes its numbers itself.
     constants = tuple(namespace[name] for name in writer.arrays)
-    return Compiled(source, namespace["step"], schedule, constants)
+    return Compiled(source, namespace["step"], schedule, constants, library)
 
 
 def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
@@ -134,7 +137,7 @@ def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
     >>> [source.splitlines()[line].strip() for line in lines[-3:]]
     ['b1 = tanh_vjp(np, f1, b2)', 'del f1, b2', 'del f1, b2']
     """
-    source = Writer(schedule, "numpy").source()
+    source = Writer(schedule, NUMPY).source()
     frees = [isinstance(step, Free) for step in schedule.steps]
     # Every step begins a line, but for a free behind another; "return" is the last one.
     begins = [not (own and before) for own, before in zip(frees, [False, *frees], strict=False)]
@@ -145,9 +148,9 @@ def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
 class Writer:
     """Writes one schedule out as source; knows which Python name every value has."""
 
-    def __init__(self, schedule: Schedule, backend: str) -> None:
+    def __init__(self, schedule: Schedule, backend: Backend) -> None:
         self.schedule, self.graph, self.backend = schedule, schedule.graph, backend
-        self.copy_to_host = "np.asnumpy" if backend == "cupy" else "np.array"
+        self.copy_to_host = "np.array" if backend is NUMPY else "np.asnumpy"
         self.on_host: dict[int, str] = {}
         self.taken = set(RESERVED)
         self.imported: set[str] = set()
@@ -172,7 +175,7 @@ class Writer:
             if node.producer is not None:
                 self.names[node.id] = self.identifier(node.name)
         body = [*prologue, *self.steps(), f"return {self.results()}"]
-        lines = [f"import {self.backend} as np"]
+        lines = [f"import {self.backend.name} as np"]
         if self.imported:
             lines.append(f"from tinyckpt.ops.kernels import {', '.join(sorted(self.imported))}")
         lines.append("")

@@ -378,10 +378,12 @@ def log_softmax_vjp(xp, y, g, axis):
 
 def cross_entropy(xp, logits, labels):
     # The second result, log sum exp(logits), is what the backward needs besides the inputs.
-    if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[-1]:
-        raise ValueError(
-            f"labels must be 0 to {logits.shape[-1] - 1}, got {labels.min()} to {labels.max()}"
-        )
+    if labels.size:
+        lowest, highest = labels.min().item(), labels.max().item()
+        if not 0 <= lowest <= highest < logits.shape[-1]:
+            raise ValueError(
+                f"labels must be 0 to {logits.shape[-1] - 1}, got {lowest} to {highest}"
+            )
     largest = logits.max(axis=-1, keepdims=True)
     shifted = xp.asarray(logits - largest)
     xp.exp(shifted, out=shifted)

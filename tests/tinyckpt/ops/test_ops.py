@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tests import strict
 from tests.conftest import require
 from tinyckpt.execute import execute
 from tinyckpt.graph import check_graph
@@ -160,18 +161,20 @@ def test_second_derivative(name: str) -> None:
     check_gradient(gradient_norm, args, 1e-5)
 
 
-def graphs_of_all_cases() -> list[tc.Graph]:
-    """Return the training graphs of all cases, with first and second derivatives."""
-    graphs = []
-    for function, args in CASES.values():
-        projected = scalar_of(function)
+def training_graph(function: Callable[..., Any], args: tuple[Any, ...]) -> tc.TrainingGraph:
+    """Return the training graph of a function, with first and second derivatives in it."""
+    projected = scalar_of(function)
 
-        def penalised(*variables: Any, projected: Any = projected) -> Any:
-            value = projected(*variables)
-            return value + sum(tc.sum(g * g) for g in tc.gradients(value, list(variables)))
+    def penalised(*variables: Any) -> Any:
+        value = projected(*variables)
+        return value + sum(tc.sum(g * g) for g in tc.gradients(value, list(variables)))
 
-        graphs.append(tc.differentiate(tc.build(penalised, *args), tuple(range(len(args)))))
-    return graphs
+    return tc.differentiate(tc.build(penalised, *args), tuple(range(len(args))))
+
+
+def graphs_of_all_cases() -> list[tc.TrainingGraph]:
+    """Return the training graphs of all cases."""
+    return [training_graph(function, args) for function, args in CASES.values()]
 
 
 def test_graphs_of_derivatives_of_derivatives_are_well_formed() -> None:
@@ -322,6 +325,23 @@ def test_kernels_leave_their_arguments_alone() -> None:
             array.flags.writeable = False
         execute(tc.plan(graph), read_only)
         assert all(np.array_equal(read_only[data], before[data]) for data in before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kernel_runs_where_numpy_arrays_are_refused(name: str) -> None:
+    function, args = CASES[name]
+    graph = training_graph(function, args)
+    schedule = tc.plan(graph)
+    expected = tc.run(schedule, *args)
+    found = tc.run(schedule, *args, backend=strict.BACKEND)
+    assert found.trace == expected.trace
+    for array, other in zip(
+        leaves([found.value, found.gradients]),
+        leaves([expected.value, expected.gradients]),
+        strict=True,
+    ):
+        assert array.dtype == other.dtype
+        assert np.array_equal(strict.asnumpy(array), other)
 
 
 def array_code() -> ast.Module:
