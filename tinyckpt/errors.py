@@ -1,5 +1,8 @@
 """The errors of tinyckpt: every message says what went wrong, where, and what would be legal."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class TinyckptError(Exception):
     """Any error that tinyckpt raises on purpose; catch this one to catch them all."""
@@ -36,3 +39,13 @@ class FormatError(TinyckptError):
 
 class OptionError(TinyckptError):
     """An option's value is not legal, or not together with the others'."""
+
+
+def meant(word: object, known: Iterable[str]) -> str:
+    """Return the question which known name was meant, to stand after an unknown one; or nothing.
+
+    >>> meant("sqrtn", ["store_all", "sqrt_n"]), meant("sphere", ["store_all", "sqrt_n"])
+    (' (did you mean sqrt_n?)', '')
+    """
+    close = get_close_matches(str(word), list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

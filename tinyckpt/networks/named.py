@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyckpt.documents.graphs import load_graph
-from tinyckpt.errors import GraphError, TinyckptError
+from tinyckpt.errors import GraphError, TinyckptError, meant
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.networks.chain import chain
 from tinyckpt.networks.network import Network, branching, mlp, residual_mlp
@@ -64,8 +64,8 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
     if name not in NETWORKS:
         forms = ", ".join(form for form, _, _ in NETWORKS.values())
         raise GraphError(
-            f"unknown network {text!r}; known are {forms}, path/to/graph.json and "
-            "path/to/file.py:function"
+            f"unknown network {text!r}{meant(name, NETWORKS)}; known are {forms}, "
+            "path/to/graph.json and path/to/file.py:function"
         )
     form, example, _ = NETWORKS[name]
     if name in SHAPES and not sizes:
