@@ -14,7 +14,7 @@ LAYERS = [
     "graph", "ops", "var", "builder", "build", "differentiate",
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "exact", "policies", "planning",
-    "backend", "arguments", "execute", "compile", "api",
+    "backend", "arguments", "execute", "inline", "compile", "api",
     "documents", "networks", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [
@@ -40,7 +40,6 @@ EXCEPTIONS = {
 LONG = {
     "tinyckpt/ops/kernels.py": "a flat list by family; compiled programs import from it by name",
     "tinyckpt/ops/elementwise.py": "a table of facts, one family",
-    "tinyckpt/compile.py": "from steps to readable source, one thing",
 }
 
 

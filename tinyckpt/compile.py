@@ -7,15 +7,12 @@ runs with nothing between one operator and the next.
 
 from __future__ import annotations
 
-import ast
 import builtins
-import inspect
 import keyword
 import re
-import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -23,7 +20,7 @@ from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, dense, get_backend
 from tinyckpt.errors import BackendError
 from tinyckpt.graph import Operator
-from tinyckpt.ops import kernels
+from tinyckpt.inline import inlined, is_own, literal
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Schedule
 from tinyckpt.tree import leaves_with_paths, map_leaves
@@ -74,27 +71,6 @@ def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
     """Return the schedule as a Python program for NumPy or CuPy.
 
     >>> import tinyckpt as tc
-    >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(tc.sin(x)), tc.Spec(3)))
-    >>> print(tc.compile(tc.plan(graph)).source)
-    import numpy as np
-    from tinyckpt.ops.kernels import sin_vjp
-    <BLANKLINE>
-    c_1_0 = np.array(1.0, 'float64')
-    <BLANKLINE>
-    def step(x):
-        sin_1 = np.sin(x)
-        sum_1 = np.asarray(sin_1.sum(axis=(0,), keepdims=False))
-        del sin_1
-        sum_1_vjp = np.broadcast_to(np.expand_dims(c_1_0, (0,)), (3,))
-        sin_1_vjp = sin_vjp(np, x, sum_1_vjp)
-        del sum_1_vjp
-        return sum_1, sin_1_vjp
-
-    Raises:
-        BackendError: if an operator is abstract, or the backend is not there.
-        ScheduleError: if the schedule is not legal.
-
-    >>> import tinyckpt as tc
     >>> print(tc.compile(tc.plan(tc.networks.chain(2), "store_all")).source)
     import numpy as np
     from tinyckpt.ops.kernels import tanh_vjp
@@ -110,6 +86,10 @@ def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
         b1 = tanh_vjp(np, f1, b2)
         del f1, b2
         return None, b1
+
+    Raises:
+        BackendError: if an operator is abstract, or the backend is not there.
+        ScheduleError: if the schedule is not legal.
     """
     replay(schedule)
     library = get_backend(backend)
@@ -292,102 +272,8 @@ class Writer:
         return self.names[template]
 
 
-def is_own(kernel: Callable[..., Any]) -> bool:
-    """Whether a kernel is one of tinyckpt's own."""
-    name = getattr(kernel, "__name__", "")
-    return bool(name) and getattr(kernels, name, None) is kernel
-
-
 def constant_line(name: str, value: Any) -> str:
     """Return the line that makes a constant; a large one is only described."""
     if value.ndim == 0:
         return f"{name} = np.array({literal(value.item())}, {value.dtype.name!r})"
     return f"# {name}: a {value.dtype.name} array of shape {value.shape}, captured by the function"
-
-
-def literal(value: Any) -> str:
-    """Return the source of a number, string, slice or tuple of such."""
-    if isinstance(value, float) and not -float("inf") < value < float("inf"):
-        return f"float({str(value)!r})"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
-    return repr(value)
-
-
-@cache
-def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, ast.expr] | None:
-    """Return (parameters, variadic parameter, expression) of a kernel of one ``return``."""
-    try:
-        (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel))).body
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return None
-    if not isinstance(function, ast.FunctionDef) or len(function.body) != 1:
-        return None
-    (statement,) = function.body
-    if not isinstance(statement, ast.Return) or statement.value is None:
-        return None
-    # Names that only the kernel's own module knows cannot be written out elsewhere.
-    known = {name.arg for name in (*function.args.args, *function.args.kwonlyargs)}
-    if function.args.vararg:
-        known.add(function.args.vararg.arg)
-    used = {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)}
-    if not used <= known | {"tuple"}:
-        return None
-    variadic = function.args.vararg.arg if function.args.vararg else None
-    return [parameter.arg for parameter in function.args.args], variadic, statement.value
-
-
-def inlined(kernel: Callable[..., Any], operands: Sequence[str], attrs: Any) -> str | None:
-    """Return a kernel's expression with operands and attributes put in, or None."""
-    found = expression_of(kernel)
-    if found is None:
-        return None
-    parameters, variadic, expression = found
-    replacements: dict[str, ast.expr] = {parameters[0]: ast.Name("np")}
-    names = [ast.Name(operand) for operand in operands]
-    if variadic is not None:
-        replacements[variadic] = ast.Tuple(list(names))
-    else:
-        replacements.update(zip(parameters[1:], names, strict=False))
-    for key, value in attrs.items():
-        replacements[key] = ast.parse(literal(value), mode="eval").body
-    # A fresh copy: the transformer works in place.
-    copied = ast.parse(ast.unparse(expression), mode="eval").body
-    text: str = ast.unparse(Substitution(replacements, attrs).visit(copied))
-    return text
-
-
-class Substitution(ast.NodeTransformer):
-    """Puts operands and attributes in the places of a kernel's parameters."""
-
-    def __init__(self, replacements: dict[str, ast.expr], attrs: Any) -> None:
-        self.replacements, self.attrs = replacements, attrs
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Replace a parameter."""
-        return self.replacements.get(node.id, node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """Decide a condition that is an attribute."""
-        if isinstance(node.test, ast.Name) and node.test.id in self.attrs:
-            chosen: ast.AST = self.visit(node.body if self.attrs[node.test.id] else node.orelse)
-            return chosen
-        return self.generic_visit(node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Write ``x[0:2, ...]`` rather than ``x[(slice(0, 2, None), Ellipsis)]``."""
-        if isinstance(node.slice, ast.Name) and isinstance(self.attrs.get(node.slice.id), tuple):
-            parts = [subscript_part(part) for part in self.attrs[node.slice.id]]
-            return ast.Subscript(self.visit(node.value), ast.Tuple(parts))
-        return self.generic_visit(node)
-
-
-def subscript_part(part: Any) -> ast.expr:
-    """Return one part of an index as Python writes it between brackets."""
-    if isinstance(part, slice):
-        bounds = [
-            None if bound is None else ast.Constant(int(bound))
-            for bound in (part.start, part.stop, part.step)
-        ]
-        return ast.Slice(*bounds)
-    return ast.Constant(part)

@@ -1,0 +1,109 @@
+"""Kernels written out: one that is a single expression, with operands and attributes in its places.
+
+``compile`` asks for the expression of an operator; where there is none, it calls the kernel.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from tinyckpt.ops import kernels
+
+
+def is_own(kernel: Callable[..., Any]) -> bool:
+    """Whether a kernel is one of tinyckpt's own."""
+    name = getattr(kernel, "__name__", "")
+    return bool(name) and getattr(kernels, name, None) is kernel
+
+
+def literal(value: Any) -> str:
+    """Return the source of a number, string, slice or tuple of such."""
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return f"float({str(value)!r})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
+
+
+@cache
+def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, ast.expr] | None:
+    """Return (parameters, variadic parameter, expression) of a kernel of one ``return``."""
+    try:
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    if not isinstance(function, ast.FunctionDef) or len(function.body) != 1:
+        return None
+    (statement,) = function.body
+    if not isinstance(statement, ast.Return) or statement.value is None:
+        return None
+    # Names that only the kernel's own module knows cannot be written out elsewhere.
+    known = {name.arg for name in (*function.args.args, *function.args.kwonlyargs)}
+    if function.args.vararg:
+        known.add(function.args.vararg.arg)
+    used = {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)}
+    if not used <= known | {"tuple"}:
+        return None
+    variadic = function.args.vararg.arg if function.args.vararg else None
+    return [parameter.arg for parameter in function.args.args], variadic, statement.value
+
+
+def inlined(kernel: Callable[..., Any], operands: Sequence[str], attrs: Any) -> str | None:
+    """Return a kernel's expression with operands and attributes put in, or None."""
+    found = expression_of(kernel)
+    if found is None:
+        return None
+    parameters, variadic, expression = found
+    replacements: dict[str, ast.expr] = {parameters[0]: ast.Name("np")}
+    names = [ast.Name(operand) for operand in operands]
+    if variadic is not None:
+        replacements[variadic] = ast.Tuple(list(names))
+    else:
+        replacements.update(zip(parameters[1:], names, strict=False))
+    for key, value in attrs.items():
+        replacements[key] = ast.parse(literal(value), mode="eval").body
+    # A fresh copy: the transformer works in place.
+    copied = ast.parse(ast.unparse(expression), mode="eval").body
+    text: str = ast.unparse(Substitution(replacements, attrs).visit(copied))
+    return text
+
+
+class Substitution(ast.NodeTransformer):
+    """Puts operands and attributes in the places of a kernel's parameters."""
+
+    def __init__(self, replacements: dict[str, ast.expr], attrs: Any) -> None:
+        self.replacements, self.attrs = replacements, attrs
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Replace a parameter."""
+        return self.replacements.get(node.id, node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """Decide a condition that is an attribute."""
+        if isinstance(node.test, ast.Name) and node.test.id in self.attrs:
+            chosen: ast.AST = self.visit(node.body if self.attrs[node.test.id] else node.orelse)
+            return chosen
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Write ``x[0:2, ...]`` rather than ``x[(slice(0, 2, None), Ellipsis)]``."""
+        if isinstance(node.slice, ast.Name) and isinstance(self.attrs.get(node.slice.id), tuple):
+            parts = [subscript_part(part) for part in self.attrs[node.slice.id]]
+            return ast.Subscript(self.visit(node.value), ast.Tuple(parts))
+        return self.generic_visit(node)
+
+
+def subscript_part(part: Any) -> ast.expr:
+    """Return one part of an index as Python writes it between brackets."""
+    if isinstance(part, slice):
+        bounds = [
+            None if bound is None else ast.Constant(int(bound))
+            for bound in (part.start, part.stop, part.step)
+        ]
+        return ast.Slice(*bounds)
+    return ast.Constant(part)
