@@ -17,7 +17,6 @@ from viz.charts.labels import label_points
 from viz.charts.style import (
     SMALL,
     byte_unit,
-    css,
     dress,
     heading,
     legend,
@@ -28,6 +27,7 @@ from viz.charts.style import (
 )  # fmt: skip
 from viz.scene import one_line
 from viz.sheet import as_list
+from viz.theme import css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from viz.charts.residency import Kind, Ledger, ledger_of
-from viz.charts.style import SMALL, css, dress, heading, names_of, new_figure, shown, write
+from viz.charts.style import SMALL, dress, heading, names_of, new_figure, shown, write
 from viz.scene import count_text, subtitle_of
 from viz.sheet import as_list, check
-from viz.theme import RGB
+from viz.theme import RGB, css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

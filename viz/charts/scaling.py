@@ -15,7 +15,6 @@ from viz.charts.labels import spread
 from viz.charts.style import (
     SMALL,
     byte_unit,
-    css,
     dress,
     heading,
     new_figure,
@@ -25,6 +24,7 @@ from viz.charts.style import (
 )  # fmt: skip
 from viz.scene import TITLES, count_text, counts_nodes, live_of
 from viz.sheet import as_list, check
+from viz.theme import css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from tinyckpt.units import memory_text
 from viz.scene import one_line, title_of
-from viz.theme import RGB, THEMES, Theme, blend, font_file
+from viz.theme import THEMES, Theme, blend, css, font_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,11 +113,6 @@ def shown(text: str, longest: int = 40) -> str:
     """
     known = letters()
     return "".join(c if ord(c) in known else "?" for c in one_line(text, longest))
-
-
-def css(colour: RGB) -> str:
-    """Return a colour as ``#RRGGBB``."""
-    return "#{:02X}{:02X}{:02X}".format(*colour)
 
 
 def series(colours: Theme, place: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from viz.charts.style import (
     SMALL,
     byte_unit,
-    css,
     dress,
     heading,
     legend,
@@ -21,6 +20,7 @@ from viz.charts.style import (
 from viz.curve import KINDS, by_column, stacked
 from viz.scene import count_text, counts_nodes, live_of, subtitle_of
 from viz.sheet import as_list, check
+from viz.theme import css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
