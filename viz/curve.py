@@ -1,4 +1,4 @@
-"""How a memory curve is stacked: a trace as heights a step, in the kinds that pictures show."""
+"""How a memory curve is stacked: a trace as heights a step, in the bands that pictures show."""
 
 from __future__ import annotations
 
@@ -8,63 +8,61 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.schedule import Compute, Fetch
+from viz.memory import Memory
 from viz.scene import live_of
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
 
-KINDS = ("activations", "gradients", "workspace")
+# What a curve is stacked of, from the ground up, and the fill that each band shares with its nodes.
+BANDS = {
+    "kept": "kept",  # forward values since their first evaluation
+    "recomputed": "recomputed",  # forward values from an evaluation that was not their first
+    "gradients": "gradient",
+    "workspace": "workspace",
+}
 
 
 def stacked(trace: Trace, in_nodes: bool) -> Any:
-    """Return live memory by KINDS and step, an array (3, steps), in nodes or bytes.
+    """Return live memory by BANDS and step, an array (4, steps), in nodes or bytes.
 
-    Results are not a kind of their own here: the loss counts as an activation, which is what its
-    node looks like, and gradients as gradients.
+    Added up, they are the trace's live memory at every step: each block of memory counts once, for
+    the value that it was taken for. Results are no band of their own: the loss is a forward value
+    like any other, which is what its node looks like, and gradients are gradients.
     """
-    results = np.array(trace.output)
-    forward = np.minimum(np.array(forward_results(trace)), results)
-    activations = np.array(trace.activation) + forward
-    gradients = np.array(trace.cotangent) + results - forward
-    kinds = np.stack([activations, gradients, np.array(trace.workspace)])
+    graph = trace.graph
+    backward = {
+        node.id: int(node.producer >= graph.forward_count)
+        for node in graph.data
+        if node.producer is not None
+    }
+    memory = Memory(graph, backward, 2)
+    rows = []
+    for step in trace.steps:
+        memory.take(step)
+        again = memory.bytes_again[0]
+        rows.append((memory.bytes[0] - again, again, memory.bytes[1]))
+    bands = np.array([*zip(*rows, strict=True), trace.workspace])
     if in_nodes:
-        size = max((node.nbytes for node in trace.graph.data if not node.is_source), default=1)
-        kinds = kinds // max(size, 1)
-    return kinds
+        bands = bands // max(node.nbytes for node in graph.data if not node.is_source)
+    return bands
 
 
-def by_column(kinds: Any, longest: int, width: int) -> Any:
-    """Return what each of ``width`` pixel columns shows of ``longest`` steps, (3, width).
+def by_column(bands: Any, longest: int, width: int) -> Any:
+    """Return what each of ``width`` pixel columns shows of ``longest`` steps, (bands, width).
 
     Where several steps share a column, the one with the most live memory is shown: a moment that
     was, not the largest of every kind.
     """
-    total = np.zeros((len(kinds), longest), kinds.dtype)
-    total[:, : kinds.shape[1]] = kinds
+    total = np.zeros((len(bands), longest), bands.dtype)
+    total[:, : bands.shape[1]] = bands
     if longest <= width:
         return total[:, np.arange(width) * longest // width]
     edges = np.arange(width + 1) * longest // width
     sums = total.sum(axis=0)
     chosen = [start + int(sums[start:stop].argmax()) for start, stop in pairwise(edges)]
     return total[:, chosen]
-
-
-def forward_results(trace: Trace) -> list[int]:
-    """Return the bytes of results of the forward half that are resident at every step."""
-    graph = trace.graph
-    sizes = {i: graph.data[i].nbytes for i in graph.outputs if graph.data[i].role == "activation"}
-    live, column = 0, []
-    for step in trace.steps:
-        if isinstance(step, Compute):
-            live += sum(sizes.get(data, 0) for data in graph.operators[step.operator].outputs)
-        elif isinstance(step, Fetch):
-            live += sizes.get(step.data, 0)
-        else:
-            live -= sizes.get(step.data, 0)
-        column.append(live)
-    return column
 
 
 def peak_step(traces: Sequence[Trace], in_nodes: bool) -> set[int]:

@@ -3,6 +3,9 @@
 A value that is computed takes a block of memory, and a view stands in that of its base; a block is
 held while any value in it is resident, as in every number of a trace. Added up over cells that hold
 the whole graph, and with the workspace, they are the trace's live bytes.
+
+What an evaluation makes that is not the first of its operator is *recomputed*, and all else is
+*kept*: values, and the blocks that are taken for them. This is the one place where that is decided.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tinyckpt.schedule import Compute, Fetch
+
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
+    from tinyckpt.schedule import Step
     from viz.layout.cells import Cell
 
 LABEL_BAND = 0.46  # of a group's height, in the middle, that its label takes
@@ -36,6 +42,7 @@ class Memory:
         values: resident values.
         recomputed: those of them whose operator was evaluated more than once.
         bytes: bytes held.
+        bytes_again: those of them that were taken by a recomputation.
         all_values, all_bytes: what there would be if everything was.
     """
 
@@ -43,13 +50,33 @@ class Memory:
         self.graph, self.home = graph, home
         self.resident = bytearray(len(graph.data))  # 2 for values that were recomputed
         self.block = [-1] * len(graph.data)  # the memory that a value is in; a source's is not ours
+        self.times = [0] * len(graph.operators)  # evaluations so far
         self.owner: list[int] = []  # by block, the value that it was taken for
+        self.again: list[bool] = []  # by block, whether a recomputation took it
         self.holders: list[int] = []  # by block, resident values in it
-        self.values, self.recomputed, self.bytes = [0] * cells, [0] * cells, [0] * cells
+        self.values, self.recomputed = [0] * cells, [0] * cells
+        self.bytes, self.bytes_again = [0] * cells, [0] * cells
         self.all_values, self.all_bytes = [0] * cells, [0] * cells
         for data, cell in home.items():
             self.all_values[cell] += 1
             self.all_bytes[cell] += graph.data[data].nbytes
+
+    def take(self, step: Step) -> list[int]:
+        """Note what a step does; return the cells that this may change."""
+        if isinstance(step, Compute):
+            self.times[step.operator] += 1
+            outputs, again = self.graph.operators[step.operator].outputs, self.is_again(step)
+            return [cell for data in outputs for cell in self.hold(data, again)]
+        if isinstance(step, Fetch):
+            # Nothing is evaluated anew while a result of it is on the host.
+            producer = self.graph.data[step.data].producer
+            again = producer is not None and self.times[producer] > 1
+            return self.hold(step.data, again, fetched=True)
+        return self.release(step.data)
+
+    def is_again(self, step: Compute) -> bool:
+        """Whether the evaluation that was noted last was a recomputation."""
+        return self.times[step.operator] > 1
 
     def hold(self, data: int, recomputed: bool, fetched: bool = False) -> list[int]:
         """Note that a value is resident now; return the cells that this may change.
@@ -60,7 +87,10 @@ class Memory:
         self.resident[data] = now
         base = self.graph.data[data].view_of
         if not before:
-            self.block[data] = self.take(data) if base is None or fetched else self.block[base]
+            if base is None or fetched:
+                self.block[data] = self.allocate(data, recomputed)
+            else:
+                self.block[data] = self.block[base]
             if self.block[data] >= 0:
                 self.holders[self.block[data]] += 1
         return self.count(data, (now > 0) - (before > 0), (now == 2) - (before == 2))
@@ -73,14 +103,15 @@ class Memory:
         if before and block >= 0:
             self.holders[block] -= 1
             if not self.holders[block]:
-                self.count_bytes(self.owner[block], -1)
+                self.count_bytes(block, -1)
         return self.count(data, -(before > 0), -(before == 2))
 
-    def take(self, data: int) -> int:
+    def allocate(self, data: int, recomputed: bool) -> int:
         """Return a new block for a value."""
         self.owner.append(data)
+        self.again.append(recomputed)
         self.holders.append(0)
-        self.count_bytes(data, 1)
+        self.count_bytes(len(self.owner) - 1, 1)
         return len(self.owner) - 1
 
     def count(self, data: int, values: int, recomputed: int) -> list[int]:
@@ -92,11 +123,14 @@ class Memory:
             self.recomputed[cell] += recomputed
         return [index for index in (cell, owner) if index is not None]
 
-    def count_bytes(self, owner: int, sign: int) -> None:
+    def count_bytes(self, block: int, sign: int) -> None:
         """Add the bytes of a block to its owner's cell, or take them away."""
+        owner = self.owner[block]
         cell = self.home.get(owner)
         if cell is not None:
-            self.bytes[cell] += sign * self.graph.data[owner].spec.nbytes
+            nbytes = sign * self.graph.data[owner].spec.nbytes
+            self.bytes[cell] += nbytes
+            self.bytes_again[cell] += nbytes if self.again[block] else 0
 
     def level(self, cell: Cell) -> int:
         """Return how many of LEVELS parts of a cell's bytes are held, rounded.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import Compute, Fetch, Free, Offload
+from tinyckpt.schedule import Compute
 from tinyckpt.units import cost_text, memory_text, size_text
 from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, Memory
@@ -139,9 +139,9 @@ def count_text(count: int) -> str:
 
 
 def counts_nodes(traces: Sequence[Trace]) -> bool:
-    """Whether memory reads best in values: all have one size, and none is a view."""
+    """Whether memory reads best in values: all have one size, and none is empty or a view."""
     sizes = {node.nbytes for trace in traces for node in trace.graph.data if not node.is_source}
-    return len(sizes) <= 1 and not any(any(trace.workspace) for trace in traces)
+    return len(sizes) <= 1 and 0 not in sizes and not any(any(trace.workspace) for trace in traces)
 
 
 def live_of(trace: Trace, in_nodes: bool) -> tuple[int, ...]:
@@ -199,7 +199,6 @@ class State:
         self.cell_of_operator = {index: cell.id for cell in cells for index in cell.operators}
         checkpoints = trace.schedule.checkpoints
         self.ringed = {self.home[data] for data in checkpoints if data in self.home}
-        self.times = [0] * len(graph.operators)
         self.memory = Memory(graph, self.home, len(cells))
         self.evaluated = [False] * len(cells)
         self.active: int | None = None  # the cell whose operator is being evaluated
@@ -213,21 +212,13 @@ class State:
         if self.active is not None:
             self.touched.add(self.active)
             self.active = None
+        self.touched.update(self.memory.take(step))
         if isinstance(step, Compute):
-            self.times[step.operator] += 1
             self.active = self.cell_of_operator.get(step.operator)
-            self.again = self.times[step.operator] > 1
+            self.again = self.memory.is_again(step)
             if self.active is not None:
                 self.evaluated[self.active] = True
                 self.touched.add(self.active)
-            for data in self.trace.graph.operators[step.operator].outputs:
-                self.touched.update(self.memory.hold(data, self.again))
-        elif isinstance(step, Free | Offload):
-            self.touched.update(self.memory.release(step.data))
-        elif isinstance(step, Fetch):
-            producer = self.trace.graph.data[step.data].producer
-            again = producer is not None and self.times[producer] > 1
-            self.touched.update(self.memory.hold(step.data, again, fetched=True))
 
     def changes(self) -> dict[int, Look]:
         """Return the looks that differ from those returned before."""

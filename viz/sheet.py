@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import OptionError
-from viz.scene import Activity, Fill, Look, title_of
+from tinyckpt.units import size_text
+from viz.scene import Activity, Fill, Look, count_text, title_of
 from viz.theme import THEMES
 
 if TYPE_CHECKING:
@@ -29,6 +30,18 @@ LEGEND_ITEMS = (
     ("dropped", Look(Fill.DROPPED)),
     ("not yet", Look(Fill.NOT_YET)),
 )
+
+
+def strip_words(trace: Trace) -> str:
+    """Return what a memory strip shows."""
+    grey = " · grey: workspace" if any(trace.workspace) else ""
+    return f"live memory · outline: to come{grey}"
+
+
+def peak_words(trace: Trace, in_nodes: bool) -> str:
+    """Return what stands at the line of a trace's peak."""
+    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
+    return f"peak {nodes}{size_text(trace.peak_bytes)}"
 
 
 def as_list(traces: Any) -> list[Trace]:

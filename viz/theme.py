@@ -64,21 +64,6 @@ class Theme:
         """The area of a frontier in which nothing can be."""
         return blend(self.not_yet_outline, self.panel, 0.6)
 
-    @property
-    def kept_pale(self) -> RGB:
-        """Activations that are still to come, in the memory strip."""
-        return blend(self.kept, self.panel, 0.42)
-
-    @property
-    def gradient_pale(self) -> RGB:
-        """Gradients that are still to come, in the memory strip."""
-        return blend(self.gradient, self.panel, 0.42)
-
-    @property
-    def workspace_pale(self) -> RGB:
-        """Workspace that is still to come, in the memory strip."""
-        return blend(self.workspace, self.panel, 0.42)
-
 
 def faint_edge(theme: Theme) -> RGB:
     """Return the colour of arrows that run behind everything else."""
@@ -141,7 +126,6 @@ def palette(theme: Theme) -> list[RGB]:
     Encoding a GIF is much faster below 64 colours than above.
     """
     own = [getattr(theme, field.name) for field in fields(theme) if field.name != "name"]
-    own += [theme.kept_pale, theme.gradient_pale, theme.workspace_pale]
     meeting = [
         (theme.ink, theme.background),
         (theme.muted, theme.background),

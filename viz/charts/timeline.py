@@ -17,7 +17,7 @@ from viz.charts.style import (
     new_figure,
     write,
 )
-from viz.curve import KINDS, by_column, stacked
+from viz.curve import BANDS, by_column, stacked
 from viz.scene import count_text, counts_nodes, live_of, subtitle_of
 from viz.sheet import as_list, check
 from viz.theme import css
@@ -62,7 +62,7 @@ def timeline_figure(traces: Sequence[Trace], colours: Theme) -> Figure:
     for axis, trace, title in zip(axes, traces, names_of(traces), strict=True):
         dress(axis, colours)
         heading(axis, colours, title, subtitle_of(trace))
-        for handle in draw_kinds(axis, stacked(trace, in_nodes) / unit, colours):
+        for handle in draw_bands(axis, stacked(trace, in_nodes) / unit, colours):
             handles.setdefault(handle.get_label(), handle)
         axis.set_ylabel(f"live {name}")
     axes[0].set_xlim(0, max(len(trace.steps) for trace in traces))
@@ -71,19 +71,21 @@ def timeline_figure(traces: Sequence[Trace], colours: Theme) -> Figure:
         mark_peak(axis, trace, in_nodes, unit, name, colours)
     axes[-1].set_xlabel("step")
     axes[-1].xaxis.set_major_formatter(lambda step, _: count_text(round(step)))
-    legend(axes[0], colours, list(handles.values()))
+    legend(axes[0], colours, [handles[name] for name in BANDS if name in handles])
     figure.tight_layout()
     return figure
 
 
-def draw_kinds(axis: Any, kinds: Any, colours: Theme) -> list[Any]:
-    """Stack what is live at every step by kind; return the areas that hold anything."""
-    steps = kinds.shape[1]
-    columns = by_column(kinds, steps, min(steps, MOST_COLUMNS))
-    fills = (colours.kept, colours.gradient, colours.workspace)
-    entries = [entry for entry in zip(KINDS, fills, columns, strict=True) if entry[2].any()]
-    if not entries:  # nothing but views: no memory at any step
-        entries = [(KINDS[0], fills[0], columns[0])]
+def draw_bands(axis: Any, bands: Any, colours: Theme) -> list[Any]:
+    """Stack what is live at every step by band; return the areas that hold anything."""
+    steps = bands.shape[1]
+    columns = by_column(bands, steps, min(steps, MOST_COLUMNS))
+    every = [
+        (name, getattr(colours, fill), column)
+        for (name, fill), column in zip(BANDS.items(), columns, strict=True)
+    ]
+    # Where there is nothing but views, no memory is held at any step.
+    entries = [entry for entry in every if entry[2].any()] or every[:1]
     # Each column is a bar from where it begins to where the next one does.
     edges = [steps * place / columns.shape[1] for place in range(columns.shape[1] + 1)]
     areas: list[Any] = axis.stackplot(

@@ -21,11 +21,11 @@ from tinyckpt.cost import given
 from tinyckpt.errors import BackendError
 from tinyckpt.fates import residuals_of
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
-from tinyckpt.units import size_text
-from viz.curve import KINDS, stacked
+from viz.curve import BANDS, stacked
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.views import View, views_of
 from viz.scene import counts_nodes, live_of, one_line, subtitle_of, title_of
+from viz.sheet import peak_words, strip_words
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
@@ -171,18 +171,20 @@ def trace_data(trace: Trace, in_nodes: bool, title: str | None) -> dict[str, Any
     verbs = {kind: number for number, kind in enumerate(VERBS)}
     targets = [s.operator if isinstance(s, Compute) else s.data for s in trace.steps]
     schedule = trace.schedule
-    kinds = dict(zip(KINDS, stacked(trace, in_nodes), strict=True))
-    peak_nodes = f"{trace.peak_nodes} nodes = " if in_nodes else ""
     return {
         "title": shown(title if title is not None else title_of(trace)),
         "subtitle": subtitle_of(trace),
         "policy": shown(schedule.policy),
         "note": one_line(schedule.note, 400),
         "certificate": "" if schedule.certificate is None else str(schedule.certificate),
-        "peak": f"{peak_nodes}{size_text(trace.peak_bytes)}",
+        "peak_words": peak_words(trace, in_nodes),
+        "strip_words": strip_words(trace),
         "verbs": packed([verbs[type(step)] for step in trace.steps]),
         "targets": packed(targets),
-        "kinds": {name: packed(column) for name, column in kinds.items()},
+        "bands": [
+            {"name": name, "fill": fill, "live": packed(column)}
+            for (name, fill), column in zip(BANDS.items(), stacked(trace, in_nodes), strict=True)
+        ],
         "live": packed(live_of(trace, in_nodes)),
         "bytes": packed(trace.live_bytes) if in_nodes else None,
         "host": packed(trace.host) if any(trace.host) else None,

@@ -25,7 +25,6 @@ SCRIPTS = (
     "columns", "format", "memory", "state", "model", "graph", "timeline", "panel", "lists",
     "details", "export", "controls", "main",
 )  # fmt: skip
-PALES = ("kept_pale", "gradient_pale", "workspace_pale")
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
 
@@ -67,7 +66,7 @@ def json_text(content: Any) -> str:
 def custom_properties(theme: Theme) -> str:
     """Return a theme's colours as CSS custom properties."""
     names = [field.name for field in fields(theme) if field.name != "name"]
-    colours = {name: getattr(theme, name) for name in (*names, *PALES)}
+    colours = {name: getattr(theme, name) for name in names}
     colours["faint_edge"] = faint_edge(theme)
     return ";".join(f"--{name.replace('_', '-')}:{css(ink)}" for name, ink in colours.items())
 

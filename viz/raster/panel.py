@@ -219,7 +219,7 @@ class Panel:
         return np.where(coverage == 0, shape, inks[coverage])
 
     def draw_cursor(self, step: int) -> None:
-        """Move the cursor: full colour up to it, pale behind it."""
+        """Move the cursor: filled before it, in outline after it."""
         now, before = self.strip.column(step), self.cursor
         x, y, wide = MARGIN * self.scale, self.strip_top * self.scale, self.strip.cursor
         past, future = self.strip.past, self.strip.future
@@ -228,9 +228,10 @@ class Panel:
         strip = self.canvas.region(y, y + past.shape[0], x + low, x + high)
         strip[:, : now - low] = past[:, low:now]
         strip[:, now - low :] = future[:, now:high]
-        # Below the strip's own text, which it would strike through.
+        # Below the strip's own words, which it would strike through.
         head, begin = HEAD * self.scale, max(0, now - wide)
-        strip[head:, begin - low : begin - low + wide] = self.ink
+        free = ~self.strip.words[head:, begin : begin + wide]
+        strip[head:, begin - low : begin - low + wide][free] = self.ink
         self.cursor = now
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
-from viz.curve import by_column, stacked
+from viz.curve import BANDS, by_column, stacked
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
 from viz.layout.views import overview
@@ -43,6 +43,8 @@ from viz.sheet import (
     as_list,
     check,
     headings,
+    peak_words,
+    strip_words,
 )
 from viz.theme import THEMES, Theme, css, font
 from viz.vector.marks import edge_elements, label_elements, node_element, number, text_element
@@ -103,27 +105,28 @@ def strip_elements(
     now = (step + 1) * width / longest
     yield f'<rect width="{width}" height="{STRIP}" fill="{css(theme.panel)}"/>'
     columns = by_column(stacked(trace, in_nodes), longest, width).cumsum(axis=0) * unit
-    fills = (
-        (theme.kept, theme.kept_pale),
-        (theme.gradient, theme.gradient_pale),
-        (theme.workspace, theme.workspace_pale),
-    )
-    for (past, future), tops in reversed(list(zip(fills, columns, strict=True))):
-        for ink, low, high in ((past, 0, round(now)), (future, round(now), width)):
-            outline = skyline(tops[low:high], low)
-            if outline:
-                yield f'<path fill="{css(ink)}" d="{outline}"/>'
-    peak = max(live_of(trace, in_nodes))
-    line = STRIP - peak * unit
+    here = round(now)
+    for fill, tops in reversed(list(zip(BANDS.values(), columns, strict=True))):
+        ink = css(getattr(theme, fill))
+        if past := skyline(tops[:here], 0):
+            yield f'<path fill="{ink}" d="{past}"/>'
+    for fill, tops, below in zip(BANDS.values(), columns, [0 * columns[0], *columns], strict=False):
+        if future := outline(tops[here:], below[here:], here):
+            ink = css(getattr(theme, fill))
+            yield f'<path fill="none" stroke="{ink}" d="{future}"/>'
+    line = STRIP - max(live_of(trace, in_nodes)) * unit
     yield (
         f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" stroke-dasharray="4 4"/>'
     )
-    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
-    words = "live memory (grey: workspace)" if any(trace.workspace) else "live memory"
-    yield text_element(4, 10, words, 10, theme.muted)
-    label = f"peak {nodes}{size_text(trace.peak_bytes)}"
-    yield text_element(width - 4, line - 3, label, 10, theme.muted, anchor="end")
     yield f'<path d="M{number(now)} {HEAD}V{STRIP}" stroke="{css(theme.ink)}" stroke-width="2"/>'
+    yield text_element(4, 10, strip_words(trace), 10, theme.muted)
+    label = peak_words(trace, in_nodes)
+    wide = font("Regular", 10).getlength(label) + 8
+    yield (  # the cursor runs below the words
+        f'<rect x="{number(width - wide)}" y="{number(line - 13)}" width="{number(wide)}" '
+        f'height="12" fill="{css(theme.panel)}"/>'
+    )
+    yield text_element(width - 4, line - 3, label, 10, theme.muted, anchor="end")
 
 
 def skyline(tops: Sequence[float], left: int) -> str:
@@ -133,6 +136,23 @@ def skyline(tops: Sequence[float], left: int) -> str:
     runs = ((top, sum(1 for _ in run)) for top, run in groupby(map(round, tops)))
     steps = "".join(f"V{number(STRIP - top)}h{wide}" for top, wide in runs)
     return f"M{left} {STRIP}{steps}V{STRIP}z"
+
+
+def outline(tops: Sequence[float], below: Sequence[float], left: int) -> str:
+    """Return the upper edge of a band, where there is one, and the steps up to it and down."""
+    parts: list[str] = []
+    before, was = 0, False
+    for (top, low), run in groupby(zip(map(round, tops), map(round, below), strict=True)):
+        wide, here = sum(1 for _ in run), top > low
+        if here and not was:
+            parts.append(f"M{left}.5 {number(STRIP - before + 0.5)}")
+        if here or was:
+            parts.append(f"V{number(STRIP - top + 0.5)}")
+        if here:
+            parts.append(f"h{wide}")
+        before, was = top, here
+        left += wide
+    return "".join(parts)
 
 
 def heading_elements(

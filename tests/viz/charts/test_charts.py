@@ -133,7 +133,7 @@ def test_a_timeline_marks_each_peak() -> None:
         inside = axis.get_window_extent()
         assert inside.x0 <= label.x0 < label.x1 <= inside.x1
         assert inside.y0 <= label.y0 < label.y1 <= inside.y1
-    assert legend_of(figure.axes[0].get_legend()) == ["activations", "gradients"]
+    assert legend_of(figure.axes[0].get_legend()) == ["kept", "recomputed", "gradients"]
 
 
 def test_a_timeline_in_bytes_stacks_what_is_live() -> None:

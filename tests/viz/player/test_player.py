@@ -21,7 +21,8 @@ from tests.viz.player.player_driver import (
     until,
     written,
 )
-from viz.scene import live_of
+from viz.curve import BANDS, stacked
+from viz.scene import counts_nodes, live_of, live_text
 
 pytestmark = pytest.mark.browser
 
@@ -48,6 +49,25 @@ def test_every_node_forwards_backwards_and_anywhere(
     for step in (drawn.randrange(-1, last + 1) for _ in range(60)):
         seek(page, step)
         assert page.evaluate(LOOKS) == expected_looks(traces, step), step
+
+
+@pytest.mark.parametrize("network", ["chain:9", "mlp:3x8", "unet"])
+def test_bands_are_those_of_every_picture(network: str, tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of(network, POLICIES)
+    in_nodes = counts_nodes(traces)
+    page = open_page(written(tmp_path, traces))
+    shown = "() => player.models.map(m => m.bands.map(b => [b.name, b.fill, Array.from(b.live)]))"
+    assert page.evaluate(shown) == [
+        [[*names, band] for names, band in zip(BANDS.items(), bands.tolist(), strict=True)]
+        for bands in (stacked(trace, in_nodes) for trace in traces)
+    ]
+    page.keyboard.press("End")
+    page.locator(".timeline canvas").last.hover()
+    tip = page.inner_text("#tip")
+    step = int(tip.split("step ")[1].split(":")[0].replace("\u2009", ""))
+    for name, band in zip(BANDS, stacked(traces[-1], in_nodes), strict=True):
+        line = f"{name}: {live_text(int(band[step]), in_nodes)}"
+        assert (line in tip) == bool(band[step])
 
 
 @pytest.mark.parametrize("policies", [POLICIES[:2], POLICIES])

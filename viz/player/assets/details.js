@@ -78,16 +78,15 @@ function factsOf(panel, cell) {
   return facts;
 }
 
-/** Live memory at a step by kind, and what is live: lines of text. */
+/** Live memory at a step by band, and what is live: lines of text. */
 function liveLines(model, step) {
   if (step < 0) return ["before the first step"];
-  const amount = (kind) => liveText(model.kinds[kind][step], model.inNodes);
-  const kinds = KINDS.filter((kind) => model.kinds[kind][step] > 0);
+  const bands = model.bands.filter((band) => band.live[step] > 0);
   const unit = model.inNodes ? `${counted(model.live[step], "node")}, ` : "";
   const lines = [
     `step ${countText(step)}: ${stepWords(model, step)}${isAgain(model, step) ? " again" : ""}`,
     `live: ${unit}${sizeText(model.bytes[step])}`,
-    ...kinds.map((kind) => `${kind}: ${amount(kind)}`),
+    ...bands.map((band) => `${band.name}: ${liveText(band.live[step], model.inNodes)}`),
   ];
   if (model.host && model.host[step] > 0) lines.push(`on the host: ${sizeText(model.host[step])}`);
   const names = residentAt(model, step).map((value) => model.graph.data.names[value]);

@@ -68,7 +68,7 @@ class Frame {
     this.top += FRAME_STRIP + FRAME_GAP;
   }
 
-  /** The timeline in columns of one pixel: the past in full colour, the future pale. */
+  /** The timeline in columns of one pixel: the past filled, the future in outline. */
   strip({ model, scales, tick }) {
     const width = FRAME_WIDTH - 2 * FRAME_MARGIN;
     const place = { transform: `translate(${FRAME_MARGIN} ${this.top})` };
@@ -77,25 +77,25 @@ class Frame {
     const runs = runsOf(model, tickOfColumn(model, scales.align, scales.ticks, width), scales.align);
     const unit = (FRAME_STRIP - HEAD) / Math.max(scales.highest, 1);
     const now = Math.floor(((tick + 1) * width) / scales.ticks);
-    ["kept", "gradient", "workspace"].forEach((name, kind) => {
-      const paths = ["", ""];
-      for (const { left, right, tops } of runs) {
-        const [low, high] = [kind ? tops[kind - 1] * unit : 0, tops[kind] * unit];
-        if (high <= low) continue;
-        const cuts = [[left, Math.min(right, now)], [Math.max(left, now), right]];
-        cuts.forEach(([from, to], late) => {
-          if (to > from) paths[late] += `M${from} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${to}V${FRAME_STRIP - low}z`;
-        });
-      }
-      paths.forEach((d, late) => d && svgElement("path", { d, fill: this.ink(late ? `${name}-pale` : name) }, group));
+    model.bands.forEach(({ fill }, band) => {
+      const past = areasOf(runs, band, unit).map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
+      const future = outlinesOf(runs, band, unit, 1).map(([left, ...rest]) => [Math.max(left, now), ...rest]);
+      const boxes = [...past, ...future].filter(([left, low, right, high]) => right > left && high > low);
+      const d = boxes.map(([left, low, right, high]) => `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`).join("");
+      if (d) svgElement("path", { d, fill: this.ink(fill) }, group);
     });
     const line = FRAME_STRIP - model.peaks[model.count - 1] * unit;
     const dashes = { d: `M0 ${line}H${width}`, stroke: this.ink("muted"), "stroke-dasharray": "4 4" };
     svgElement("path", dashes, group);
     svgElement("path", { d: `M${now} ${HEAD}V${FRAME_STRIP}`, stroke: this.ink("ink"), "stroke-width": 2 }, group);
-    this.text(FRAME_MARGIN + 4, this.top + 10, "live memory", 10, "muted");
-    const right = FRAME_WIDTH - FRAME_MARGIN - 4;
-    this.text(right, this.top + line - 3, `peak ${model.peak}`, 10, "muted", 400, "end");
+    this.text(FRAME_MARGIN + 4, this.top + 10, model.strip_words, 10, "muted");
+    const right = FRAME_WIDTH - FRAME_MARGIN;
+    ruler.font = "400 10px Inter, system-ui, sans-serif";
+    const wide = ruler.measureText(model.peak_words).width + 8;
+    // The cursor runs below the words.
+    const ground = { x: right - wide, y: this.top + line - 13, width: wide, height: 12, fill: this.ink("panel") };
+    svgElement("rect", ground, this.root);
+    this.text(right - 4, this.top + line - 3, model.peak_words, 10, "muted", 400, "end");
   }
 
   legend() {

@@ -1,12 +1,11 @@
 /**
- * Live memory over time, on a canvas: the past in full colour, the future pale.
+ * Live memory over time, on a canvas: the past filled, the future in outline.
  *
  * Where several ticks share a column of pixels, the one with the most live memory is shown: a moment
- * that was, not the largest of every kind.
+ * that was, not the largest of every band.
  */
 
 const HEAD = 14; // pixels above the highest peak, for the strip's own text
-const KINDS = ["activations", "gradients", "workspace"];
 
 /** The tick that every column of pixels shows; -1 where the trace has ended.
  * @param {any} model
@@ -30,7 +29,7 @@ function tickOfColumn(model, align, ticks, width) {
   return chosen;
 }
 
-/** Columns of equal height together: left, right, and the top of every kind.
+/** Columns of equal height together: left, right, and the top of every band.
  * @param {any} model @param {Int32Array} columns of ticks @param {"step" | "evaluation"} align
  * @returns {{left: number, right: number, tops: number[]}[]}
  */
@@ -40,12 +39,45 @@ function runsOf(model, columns, align) {
     if (columns[x] < 0) break;
     const step = stepOfTick(model, columns[x], align);
     let sum = 0;
-    const tops = KINDS.map((kind) => (sum += model.kinds[kind][step]));
+    const tops = model.bands.map((band) => (sum += band.live[step]));
     const last = runs.at(-1);
     if (last && last.tops.every((top, i) => top === tops[i])) last.right = x + 1;
     else runs.push({ left: x, right: x + 1, tops });
   }
   return runs;
+}
+
+/** What a band fills, as left, low, right, high in pixels; heights are from the ground.
+ * @param {ReturnType<typeof runsOf>} runs @param {number} band @param {number} unit pixels of height
+ * @returns {number[][]}
+ */
+function areasOf(runs, band, unit) {
+  return runs
+    .map(({ left, right, tops }) => [left, heightOf(tops, band - 1, unit), right, heightOf(tops, band, unit)])
+    .filter(([, low, , high]) => high > low);
+}
+
+/** A band's upper edge, where there is one, and the steps up to it and down, as areas likewise.
+ * @param {number} thick how thick the lines are
+ */
+function outlinesOf(runs, band, unit, thick) {
+  const boxes = [];
+  let [end, before, was] = [0, 0, false];
+  const step = (x, to) => boxes.push([x, Math.min(before, to), x + thick, Math.max(before, to)]);
+  for (const { left, right, tops } of runs) {
+    const [low, high] = [heightOf(tops, band - 1, unit), heightOf(tops, band, unit)];
+    const here = high > low;
+    if (here || was) step(left, high);
+    if (here) boxes.push([left, Math.max(high - thick, low), right, high]);
+    [end, before, was] = [right, high, here];
+  }
+  if (was) step(end, 0);
+  return boxes;
+}
+
+/** How high the top of a band is, in whole pixels; that of none is the ground. */
+function heightOf(tops, band, unit) {
+  return band < 0 ? 0 : Math.round(tops[band] * unit);
 }
 
 class Timeline {
@@ -63,12 +95,11 @@ class Timeline {
     this.layers = null;
     this.tick = -1;
     this.cursor = 0; // the column at which it was drawn last
-    element.querySelector(".peak").textContent = `peak ${model.peak}`;
-    const grey = model.kinds.workspace.some((amount) => amount > 0);
-    element.querySelector(".what").textContent = grey ? "live memory (grey: workspace)" : "live memory";
+    element.querySelector(".peak").textContent = model.peak_words;
+    element.querySelector(".what").textContent = model.strip_words;
     this.canvas.setAttribute(
       "aria-label",
-      `Live memory over ${counted(model.count, "step")}; peak ${model.peak} at step ${model.peakStep}`,
+      `Live memory over ${counted(model.count, "step")}; ${model.peak_words} at step ${model.peakStep}`,
     );
   }
 
@@ -85,24 +116,24 @@ class Timeline {
     const style = getComputedStyle(this.element);
     this.ink = style.getPropertyValue("--ink");
     const unit = this.unit(height);
-    this.layers = ["", "-pale"].map((suffix) => {
+    this.layers = [false, true].map((hollow) => {
       const layer = new OffscreenCanvas(width, height);
       const context = layer.getContext("2d");
       context.fillStyle = style.getPropertyValue("--panel");
       context.fillRect(0, 0, width, height);
-      ["kept", "gradient", "workspace"].forEach((name, kind) => {
-        context.fillStyle = style.getPropertyValue(`--${name}${suffix}`);
-        for (const { left, right, tops } of runs) {
-          const low = height - Math.round((kind ? tops[kind - 1] : 0) * unit);
-          const high = height - Math.round(tops[kind] * unit);
-          if (high < low) context.fillRect(left, high, right - left, low - high);
+      this.model.bands.forEach(({ fill }, band) => {
+        context.fillStyle = style.getPropertyValue(`--${fill}`);
+        for (const box of hollow ? outlinesOf(runs, band, unit, ratio) : areasOf(runs, band, unit)) {
+          const [left, low, right, high] = box;
+          context.fillRect(left, height - high, right - left, high - low);
         }
       });
       this.dashes(context, width, height, style.getPropertyValue("--muted"));
       return layer;
     });
     const above = (this.model.peaks[this.model.count - 1] * unit) / ratio;
-    this.element.querySelector(".peak").style.bottom = `${Math.min(above, box.height - HEAD)}px`;
+    // One pixel above the line, which its ground would hide.
+    this.element.querySelector(".peak").style.bottom = `${Math.min(above, box.height - HEAD) + 1}px`;
     this.draw(true);
   }
 

@@ -1,0 +1,106 @@
+"""Bands of memory: what each holds at every step, from its definition and from the trace."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tests.viz.layout.test_levels import views_and_moves
+from viz.curve import BANDS, stacked
+from viz.layout.cells import cells_of
+from viz.scene import Fill, State, counts_nodes
+from viz.theme import LIGHT
+
+POLICIES = ("store_all", "sqrt_n", "recompute_all", "greedy")
+
+
+def defined(trace: tc.Trace) -> list[list[int]]:
+    """Return the bands by their definition: a block is of the value that it was taken for."""
+    graph = trace.graph
+    times = dict.fromkeys(range(len(graph.operators)), 0)
+    # By resident value its block: the value that owns it, when it was taken, in which band.
+    blocks: dict[int, tuple[int, int, int]] = {}
+    rows = []
+    for place, step in enumerate(trace.steps):
+        workspace, made = 0, ()
+        if isinstance(step, tc.Compute):
+            operator = graph.operators[step.operator]
+            times[step.operator] += 1
+            workspace, made = operator.workspace, operator.outputs
+        elif isinstance(step, tc.Fetch):
+            made = (step.data,)
+        else:
+            blocks.pop(step.data, None)
+        for data in made:
+            base, producer = graph.data[data].view_of, graph.data[data].producer
+            if base is None or isinstance(step, tc.Fetch):
+                band = 2 if producer >= graph.forward_count else int(times[producer] > 1)
+                blocks[data] = (data, place, band)
+            elif base in blocks:
+                blocks[data] = blocks[base]
+        row = [0, 0, 0, workspace]
+        for owner, _, band in set(blocks.values()):
+            row[band] += graph.data[owner].spec.nbytes
+        rows.append(row)
+    return [list(band) for band in zip(*rows, strict=True)]
+
+
+@settings(max_examples=examples(60))
+@given(training_graphs(), st.sampled_from(POLICIES))
+def test_bands_are_what_they_are_defined_as_and_add_up(case: Any, policy: str) -> None:
+    trace = tc.replay(tc.plan(case[0], policy))
+    bands = stacked(trace, False)
+    assert bands.sum(axis=0).tolist() == list(trace.live_bytes)
+    assert bands.tolist() == defined(trace)
+
+
+@pytest.mark.parametrize("trace", [views_and_moves()], ids=["views and moves"])
+def test_a_view_of_what_was_made_first_keeps_it(trace: tc.Trace) -> None:
+    bands = stacked(trace, False)
+    assert bands.sum(axis=0).tolist() == list(trace.live_bytes)
+    assert bands.tolist() == defined(trace)
+    # The old base beneath its view is kept, the new one is recomputed; and the view moves out.
+    assert bands[:2, 3].tolist() == [64, 64]
+    assert bands[:2, 4].tolist() == [0, 64]
+
+
+def test_a_chain_step_by_step() -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
+    kept, recomputed, gradients, workspace = stacked(trace, True).tolist()
+    assert "".join(map(str, kept)) == "1212333222111000000"
+    assert "".join(map(str, recomputed)) == "0000000000000001100"
+    assert "".join(map(str, gradients)) == "0000012212212211221"
+    assert set(workspace) == {0}
+
+
+@settings(max_examples=examples(25))
+@given(training_graphs(), st.sampled_from(POLICIES))
+def test_a_band_is_there_where_nodes_of_its_fill_are(case: Any, policy: str) -> None:
+    graph, _ = case
+    if any(node.view_of is not None for node in graph.data):
+        return  # a view is a node without memory of its own
+    trace = tc.replay(tc.plan(graph, policy))
+    bands, state = stacked(trace, False), State(trace, cells_of(graph))
+    for step in range(len(trace.steps)):
+        state.take(step)
+        fills = {state.look(cell).fill for cell in state.cells}
+        for fill, band in zip((Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT), bands, strict=False):
+            assert (fill in fills) == bool(band[step]), (step, fill)
+
+
+def test_each_band_has_the_fill_of_its_nodes() -> None:
+    assert all(hasattr(LIGHT, fill) for fill in BANDS.values())
+    nodes = {fill.value for fill in (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)}
+    assert {*BANDS.values()} == {*nodes, "workspace"}
+
+
+def test_views_alone_are_not_counted_as_values() -> None:
+    graph = tc.build(lambda x: x.T, tc.Spec((2, 3)))
+    trace = tc.replay(tc.plan(graph))
+    assert trace.peak_nodes == 1
+    assert not counts_nodes([trace])
+    assert stacked(trace, False).sum() == 0
