@@ -96,6 +96,11 @@ above, below = (value_and_grad(w_value + s * direction, x_value)[0] for s in (h,
 measured = (above - below) / (2 * h)
 print(f"the gradient says {slope:.8f}, the difference quotient {measured:.8f}")
 
+# %% [markdown]
+# Look at it. Each adjoint stands below its operator, and an arrow is a read: from a `tanh` down to
+# its own adjoint, and on to that of the product that follows, which reads it as its input. Nothing
+# reads the output of a product, and so no arrow comes down from one.
+
 # %%
 trace = tc.replay(tc.plan(two))
 path = viz.save_still(trace, OUT / "02_backward.png", step=12)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from viz.layout.geometry import Size
+from viz.layout.geometry import Line, Size
 from viz.memory import LEVELS
 from viz.scene import Activity, Fill, Look, one_line
 from viz.theme import RGB, Theme, font
@@ -86,6 +87,24 @@ def share_of(look: Look) -> float:
 def corner_of(size: Size) -> float:
     """Return the radius of a group's corners."""
     return min(CORNER, size[1] / 4)
+
+
+def arrow_sizes(diameter: float) -> tuple[float, float]:
+    """Return how long arrowheads are, and how thick the lines, between nodes of a size."""
+    return (3.2, 1.3) if diameter >= 20 else (2.2, 1.0)
+
+
+def arrow_parts(line: Line, head: float) -> tuple[Line, Line]:
+    """Return an arrow's shaft as a polyline, and its head as a triangle, the tip first."""
+    (x0, y0), (x1, y1) = line[-2], line[-1]
+    if (x0, y0) == (x1, y1) and len(line) > 2:
+        x0, y0 = line[-3]
+    length = max(math.hypot(x1 - x0, y1 - y0), 1e-9)
+    ux, uy = (x1 - x0) / length * head, (y1 - y0) / length * head
+    x, y = x1 - ux, y1 - uy
+    wide = 0.62  # of its length, half of a head's width
+    tip = ((x1, y1), (x - wide * uy, y + wide * ux), (x + wide * uy, y - wide * ux))
+    return (*line[:-1], (x, y)), tip
 
 
 def outline_of(size: Size) -> float:

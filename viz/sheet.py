@@ -20,15 +20,17 @@ STRIP = 64  # pixels of the memory strip
 HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
 COUNTERS = ("step", "evaluations", "live", "peak so far")
-LEGEND_ITEMS = (
+# A node says what becomes of its value; an arrow, without a look, says what reads what.
+LEGEND_ITEMS: tuple[tuple[str, Look | None], ...] = (
     ("kept", Look(Fill.KEPT)),
     ("recomputed", Look(Fill.RECOMPUTED)),
     ("gradient", Look(Fill.GRADIENT, backward=True)),
     ("checkpoint", Look(Fill.KEPT, checkpoint=True)),
-    ("computing now", Look(Fill.KEPT, Activity.COMPUTING)),
-    ("recomputing now", Look(Fill.RECOMPUTED, Activity.RECOMPUTING)),
+    ("computing", Look(Fill.KEPT, Activity.COMPUTING)),
+    ("recomputing", Look(Fill.RECOMPUTED, Activity.RECOMPUTING)),
     ("dropped", Look(Fill.DROPPED)),
     ("not yet", Look(Fill.NOT_YET)),
+    ("reads", None),
 )
 
 

@@ -70,10 +70,11 @@ def test_dot_text() -> None:
         "\t3 [label=b2 style=dashed tooltip=b2]\n"
         "\t4 [label=b1 style=dashed tooltip=b1]\n"
         "\t0 -> 1\n"
-        "\t2 -> 3\n"
-        "\t3 -> 4\n"
+        "\t1 -> 2 [constraint=false style=dotted]\n"
         "\t1 -> 3 [constraint=false style=dotted]\n"
+        "\t2 -> 3\n"
         "\t0 -> 4 [constraint=false style=dotted]\n"
+        "\t3 -> 4\n"
         "}\n"
     )
 

@@ -229,19 +229,22 @@ def label_of(operator: Operator) -> str:
     return printable(kind[:LONGEST_NAME])
 
 
-def links_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
-    """Return the pairs of cells between which values flow within the forward or backward half."""
+def reads_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
+    """Return the pairs of cells of which the second reads a value that the first makes."""
     home = {data: cell.id for cell in cells for data in cell.data}
-    links: dict[tuple[int, int], None] = {}
+    reads: dict[tuple[int, int], None] = {}
     for cell in cells:
         for operator in cell.operators:
             for data in graph.operators[operator].inputs:
                 source = home.get(data)
-                if source is None or source == cell.id:
-                    continue
-                if cells[source].backward == cell.backward:
-                    links[source, cell.id] = None
-    return list(links)
+                if source is not None and source != cell.id:
+                    reads[source, cell.id] = None
+    return list(reads)
+
+
+def links_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
+    """Return the reads within the forward half, and those within the backward half."""
+    return [(a, b) for a, b in reads_of(graph, cells) if cells[a].backward == cells[b].backward]
 
 
 def printable(text: str) -> str:

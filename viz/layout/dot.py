@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from viz.layout.cells import Cell, cells_of, links_of, printable
+from viz.layout.cells import Cell, cells_of, printable, reads_of
 
 if TYPE_CHECKING:
     import graphviz
@@ -18,7 +18,9 @@ def dot(
 ) -> graphviz.Digraph:
     """Return the graph as DOT; ``.source`` is the text, which needs no Graphviz to be written.
 
-    Node ids are numbers of cells; names appear in labels and tooltips alone, escaped.
+    An edge says that the second node reads a value of the first; it is dotted where a backward
+    operator reads a forward value, which has to be held or made again for it. Node ids are numbers
+    of cells; names appear in labels and tooltips alone, escaped.
 
     Args:
         graph: the graph.
@@ -44,13 +46,12 @@ def dot(
                 **shape,
                 style="dashed" if cell.backward else "solid",
             )
-    for source, target in links_of(graph, cells):
-        if not (forward_only and cells[target].backward):
-            digraph.edge(str(source), str(target))
-    if not forward_only:
-        for cell in cells:
-            if cell.mirror is not None:
-                digraph.edge(str(cell.mirror), str(cell.id), style="dotted", constraint="false")
+    for source, target in reads_of(graph, cells):
+        if forward_only and cells[target].backward:
+            continue
+        across = cells[source].backward != cells[target].backward
+        looks = {"style": "dotted", "constraint": "false"} if across else {}
+        digraph.edge(str(source), str(target), **looks)
     return digraph
 
 

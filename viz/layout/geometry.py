@@ -13,6 +13,21 @@ Line = tuple[Point, ...]
 Size = tuple[float, float]
 
 
+def curve(begin: Point, leaving: Point, entering: Point, end: Point, *, parts: int = 4) -> Line:
+    """Return a polyline along the cubic curve between two points, with these handles."""
+    line = [begin]
+    for part in range(1, parts + 1):
+        t = part / parts
+        s = 1 - t
+        weights = (s**3, 3 * s * s * t, 3 * s * t * t, t**3)
+        x, y = (
+            sum(w * p[axis] for w, p in zip(weights, (begin, leaving, entering, end), strict=True))
+            for axis in (0, 1)
+        )
+        line.append((x, y))
+    return tuple(line)
+
+
 @dataclass(frozen=True, slots=True)
 class Heading:
     """What neighbouring groups have in common, over a line that runs above them.
@@ -30,6 +45,22 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrow:
+    """A read: the target reads a value that the source makes.
+
+    Attributes:
+        source, target: ids of cells.
+        lines: each ends in an arrowhead; several where a fold or a dot is on the way.
+        faint: whether it runs behind other nodes, to be drawn pale and below everything else.
+    """
+
+    source: int
+    target: int
+    lines: tuple[Line, ...]
+    faint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Positions in pixels at scale 1, from the top left of the panel's graph area.
 
@@ -37,27 +68,34 @@ class Layout:
         cells: what stands there.
         centres: the centre of every cell.
         diameter: of every cell that is no group.
-        arrows: polylines, each ending in an arrowhead.
+        reads: the arrows; there is no other kind.
         dots: where a cotangent passes through a forward cell's mirror unchanged, as below an
             ``add``: no backward operator stands there.
         height: of the graph area.
         labelled: whether cells are large enough for text.
         box: width and height of every group, a rounded square.
-        faint: arrows from forward cells to their mirrors that run behind other nodes, to be drawn
-            pale and below everything else.
         headings: of neighbouring groups.
     """
 
     cells: tuple[Cell, ...]
     centres: tuple[Point, ...]
     diameter: float
-    arrows: tuple[Line, ...]
+    reads: tuple[Arrow, ...]
     dots: tuple[Point, ...]
     height: float
     labelled: bool
     box: Size = (0.0, 0.0)
-    faint: tuple[Line, ...] = ()
     headings: tuple[Heading, ...] = ()
+
+    @property
+    def arrows(self) -> tuple[Line, ...]:
+        """The lines of all arrows in the open."""
+        return tuple(line for read in self.reads if not read.faint for line in read.lines)
+
+    @property
+    def faint(self) -> tuple[Line, ...]:
+        """The lines of all arrows that run behind other nodes."""
+        return tuple(line for read in self.reads if read.faint for line in read.lines)
 
     def size(self, cell: Cell) -> Size:
         """Return width and height of a cell."""

@@ -8,16 +8,15 @@ half of a band is its mirror image, below it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from viz.layout.cells import Cell
 from viz.layout.dot import dot
-from viz.layout.geometry import MARGIN, WIDTH, Layout, Line, Point
+from viz.layout.geometry import MARGIN, WIDTH, Layout
 from viz.layout.positions import curve_of, point_of, run_dot
+from viz.layout.ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
@@ -33,90 +32,23 @@ FOLDED = 560, 900  # pixels for all bands together: wished, and at most, at the 
 DIAMETER = 30.0
 BOX = 52.0, 30.0
 ALONE = 40  # points from one column of cells without a counterpart to the next
-STUB = 9  # pixels that a cut arrow reaches beyond the cut
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """What dot made of the forward cells, in points, y upwards.
-
-    Attributes:
-        groups: whether some of the cells are groups.
-        halves: 2, or 1 if no forward cell has a mirror.
-        nodes: the centre of every forward cell; the first one is not in the lower half.
-        curves: the polyline of every link.
-        alone: the centres of backward cells that mirror nothing, behind the last rank.
-    """
-
-    groups: bool
-    halves: int
-    nodes: Mapping[int, Point]
-    curves: Mapping[tuple[int, int], Line]
-    alone: Mapping[int, Point]
-
-    def all_nodes(self) -> list[Point]:
-        """Return the centres of everything."""
-        return [*self.nodes.values(), *self.alone.values()]
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A stretch of ranks, and where it stands.
-
-    Attributes:
-        left, right: what it shows of the drawing, in points.
-        low, high: the lowest and the highest that it shows, in points.
-        x, y: where (left, high) of the forward half stands, in pixels.
-        axis: of the mirror, in pixels.
-    """
-
-    left: float
-    right: float
-    low: float
-    high: float
-    x: float
-    y: float
-    axis: float
-
-
-@dataclass(frozen=True, slots=True)
-class Folding:
-    """Bands from top to bottom, and the scale that they have in common."""
-
-    bands: tuple[Band, ...]
-    scale: float
-    height: float
-
-    def band_at(self, x: float) -> Band:
-        """Return the band that shows ``x``."""
-        rights = [band.right for band in self.bands[:-1]]
-        return self.bands[bisect_right(rights, x)]
-
-    def place(self, point: Point, band: Band) -> Point:
-        """Return where a point of the drawing stands."""
-        x, y = point
-        return (band.x + self.scale * (x - band.left), band.y + self.scale * (band.high - y))
-
-
-def mirrored(point: Point, band: Band) -> Point:
-    """Return the mirror image of a pixel of a band's forward half."""
-    return (point[0], 2 * band.axis - point[1])
 
 
 def dot_layout(
-    graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, int]], passing: set[int]
+    graph: Graph, cells: Sequence[Cell], reads: Sequence[tuple[int, int]], passing: set[int]
 ) -> Layout:
     """Return dot's positions for the forward cells and their mirror image for the backward ones.
 
     Args:
         graph: the graph.
         cells: the nodes.
-        links: between which forward cells values flow.
+        reads: pairs of cells of which the second reads a value of the first.
         passing: forward cells below which a cotangent passes unchanged.
 
     Raises:
         BackendError: if pygraphviz is not installed.
     """
+    links = [(source, target) for source, target in reads if not cells[target].backward]
     drawing = drawing_of(graph, cells, links)
     folding = folded(drawing)
     home = {index: folding.band_at(x) for index, (x, _) in drawing.nodes.items()}
@@ -129,18 +61,18 @@ def dot_layout(
         centres[index] = folding.place(point, band)
         if drawing.halves == 2:
             centres[index] = mirrored(centres[index], band)
-    below = passing | {cell.mirror for cell in cells if cell.mirror is not None}
     diameter, wide, high = (max(6.0, side * folding.scale) for side in (DIAMETER, *BOX))
     return Layout(
         tuple(cells),
         tuple(centres[cell.id] for cell in cells),
         diameter,
-        tuple(dot_arrows(drawing, folding, below)),
+        tuple(
+            dot_arrows(cells, reads, passing, Placed(drawing, folding, centres, (diameter, high)))
+        ),
         tuple(mirrored(centres[index], home[index]) for index in passing),
         folding.height,
         diameter >= 16,
         (wide, high),
-        tuple(downward(cells, centres, diameter, high)),
     )
 
 
@@ -224,46 +156,3 @@ def arranged(drawing: Drawing, cuts: Sequence[float], scale: float) -> Folding:
         bottom = 2 * axis - top if drawing.halves == 2 else top + scale * (high - low)
         top = bottom + 2 * half + 16
     return Folding(tuple(bands), scale, top - half - 9)
-
-
-def dot_arrows(drawing: Drawing, folding: Folding, below: set[int]) -> Iterator[Line]:
-    """Yield dot's own curves between forward cells, and each mirrored, the other way round."""
-    for (source, target), curve in drawing.curves.items():
-        pieces = [
-            (tuple(folding.place(point, band) for point in piece), band)
-            for piece, band in cut_into_bands(curve, folding)
-        ]
-        for place, (piece, band) in enumerate(pieces):
-            (x0, y0), (x1, y1) = piece[0], piece[-1]
-            enters = ((x0 - STUB, y0),) if place else ()
-            leaves = ((x1 + STUB, y1),) if place + 1 < len(pieces) else ()
-            line = (*enters, *piece, *leaves)
-            yield line
-            if source in below and target in below:
-                yield tuple(mirrored(point, band) for point in reversed(line))
-
-
-def cut_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]:
-    """Yield the pieces of a polyline from left to right, one a band that it passes through."""
-    band = folding.band_at(curve[0][0])
-    piece = [curve[0]]
-    for (x0, y0), (x1, y1) in pairwise(curve):
-        while folding.band_at(x1) is not band and x1 > band.right > x0 - 1e-9:
-            share = (band.right - x0) / (x1 - x0)
-            crossing = (band.right, y0 + share * (y1 - y0))
-            yield (*piece, crossing), band
-            band = folding.bands[folding.bands.index(band) + 1]
-            piece = [crossing]
-        piece.append((x1, y1))
-    yield tuple(piece), band
-
-
-def downward(
-    cells: Sequence[Cell], centres: Mapping[int, Point], diameter: float, box_height: float
-) -> Iterator[Line]:
-    """Yield a straight line from every forward cell down to its mirror."""
-    for cell in cells:
-        if cell.mirror is not None:
-            (x, above), (_, below) = centres[cell.mirror], centres[cell.id]
-            reach = (box_height if cell.group else diameter) / 2 + 2
-            yield (x, above + reach), (x, below - reach)

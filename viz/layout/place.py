@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from viz.layout.cells import Cell, cells_of, links_of, told_apart
+from viz.layout.cells import Cell, cells_of, reads_of, told_apart
 from viz.layout.geometry import MARGIN, WIDTH, Heading, Layout, Line, Point
 from viz.layout.layered import dot_layout
 from viz.layout.rows import chain_layout
@@ -32,18 +32,18 @@ def layout(graph: Graph) -> Layout:
 def layout_of(graph: Graph, cells: Sequence[Cell]) -> Layout:
     """Return where these cells stand.
 
-    An arrow between two mirrors says that a cotangent goes from one adjoint to the other: computed
-    there, or passed on unchanged.
+    Every arrow is a read. That a backward cell is the adjoint of a forward one is said by its
+    place: below it.
 
     Raises:
         BackendError: if they are no chain and pygraphviz is not installed.
     """
-    every = links_of(graph, cells)
-    links = [(a, b) for a, b in every if not cells[b].backward]
+    reads = reads_of(graph, cells)
+    links = [(a, b) for a, b in reads if not cells[b].backward]
     passing = passed_through(cells, links)
     if is_chain(cells, links):
-        return chain_layout(cells, passing, [(a, b) for a, b in every if cells[b].backward])
-    return dot_layout(graph, told_apart(cells), links, passing)
+        return chain_layout(cells, passing, reads)
+    return dot_layout(graph, told_apart(cells), reads, passing)
 
 
 def is_chain(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.errors import BackendError
-from viz.layout.geometry import Point
+from viz.layout.geometry import Point, curve
 
 
 def run_dot(source: str) -> Any:
@@ -46,13 +46,5 @@ def curve_of(text: str) -> list[Point]:
     line = points[:1]
     for index in range(0, len(points) - 1, 3):
         a, b, c, d = points[index : index + 4]
-        for t in (0.25, 0.5, 0.75, 1.0):
-            s = 1 - t
-            weights = (s**3, 3 * s * s * t, 3 * s * t * t, t**3)
-            line.append(
-                (
-                    sum(w * p[0] for w, p in zip(weights, (a, b, c, d), strict=True)),
-                    sum(w * p[1] for w, p in zip(weights, (a, b, c, d), strict=True)),
-                )
-            )
+        line += curve(a, b, c, d)[1:]
     return [*line, *end]

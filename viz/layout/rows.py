@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from viz.layout.cells import Cell
-from viz.layout.geometry import MARGIN, WIDTH, Heading, Layout, Line, Point, Size
+from viz.layout.geometry import MARGIN, WIDTH, Arrow, Heading, Layout, Line, Point, Size, curve
 
 BAND = 32  # the most operators in a row, where a chain folds
 GROUP_BAND = 10  # likewise of groups, which are wider
 GROUP_BOX = 60.0, 30.0  # the largest that a group is drawn
 LETTER = 5.4  # pixels of a disc's diameter for each letter of its label, at the smallest
 HEADING = 18  # pixels above a row for the headings of its groups
+DIP = 6  # pixels below a row to which an arrow goes that passes nodes by
+
+Link = tuple[int, int]
+End = tuple[float, float, float, float]  # a node's centre, and how far from it arrows end
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,10 @@ class Grid:
         x = self.left + self.pitch * (position + 0.5)
         return (x, self.top + row * self.band_height)
 
+    def edge(self, side: float) -> float:
+        """Return where arrows leave a row, on the right for 1 and on the left for -1."""
+        return WIDTH / 2 + side * (WIDTH / 2 - self.left + 6)
+
 
 def grid_of(cells: Sequence[Cell], forward: int, alone: int) -> Grid:
     """Return the measures for so many forward cells and cells without a counterpart above."""
@@ -68,16 +77,14 @@ def grid_of(cells: Sequence[Cell], forward: int, alone: int) -> Grid:
 
 
 def chain_layout(
-    cells: Sequence[Cell],
-    passing: set[int],
-    backward_links: Sequence[tuple[int, int]],
+    cells: Sequence[Cell], passing: set[int], reads: Sequence[tuple[int, int]]
 ) -> Layout:
     """Return a row of forward cells above their mirrors, folded into bands if it is long.
 
     Args:
         cells: the nodes.
         passing: forward cells below which a cotangent passes unchanged.
-        backward_links: between which backward cells values flow.
+        reads: pairs of cells of which the second reads a value of the first.
     """
     forward = [cell.id for cell in cells if not cell.backward]
     alone = [cell.id for cell in cells if cell.backward and cell.mirror is None]
@@ -94,14 +101,14 @@ def chain_layout(
     for offset, index in enumerate(alone):
         x, y = grid.place(last + offset, last_row)
         centres[index] = (x, y + grid.apart)
-    dots = {index: (centres[index][0], centres[index][1] + grid.apart) for index in passing}
+    dots = tuple((centres[index][0], centres[index][1] + grid.apart) for index in sorted(passing))
     return Layout(
         tuple(cells),
         tuple(centres[cell.id] for cell in cells),
         grid.diameter,
-        tuple(chain_arrows(cells, centres, dots, grid, backward_links)),
-        tuple(dots.values()),
-        grid.top + last_row * grid.band_height + grid.apart + grid.diameter / 2 + 7,
+        tuple(chain_arrows(cells, centres, grid, reads)),
+        dots,
+        grid.top + last_row * grid.band_height + grid.apart + grid.diameter / 2 + DIP + 5,
         grid.labelled,
         grid.box,
         headings=tuple(chain_headings([cells[index] for index in forward], centres, grid)),
@@ -109,53 +116,85 @@ def chain_layout(
 
 
 def chain_arrows(
-    cells: Sequence[Cell],
-    centres: Mapping[int, Point],
-    dots: Mapping[int, Point],
-    grid: Grid,
-    backward_links: Sequence[tuple[int, int]],
-) -> Iterator[Line]:
-    """Yield short arrows in the gaps: along each row, down to the mirrors, stubs at folds."""
-    mirrors = {cell.mirror: cell.id for cell in cells if cell.mirror is not None}
-    forward = [cell.id for cell in cells if not cell.backward]
-    alone = {cell.id for cell in cells if cell.backward and cell.mirror is None}
+    cells: Sequence[Cell], centres: Mapping[int, Point], grid: Grid, reads: Iterable[Link]
+) -> Iterator[Arrow]:
+    """Yield the arrows: short ones in the gaps, arcs below nodes that are passed by."""
     air = max(2.0, 0.09 * grid.diameter)
-    # Where arrows begin and end: the point, and how far from it, across and down.
     ends = {}
     for cell in cells:
         width, height = grid.box if cell.group else (grid.diameter, grid.diameter)
         ends[cell.id] = (*centres[cell.id], width / 2 + air, height / 2 + air)
-    below = {above: ends[index] for above, index in mirrors.items()}
-    below.update({index: (*point, 4.0, 4.0) for index, point in dots.items()})
-    for source, target in pairwise(forward):
-        yield from between(ends[source], ends[target], grid)
-        if source in below and target in below:
-            yield from between(below[target], below[source], grid)
-    for above, index in mirrors.items():
-        yield from between(ends[above], ends[index], grid)
-    for begin, end in backward_links:
-        if begin in alone or end in alone:
-            yield from between(ends[begin], ends[end], grid)
+    # The backward cells as a reader meets them, with nothing between two that are neighbours.
+    backward = sorted((index for index in ends if cells[index].backward), key=lambda index: (
+        centres[index][1], centres[index][0]
+    ))  # fmt: skip
+    place = {index: position for position, index in enumerate(backward)}
+    for source, target in reads:
+        start, end = ends[source], ends[target]
+        across = cells[source].backward != cells[target].backward
+        if across and not is_near(start, end, grid):
+            yield Arrow(source, target, tuple(between(start, end, grid, False)), faint=True)
+        elif across or not cells[source].backward or abs(place[source] - place[target]) == 1:
+            yield Arrow(source, target, tuple(between(start, end, grid, not across)))
+        else:
+            yield Arrow(source, target, tuple(below(start, end, grid)))
 
 
-End = tuple[float, float, float, float]
+def is_near(start: End, end: End, grid: Grid) -> bool:
+    """Whether an arrow down to the other half meets no node: straight down, or one column on."""
+    return abs(start[0] - end[0]) < 1.5 * grid.pitch and abs(start[1] - end[1]) <= grid.apart
 
 
-def between(start: End, end: End, grid: Grid) -> Iterator[Line]:
+def between(start: End, end: End, grid: Grid, same_half: bool) -> Iterator[Line]:
     """Yield the arrow between two nodes, or two stubs where the row folds between them."""
     (x0, y0, wide0, high0), (x1, y1, wide1, high1) = start, end
-    if y0 == y1:
-        sign = (x1 > x0) - (x1 < x0)
-        yield (x0 + sign * wide0, y0), (x1 - sign * wide1, y1)
-    elif x0 == x1:
-        sign = (y1 > y0) - (y1 < y0)
-        yield (x0, y0 + sign * high0), (x1, y1 - sign * high1)
+    if abs(y0 - y1) <= grid.apart:
+        across, down = (x1 > x0) - (x1 < x0), (y1 > y0) - (y1 < y0)
+        if across and down:  # from rim to rim, as the crow flies
+            length = math.hypot(x1 - x0, y1 - y0)
+            ux, uy = (x1 - x0) / length, (y1 - y0) / length
+            first, last = reach(ux, uy, wide0, high0), reach(ux, uy, wide1, high1)
+            yield (x0 + ux * first, y0 + uy * first), (x1 - ux * last, y1 - uy * last)
+        else:
+            yield (
+                (x0 + across * wide0, y0 + down * high0),
+                (x1 - across * wide1, y1 - down * high1),
+            )
     else:
         # A stub leaves at one end and another enters at the other.
         side = 1.0 if x0 > x1 else -1.0
         far = grid.pitch / 2 + 3
-        yield (x0 + side * wide0, y0), (x0 + side * max(far, wide0 + 4.5), y0)
-        yield (x1 - side * max(far, wide1 + 4.5), y1), (x1 - side * wide1, y1)
+        # What goes to the other half does so between the rows, as it would without a fold.
+        slope = 0.0 if same_half else 0.5
+        yield (
+            (x0 + side * wide0, y0 + slope * high0),
+            (x0 + side * max(far, wide0 + 4.5), y0 + slope * grid.apart),
+        )
+        yield (
+            (x1 - side * max(far, wide1 + 4.5), y1 - slope * grid.apart),
+            (x1 - side * wide1, y1 - slope * high1),
+        )
+
+
+def reach(ux: float, uy: float, wide: float, high: float) -> float:
+    """Return how far the rim of a node is from its centre, into a direction of length 1."""
+    if wide == high:
+        return wide
+    return min(wide / max(abs(ux), 1e-9), high / max(abs(uy), 1e-9))
+
+
+def below(start: End, end: End, grid: Grid) -> Iterator[Line]:
+    """Yield the arrow that passes below the nodes between two of a row, or below those of folds."""
+    (x0, y0, _, high0), (x1, y1, _, high1) = start, end
+    low0, low1 = (x0, y0 + high0), (x1, y1 + high1)
+    if y0 == y1:
+        dip = 4 / 3 * DIP  # a cubic curve goes as far as three quarters of the way to its handles
+        yield curve(low0, (x0, low0[1] + dip), (x1, low1[1] + dip), low1, parts=12)
+    else:
+        side = 1.0 if x0 > x1 else -1.0
+        leaves, enters = grid.edge(side), grid.edge(-side)
+        yield low0, (x0, low0[1] + DIP), (leaves, low0[1] + DIP)
+        yield (enters, low1[1] + DIP), (x1, low1[1] + DIP), low1
 
 
 def chain_headings(

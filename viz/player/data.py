@@ -24,6 +24,7 @@ from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from viz.curve import BANDS, stacked
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.views import View, views_of
+from viz.nodes import arrow_sizes
 from viz.scene import counts_nodes, live_of, one_line, subtitle_of, title_of
 from viz.sheet import peak_words, strip_words
 
@@ -118,6 +119,7 @@ def graph_data(graph: Graph) -> dict[str, Any]:
 def view_data(view: View, name: str) -> dict[str, Any]:
     """Return a view: cells, where they stand, what they open. Points are in tenths of a pixel."""
     plan = view.layout
+    head, line = arrow_sizes(plan.diameter)
     return {
         "title": shown(view.title or name),
         "parent": view.parent,
@@ -126,6 +128,8 @@ def view_data(view: View, name: str) -> dict[str, Any]:
         "height": round(plan.height, 1),
         "diameter": plan.diameter,
         "labelled": plan.labelled,
+        "head": head,
+        "line": line,
         "box": plan.box,
         "labels": packed_texts(shown(cell.label) for cell in plan.cells),
         "titles": packed_texts(shown(cell.title) for cell in plan.cells),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.layout.place import MARGIN, WIDTH, Layout
-from viz.nodes import fitted, label_points
+from viz.layout.place import MARGIN, WIDTH, Layout, Line
+from viz.nodes import arrow_parts, arrow_sizes, fitted, label_points
 from viz.raster.boxes import group_sprite
 from viz.raster.canvas import Canvas, Counters, Scales
 from viz.raster.sprites import (
@@ -111,8 +111,7 @@ class Panel:
         """Draw the arrows and headings; the nodes come with the first frame."""
         plan, theme = self.plan, self.inks.theme
         edge, faint = theme.edge, faint_edge(theme)
-        head = 3.2 if plan.diameter >= 20 else 2.2
-        line = 1.3 if plan.diameter >= 20 else 1.0
+        head, line = arrow_sizes(plan.diameter)
 
         def paint(draw: Any, factor: int) -> None:
             for arrow in plan.faint:
@@ -262,25 +261,10 @@ def neighbours(boxes: Sequence[tuple[int, int, int, int]]) -> list[list[int]]:
     return around
 
 
-def draw_arrow(
-    draw: Any, arrow: Sequence[tuple[float, float]], factor: int, head: float, line: float, ink: RGB
-) -> None:
+def draw_arrow(draw: Any, arrow: Line, factor: int, head: float, line: float, ink: RGB) -> None:
     """Draw a polyline with an arrowhead at its end."""
-    points = [(x * factor, y * factor) for x, y in arrow]
-    (x0, y0), (x1, y1) = points[-2], points[-1]
-    if (x0, y0) == (x1, y1) and len(points) > 2:
-        x0, y0 = points[-3]
-    length = max(float(np.hypot(x1 - x0, y1 - y0)), 1e-9)
-    ux, uy = (x1 - x0) / length, (y1 - y0) / length
-    size = head * factor
-    base = (x1 - ux * size, y1 - uy * size)
-    draw.line([*points[:-1], base], fill=ink, width=max(1, round(line * factor)), joint="curve")
-    across = 0.62 * size
-    draw.polygon(
-        [
-            (x1, y1),
-            (base[0] - uy * across, base[1] + ux * across),
-            (base[0] + uy * across, base[1] - ux * across),
-        ],
-        fill=ink,
+    shaft, triangle = (
+        [(x * factor, y * factor) for x, y in points] for points in arrow_parts(arrow, head)
     )
+    draw.line(shaft, fill=ink, width=max(1, round(line * factor)), joint="curve")
+    draw.polygon(triangle, fill=ink)

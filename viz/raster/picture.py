@@ -13,9 +13,10 @@ from tinyckpt.errors import OptionError
 from viz.curve import peak_step
 from viz.layout.geometry import MARGIN, WIDTH
 from viz.layout.views import overview
+from viz.nodes import arrow_sizes
 from viz.raster.canvas import Canvas, Change, Counters, Scales
-from viz.raster.panel import Panel
-from viz.raster.sprites import TRANSPARENT, Indices, inks_of, node_sprite
+from viz.raster.panel import Panel, draw_arrow
+from viz.raster.sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
 from viz.scene import (
     counts_nodes,
     frame_steps,
@@ -27,6 +28,7 @@ from viz.theme import THEMES, Theme, font
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
+ARROW = 20  # pixels that the legend's arrow is long, and its picture high
 MOST_FRAMES = 1500  # a minute at 25 frames a second; nobody watches longer, and files stay small
 
 
@@ -157,12 +159,25 @@ def draw_legend(canvas: Canvas, top: int) -> None:
         x += face.getlength(name) + gap
 
 
+def arrow_sprite(inks: Inks, scale: int) -> Indices:
+    """Return the legend's arrow, as pictures of nodes are."""
+
+    def paint(draw: Any, factor: int) -> None:
+        head, line = arrow_sizes(ARROW)
+        ends = ((1.0, ARROW / 2), (ARROW - 1.0, ARROW / 2))
+        draw_arrow(draw, ends, factor, head, line, inks.theme.edge)
+
+    sprite = inks.match(layer(ARROW, ARROW, inks.theme.background, scale, paint))
+    sprite[sprite == inks.index(inks.theme.background)] = TRANSPARENT
+    return sprite
+
+
 @lru_cache(maxsize=16)
 def legend_icons(theme: Theme, scale: int) -> list[Indices]:
     """Return the legend's small nodes, cut at their sides to where there is something."""
     inks, icons = inks_of(theme), []
     for _, look in LEGEND_ITEMS:
-        sprite = node_sprite(look, 10.0, inks, scale)
+        sprite = arrow_sprite(inks, scale) if look is None else node_sprite(look, 10.0, inks, scale)
         columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
         icons.append(sprite[:, columns[0] : columns[-1] + 1])
     return icons

@@ -6,11 +6,14 @@ Colours are attributes, so that any program shows them; names are escaped, and t
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 
 from viz.layout.geometry import Layout, Line, Point, Size
 from viz.memory import shown_share
 from viz.nodes import (
+    arrow_parts,
+    arrow_sizes,
     corner_of,
     emptied,
     fill_of,
@@ -48,8 +51,7 @@ def text_element(
 
 def edge_elements(plan: Layout, theme: Theme) -> str:
     """Return all arrows of a layout, its dots and its headings; many arrows share a path."""
-    head = 3.2 if plan.diameter >= 20 else 2.2
-    width = 1.3 if plan.diameter >= 20 else 1.0
+    head, width = arrow_sizes(plan.diameter)
     faint, ink = css(faint_edge(theme)), css(theme.edge)
     headings = "".join(
         f'<path stroke="{faint}" d="M{numbers(heading.left, heading.y)}H{number(heading.right)}"/>'
@@ -75,13 +77,11 @@ def arrow_elements(arrows: Sequence[Line], head: float, width: float, ink: str) 
     """Return arrows: one path of lines, and one of arrowheads ``head`` pixels long."""
     lines, heads = [], []
     for arrow in arrows:
-        (x0, y0), (x1, y1) = arrow[-2], arrow[-1]
-        length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
-        ux, uy = (x1 - x0) / length * head, (y1 - y0) / length * head
-        if len(arrow) > 2 or length > head + 1:  # else the head is all there is to see
-            lines.append(polyline([*arrow[:-1], (x1 - ux, y1 - uy)]))
-        a, b, c, d = -ux - 0.62 * uy, -uy + 0.62 * ux, 1.24 * uy, -1.24 * ux
-        heads.append(f"M{numbers(x1, y1)}l{numbers(a, b, c, d)}z")
+        shaft, (tip, left, right) = arrow_parts(arrow, head)
+        if len(arrow) > 2 or math.dist(*shaft) > 1:  # else the head is all there is to see
+            lines.append(polyline(shaft))
+        turns = (left[0] - tip[0], left[1] - tip[1], right[0] - left[0], right[1] - left[1])
+        heads.append(f"M{numbers(*tip)}l{numbers(*turns)}z")
     if not arrows:
         return ""
     return (

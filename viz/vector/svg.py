@@ -18,7 +18,7 @@ from viz.curve import BANDS, by_column, stacked
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
 from viz.layout.views import overview
-from viz.nodes import fitted, label_points
+from viz.nodes import arrow_sizes, fitted, label_points
 from viz.scene import (
     Activity,
     Fill,
@@ -47,7 +47,14 @@ from viz.sheet import (
     strip_words,
 )
 from viz.theme import THEMES, Theme, css, font
-from viz.vector.marks import edge_elements, label_elements, node_element, number, text_element
+from viz.vector.marks import (
+    arrow_elements,
+    edge_elements,
+    label_elements,
+    node_element,
+    number,
+    text_element,
+)
 from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
@@ -184,8 +191,13 @@ def legend_elements(theme: Theme) -> Iterator[str]:
     """Yield what the looks mean, from the top left corner of the legend at 0, 0."""
     x = float(MARGIN)
     for name, look in LEGEND_ITEMS:
-        radius = 10 if look.checkpoint or look.activity is not Activity.NONE else 6
-        shape = node_element(look, (10, 10), theme)
+        around = look is not None and (look.checkpoint or look.activity is not Activity.NONE)
+        radius = 10 if around or look is None else 6
+        shape = (
+            arrow_elements([((-8, 0), (8, 0))], *arrow_sizes(WIDTH), css(theme.edge))
+            if look is None
+            else node_element(look, (10, 10), theme)
+        )
         yield f'<g transform="translate({number(x + radius)} 17)">{shape}</g>'
         yield text_element(x + 2 * radius + 4, 21, name, 12, theme.muted)
         x += 2 * radius + 4 + font("Regular", 12).getlength(name) + 13

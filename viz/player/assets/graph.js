@@ -116,10 +116,9 @@ class GraphView {
       role: "group",
       "aria-label": `Graph of ${view.title}: ${counted(view.labels.length, "node")}`,
     });
-    const head = view.diameter >= 20 ? 3.2 : 2.2;
-    drawArrows(view.faint, head, 1, "faint", this.element);
+    drawArrows(view.faint, view.head, 1, "faint", this.element);
     for (const heading of view.headings) this.heading(heading);
-    drawArrows(view.arrows, head, view.diameter >= 20 ? 1.3 : 1, "", this.element);
+    drawArrows(view.arrows, view.head, view.line, "", this.element);
     for (let i = 0; i < view.dots_x.length; i++) {
       svgElement("circle", { class: "heads", cx: view.dots_x[i] / 10, cy: view.dots_y[i] / 10, r: 2 }, this.element);
     }

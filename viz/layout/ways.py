@@ -1,0 +1,190 @@
+"""The arrows of a general graph: dot's own curves, their mirror images, and straight lines.
+
+A drawing is what dot made of the forward half, in points; a folding says where its bands stand, in
+pixels. An arrow is a read, and every read has one.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from viz.layout.cells import Cell
+from viz.layout.geometry import Arrow, Line, Point
+
+STUB = 9  # pixels that a cut arrow reaches beyond the cut
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What dot made of the forward cells, in points, y upwards.
+
+    Attributes:
+        groups: whether some of the cells are groups.
+        halves: 2, or 1 if no forward cell has a mirror.
+        nodes: the centre of every forward cell; the first one is not in the lower half.
+        curves: the polyline of every link.
+        alone: the centres of backward cells that mirror nothing, behind the last rank.
+    """
+
+    groups: bool
+    halves: int
+    nodes: Mapping[int, Point]
+    curves: Mapping[tuple[int, int], Line]
+    alone: Mapping[int, Point]
+
+    def all_nodes(self) -> list[Point]:
+        """Return the centres of everything."""
+        return [*self.nodes.values(), *self.alone.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of ranks, and where it stands.
+
+    Attributes:
+        left, right: what it shows of the drawing, in points.
+        low, high: the lowest and the highest that it shows, in points.
+        x, y: where (left, high) of the forward half stands, in pixels.
+        axis: of the mirror, in pixels.
+    """
+
+    left: float
+    right: float
+    low: float
+    high: float
+    x: float
+    y: float
+    axis: float
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Bands from top to bottom, and the scale that they have in common."""
+
+    bands: tuple[Band, ...]
+    scale: float
+    height: float
+
+    def band_at(self, x: float) -> Band:
+        """Return the band that shows ``x``."""
+        rights = [band.right for band in self.bands[:-1]]
+        return self.bands[bisect_right(rights, x)]
+
+    def place(self, point: Point, band: Band) -> Point:
+        """Return where a point of the drawing stands."""
+        x, y = point
+        return (band.x + self.scale * (x - band.left), band.y + self.scale * (band.high - y))
+
+
+def mirrored(point: Point, band: Band) -> Point:
+    """Return the mirror image of a pixel of a band's forward half."""
+    return (point[0], 2 * band.axis - point[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What arrows are drawn by.
+
+    Attributes:
+        drawing, folding: of the forward half.
+        centres: of all cells, in pixels.
+        heights: of operators and of groups.
+    """
+
+    drawing: Drawing
+    folding: Folding
+    centres: Mapping[int, Point]
+    heights: tuple[float, float]
+
+
+def dot_arrows(
+    cells: Sequence[Cell], reads: Sequence[tuple[int, int]], passing: set[int], placed: Placed
+) -> Iterator[Arrow]:
+    """Yield an arrow for every read: dot's own curves, their mirror images, and straight lines.
+
+    A cotangent goes the other way round along the curves of the forward half, and on through dots,
+    where it passes unchanged. What reads without such a way has a straight line, pale and below
+    everything else; so has an adjoint that reads a forward value.
+    """
+    mirror = {cell.id: cell.mirror for cell in cells if cell.mirror is not None}
+    for source, target in reads:
+        if not cells[target].backward:
+            yield Arrow(source, target, tuple(curve_lines(placed, (source, target), False)))
+            continue
+        way = backwards(placed.drawing.curves, passing, mirror.get(target), mirror.get(source))
+        if cells[source].backward and way:
+            lines = [line for link in way for line in curve_lines(placed, link, True)]
+            yield Arrow(source, target, tuple(lines))
+        else:
+            yield Arrow(source, target, (straight(cells, placed, source, target),), faint=True)
+
+
+def backwards(
+    curves: Mapping[tuple[int, int], Line], passing: set[int], first: int | None, last: int | None
+) -> list[tuple[int, int]]:
+    """Return the links from one forward cell on to another, the last first, through dots alone.
+
+    None, if there is no such way.
+    """
+    if first is None or last is None:
+        return []
+    came: dict[int, int] = {}
+    ahead = [first]
+    after: dict[int, list[int]] = {}
+    for begin, end in curves:
+        after.setdefault(begin, []).append(end)
+    for cell in ahead:
+        for end in after.get(cell, ()):
+            if end not in came and (end == last or end in passing):
+                came[end] = cell
+                ahead.append(end)
+        if last in came:
+            break
+    way = []
+    while last in came:
+        way.append((came[last], last))
+        last = came[last]
+    return way
+
+
+def curve_lines(placed: Placed, link: tuple[int, int], mirror: bool) -> Iterator[Line]:
+    """Yield the pieces of dot's own curve between forward cells, or of its mirror image."""
+    folding = placed.folding
+    pieces = [
+        (tuple(folding.place(point, band) for point in piece), band)
+        for piece, band in cut_into_bands(placed.drawing.curves[link], folding)
+    ]
+    for place, (piece, band) in enumerate(pieces):
+        (x0, y0), (x1, y1) = piece[0], piece[-1]
+        enters = ((x0 - STUB, y0),) if place else ()
+        leaves = ((x1 + STUB, y1),) if place + 1 < len(pieces) else ()
+        line = (*enters, *piece, *leaves)
+        yield tuple(mirrored(point, band) for point in reversed(line)) if mirror else line
+
+
+def cut_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]:
+    """Yield the pieces of a polyline from left to right, one a band that it passes through."""
+    band = folding.band_at(curve[0][0])
+    piece = [curve[0]]
+    for (x0, y0), (x1, y1) in pairwise(curve):
+        while folding.band_at(x1) is not band and x1 > band.right > x0 - 1e-9:
+            share = (band.right - x0) / (x1 - x0)
+            crossing = (band.right, y0 + share * (y1 - y0))
+            yield (*piece, crossing), band
+            band = folding.bands[folding.bands.index(band) + 1]
+            piece = [crossing]
+        piece.append((x1, y1))
+    yield tuple(piece), band
+
+
+def straight(cells: Sequence[Cell], placed: Placed, source: int, target: int) -> Line:
+    """Return the straight line from one cell to another, from rim to rim."""
+    (x0, y0), (x1, y1) = placed.centres[source], placed.centres[target]
+    length = max(math.hypot(x1 - x0, y1 - y0), 1e-9)
+    ux, uy = (x1 - x0) / length, (y1 - y0) / length
+    first, last = (placed.heights[cells[index].group] / 2 + 2 for index in (source, target))
+    return (x0 + ux * first, y0 + uy * first), (x1 - ux * last, y1 - uy * last)
