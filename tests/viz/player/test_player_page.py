@@ -174,22 +174,6 @@ def test_motion_is_reduced_where_that_is_asked_for(tmp_path: Path, open_page: Op
 
 
 @pytest.mark.browser
-def test_without_scripts_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
-    traces = traces_of("chain:9", ("store_all", "sqrt_n"))
-    path = viz.player(traces, tmp_path / "player.html")
-    page = open_page(path, java_script_enabled=False)
-    assert page.is_visible(".still svg")
-    assert page.locator(".still .node").count() == 2 * len(
-        views_of(traces[0].graph)[0].layout.cells
-    )
-    assert page.is_visible("table")
-    rows = page.locator("tbody tr").all_inner_texts()
-    assert [row.split("\t")[2] for row in rows] == [str(trace.evaluations) for trace in traces]
-    assert page.is_hidden("#play")
-    assert page.is_visible("noscript p")
-
-
-@pytest.mark.browser
 def test_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:316", ("recompute_all",))
     count = len(traces[0].steps)

@@ -1,0 +1,71 @@
+"""The page where no script runs: a still and a table, and every word of them can be read."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import viz
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import traces_of
+from tests.viz.test_theme import LEAST_CONTRAST, contrast
+from viz.layout.views import overview, views_of
+
+
+@pytest.mark.browser
+def test_there_are_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:9", ("store_all", "sqrt_n"))
+    path = viz.player(traces, tmp_path / "player.html")
+    page = open_page(path, java_script_enabled=False)
+    assert page.is_visible(".still svg")
+    assert page.locator(".still .node").count() == 2 * len(
+        views_of(traces[0].graph)[0].layout.cells
+    )
+    assert page.is_visible("table")
+    rows = page.locator("tbody tr").all_inner_texts()
+    assert [row.split("\t")[2] for row in rows] == [str(trace.evaluations) for trace in traces]
+    assert page.is_hidden("#play")
+    assert page.is_visible("noscript p")
+
+
+# Every text of the page as it is, with its colour and that of what it stands on.
+TEXTS = """() => {
+    const fill = element => getComputedStyle(element).fill;
+    const groups = [...document.querySelectorAll(".still defs g")];
+    const shapes = new Map(groups.map(group => [`#${group.id}`, group]));
+    const middle = new DOMPoint(0, 0);
+    const under = text => {
+        const use = text.closest(".node")?.querySelector("use");
+        if (use) {
+            const own = shapes.get(use.getAttribute("xlink:href") ?? use.href.baseVal);
+            return fill([...own.children].filter(
+                shape => fill(shape) !== "none" && shape.isPointInFill(middle)).at(-1));
+        }
+        const rect = [...text.parentElement.children].filter(e => e.localName === "rect").at(-1);
+        return fill(rect ?? document.querySelector(".still svg > rect")); };
+    const drawn = [...document.querySelectorAll(".still text")].map(
+        text => [text.textContent, fill(text), under(text)]);
+    const page = getComputedStyle(document.documentElement).backgroundColor;
+    const written = [...document.querySelectorAll(".static p, h1, caption, th, td")].filter(
+        e => e.checkVisibility()).map(e => [e.textContent, getComputedStyle(e).color, page]);
+    return [...drawn, ...written]; }"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["auto", "light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("network", ["chain:16", "unet"])
+def test_every_word_can_be_read(
+    network: str, scheme: Any, theme: str, tmp_path: Path, open_page: Open
+) -> None:
+    path = viz.player(traces_of(network, ("sqrt_n",)), tmp_path / "player.html", theme=theme)
+    texts = open_page(path, java_script_enabled=False, color_scheme=scheme).evaluate(TEXTS)
+    labels = {cell.label for cell in overview(traces_of(network, ("sqrt_n",))[0].graph).cells}
+    assert labels <= {text for text, _, _ in texts}
+    colour = re.compile(r"\d+")
+    contrasts = [
+        (text, contrast(*(tuple(map(int, colour.findall(ink)[:3])) for ink in inks)))
+        for text, *inks in texts
+    ]
+    assert [(text, ratio) for text, ratio in contrasts if ratio < LEAST_CONTRAST] == []
