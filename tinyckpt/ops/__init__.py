@@ -56,6 +56,7 @@ ALL = (
     nn.HALF_SQUARED_NORM_VJP,
     nn.HALF_SQUARED_NORM,
     random.DROPOUT,
+    random.SEEDED_DROPOUT,
     reduce.SUM_VJP,
     reduce.SUM,
     reduce.MAX_VJP,

@@ -16,7 +16,7 @@ A kernel of one ``return`` is written out as an expression by ``compile``; other
 
 import math
 
-from tinyckpt.ops.special import normal_cdf, random_bits
+from tinyckpt.ops.special import normal_cdf, random_bits, random_key
 
 # Elementwise ------------------------------------------------------------------------------------
 
@@ -413,6 +413,16 @@ def half_squared_norm_vjp(xp, x, g):
 
 
 def dropout(xp, x, rate, key):
+    return masked(xp, x, rate, xp.uint64(key))
+
+
+def seeded_dropout(xp, x, seed, rate):
+    if seed.item() < 0:
+        raise ValueError(f"the seed of a dropout must be 0 or more, got {seed.item()}")
+    return masked(xp, x, rate, random_key(xp, seed))
+
+
+def masked(xp, x, rate, key):
     bits = random_bits(xp, x.size, key).reshape(x.shape)
     keep = bits >= xp.uint64(round(rate * 2**32))
     out = xp.asarray(x * keep)

@@ -1,7 +1,8 @@
-"""Operators with randomness, which is an attribute: a seed, and a generator that counts.
+"""Operators with randomness, which is a seed, and a generator that counts.
 
 A recomputed dropout draws the very mask it drew before, bit for bit and on every backend, without
-keeping the mask or a generator's state.
+keeping the mask or a generator's state. The seed is an attribute where it is a number when the
+function is traced, and an input of the operator where it is data.
 """
 
 from __future__ import annotations
@@ -11,48 +12,80 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.primitive import Primitive, apply, per_element
+from tinyckpt.ops.primitive import Primitive, apply, per_element, zero
+from tinyckpt.ops.special import random_key
 
 if TYPE_CHECKING:
     from tinyckpt.var import Var
 
+
+def drawing(inputs: Any, outputs: Any, **attrs: Any) -> int:
+    """Return the bytes held while a mask is drawn: three uint64 an element, before the result."""
+    return 24 * int(outputs[0].size) - int(outputs[0].nbytes)
+
+
+def infer_seeded(x: Spec, seed: Spec, rate: float) -> tuple[Spec, ...]:
+    """Infer a dropout whose seed is data."""
+    if seed.shape != () or seed.dtype.kind not in "iu":
+        raise GraphError(f"the seed must be one integer, got {seed}")
+    infer.require_float(x)
+    return (x,)
+
+
+# Linear in x with a diagonal Jacobian: each is its own adjoint, with the same mask drawn again.
 DROPOUT: Primitive = Primitive(
     "dropout",
     kernels.dropout,
     infer.like(0),
-    # Linear in x with a diagonal Jacobian: its own adjoint, with the same mask drawn again.
     vjp=(lambda ct, ins, outs, rate, key: apply(DROPOUT, ct[0], rate=rate, key=key),),
     flops=per_element(2),
-    # Three uint64 an element while the bits are drawn.
-    workspace=lambda inputs, outputs, rate, key: 24 * outputs[0].size - outputs[0].nbytes,
+    workspace=drawing,
+    contiguous=None,
+)
+SEEDED_DROPOUT: Primitive = Primitive(
+    "seeded_dropout",
+    kernels.seeded_dropout,
+    infer_seeded,
+    vjp=(lambda ct, ins, outs, rate: apply(SEEDED_DROPOUT, ct[0], ins[1], rate=rate), zero),
+    flops=per_element(2),
+    workspace=drawing,
     contiguous=None,
 )
 
 
 def dropout_key(seed: int) -> int:
-    """Return an odd 64-bit key with well mixed bits: the splitmix64 finaliser of the seed.
-
-    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
-    doi:10.1145/2660193.2660195.
-    """
-    mask = 2**64 - 1
-    z = (seed + 0x9E3779B97F4A7C15) & mask
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-    return (z ^ (z >> 31)) | 1
+    """Return the generator's key of a seed."""
+    # Seeds of more than 64 bits are taken by their last 64.
+    return int(random_key(np, np.array(seed % 2**64, np.uint64))[0])
 
 
-def dropout(x: Any, rate: float, seed: int) -> Var:
+def dropout(x: Any, rate: float, seed: Any) -> Var:
     """Return ``x`` with each element zeroed with probability ``rate``, the others scaled up.
 
     Args:
         x: floats of any shape.
         rate: probability of dropping, 0 <= rate < 1.
-        seed: the same seed draws the same mask; give every layer and every training step its own.
+        seed: an integer of 0 or more. The same seed draws the same mask, whether it is a number
+            or data: give every layer its own, and take a new one in each training step as an
+            argument of the function, such as ``layers * step + layer``.
+
+    Raises:
+        GraphError: if the rate or the seed is not legal. Whether a seed that is data is negative
+            shows when it is run: that is a BackendError.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> step = tc.value_and_grad(lambda x, seed: tc.sum(tc.dropout(x, 0.5, seed)))
+    >>> [step(np.ones(6), seed)[1].tolist() for seed in (1, 2)]
+    [[0.0, 2.0, 2.0, 0.0, 0.0, 0.0], [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]]
     """
     if not isinstance(rate, int | float) or not 0 <= rate < 1:
         raise GraphError(f"dropout: rate {rate!r} must be at least 0 and less than 1")
-    if not isinstance(seed, int | np.integer):
-        raise GraphError(f"dropout: seed {seed!r} must be an integer")
-    return apply(DROPOUT, x, rate=float(rate), key=dropout_key(int(seed)))
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        if seed < 0:
+            raise GraphError(f"dropout: the seed must be 0 or more, got {seed}")
+        return apply(DROPOUT, x, rate=float(rate), key=dropout_key(int(seed)))
+    if not hasattr(seed, "dtype"):
+        raise GraphError(f"dropout: seed {seed!r} must be an integer, or an argument that is one")
+    return apply(SEEDED_DROPOUT, x, seed, rate=float(rate))

@@ -6,6 +6,7 @@ Written as kernels are: over ``xp``, in place on memory of their own.
 # mypy: disable-error-code="no-untyped-def"
 
 import math
+from typing import Any
 
 # log(erfc(z) exp(z^2) / t) with t = 2 / (2 + z) is smooth on 0 < t <= 1, where z >= 0 lives; these
 # are its Chebyshev coefficients there, computed at 60 digits and cut where they pass 1e-17, so that
@@ -70,26 +71,44 @@ def normal_cdf(xp, x):
     return xp.where(x >= 0, spare, d)
 
 
+def random_key(xp: Any, seed: Any) -> Any:
+    """Return an odd 64-bit key with well mixed bits: the splitmix64 finaliser of a seed.
+
+    In and out it is an array of one element, since only the arithmetic of arrays wraps around
+    without a warning, and on a GPU it stays there.
+
+    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
+    doi:10.1145/2660193.2660195.
+    """
+    z = seed.reshape(1).astype(xp.uint64)
+    z = z + xp.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> xp.uint64(30))) * xp.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> xp.uint64(27))) * xp.uint64(0x94D049BB133111EB)
+    return (z ^ (z >> xp.uint64(31))) | xp.uint64(1)
+
+
 def random_bits(xp, count, key):
     """Return ``count`` random 32-bit integers (as uint64) by Widynski's counter-based generator.
 
     A counter in, bits out, no state: whoever evaluates it again gets the same bits, on any backend.
+    The key is a uint64, or an array of one.
 
     Source: B. Widynski, "Squares: a fast counter-based RNG", arXiv 2004.06278, four rounds.
     """
     y = xp.arange(count, dtype=xp.uint64)
-    y *= xp.uint64(key)
+    y *= key
     x = y.copy()
     swapped = xp.empty_like(x)
-    for offset in (0, key, 0):
+    for offset in (None, key, None):
         x *= x
         x += y
-        x += xp.uint64(offset)
+        if offset is not None:
+            x += offset
         xp.left_shift(x, xp.uint64(32), out=swapped)
         x >>= xp.uint64(32)
         x |= swapped
     x *= x
     x += y
-    x += xp.uint64(key)
+    x += key
     x >>= xp.uint64(32)
     return x
