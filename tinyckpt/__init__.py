@@ -11,7 +11,7 @@ machine runs the schedule, and the trace of that run is what everyone looks at::
 
 from tinyckpt import cost, networks
 from tinyckpt.analysis.separators import separators
-from tinyckpt.api import RunResult, grad, run, value_and_grad
+from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
 from tinyckpt.build import Var, build, checkpoint, name, scope
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs
@@ -150,6 +150,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "half_squared_norm",
+    "jit",
     "less",
     "less_equal",
     "load_graph",

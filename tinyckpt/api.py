@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, dense, get_backend
-from tinyckpt.build import build
+from tinyckpt.build import trace
+from tinyckpt.calls import Call, call_of, function_name
 from tinyckpt.compile import Compiled, compile
-from tinyckpt.differentiate import differentiate
+from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
 from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph
+from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.planning.plan import PolicyLike, plan
 from tinyckpt.schedule import Schedule
 from tinyckpt.trace import Trace
@@ -155,13 +157,18 @@ def value_and_grad(
     *,
     wrt: int | Sequence[int] = 0,
     backend: str | Backend = "numpy",
+    static: str | Sequence[str] = (),
     **options: Any,
 ) -> Callable[..., tuple[Any, Any]]:
     """Return a function that computes the loss and its gradients under a policy.
 
-    It builds, differentiates, plans and compiles on the first call with new shapes, and runs
-    straight-line code from then on. What the function takes from outside of its arguments is
-    looked at in that first call only.
+    It builds, differentiates, plans and compiles on the first call with new shapes or new static
+    arguments, and runs straight-line code from then on. What the function takes from outside of
+    its arguments is looked at in that first call only.
+
+    Called by a function that is being traced, it adds the loss and its gradients to that graph,
+    as ``gradients`` does: derivatives of derivatives are written as they are thought of, and the
+    policy is that of the outermost function.
 
     Args:
         function: returns a scalar loss, or a tuple that begins with it.
@@ -169,26 +176,125 @@ def value_and_grad(
             ``budget`` the best that is found.
         wrt: position of the argument to differentiate with respect to, or several positions.
         backend: ``numpy``, ``cupy``, or a ``Backend`` of your own.
+        static: names of arguments that are no arrays, such as ``("train",)``: the function gets
+            them as they are. They must be hashable, and each has programs of its own.
         options: the policy's own, and those of ``plan``, such as ``budget``.
+
+    >>> import tinyckpt as tc
+    >>> value, gradient = tc.value_and_grad(lambda x: x**3)(2.0)
+    >>> float(value), float(gradient), float(tc.grad(tc.grad(lambda x: x**3))(2.0))
+    (8.0, 12.0, 12.0)
+    """
+
+    def training_graph(call: Call) -> Graph:
+        return differentiate(trace(call), without_static(call, wrt))
+
+    evaluate = compiled_when_called(training_graph, policy, backend, options)
+
+    def step(*args: Any, **named: Any) -> tuple[Any, Any]:
+        call = call_of(function, args, named, static)
+        if ACTIVE_BUILDER.get() is not None:
+            return value_and_gradients(call, without_static(call, wrt))
+        return evaluate(call)
+
+    return named_like(function, step, "value_and_grad_of_")
+
+
+def grad(
+    function: Callable[..., Any], policy: PolicyLike | None = None, **options: Any
+) -> Callable[..., Any]:
+    """Return a function that computes the gradients alone; see ``value_and_grad``."""
+    both = value_and_grad(function, policy, **options)
+    return named_like(function, lambda *args, **named: both(*args, **named)[1], "grad_of_")
+
+
+def jit(
+    function: Callable[..., Any],
+    policy: PolicyLike | None = None,
+    *,
+    backend: str | Backend = "numpy",
+    static: str | Sequence[str] = (),
+    **options: Any,
+) -> Callable[..., Any]:
+    """Return a function that computes the same on arrays: planned and compiled, no gradients.
+
+    A graph without a backward half holds each value only until it was read for the last time;
+    where derivatives are taken inside, a policy has as much to choose as in training. Called by a
+    function that is being traced, it is the function itself.
+
+    Args:
+        function: ordinary Python over the operators of tinyckpt; returns Vars in any nesting.
+        policy, backend, static, options: as in ``value_and_grad``.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> predict = tc.jit(lambda params, x: {"h": tc.tanh(x @ params["w"])})
+    >>> predict({"w": np.zeros((2, 2))}, np.ones((1, 2)))["h"].tolist()
+    [[0.0, 0.0]]
+    """
+    evaluate = compiled_when_called(trace, policy, backend, options)
+
+    def compiled(*args: Any, **named: Any) -> Any:
+        if ACTIVE_BUILDER.get() is not None:
+            return function(*args, **named)
+        return evaluate(call_of(function, args, named, static))[0]
+
+    return named_like(function, compiled, "jit_of_")
+
+
+def compiled_when_called(
+    make_graph: Callable[[Call], Graph],
+    policy: PolicyLike | None,
+    backend: str | Backend,
+    options: Mapping[str, Any],
+) -> Callable[[Call], tuple[Any, Any]]:
+    """Return what evaluates a call, by a program for its shapes and static arguments.
+
+    Args:
+        make_graph: builds the graph of a call, the first time that its like is met.
+        policy, backend, options: as in ``value_and_grad``.
     """
     library = get_backend(backend)
     programs: dict[Any, Compiled] = {}
 
-    def step(*args: Any) -> tuple[Any, Any]:
-        arrays = map_leaves(as_array, args)
+    def evaluate(call: Call) -> tuple[Any, Any]:
+        arrays = map_leaves(as_array, call.arguments)
         if library is not NUMPY:
             arrays = map_leaves(library.to_device, arrays)
-        key = signature(arrays)
+        try:
+            key = signature(arrays), call.places, call.static
+        except AttributeError:
+            trace(call)  # says which argument is no array
+            raise
         if key not in programs:
-            graph = differentiate(build(function, *arrays), wrt)
-            programs[key] = compile(plan(graph, policy, **options), library)
+            programs[key] = compile(plan(make_graph(call), policy, **options), library)
         program = programs[key]
         value, gradients = program.function(*arrays)
         own = partial(writable, ids_of(leaves(arrays), program.constants))
         return map_leaves(own, value), map_leaves(own, gradients)
 
-    step.__name__ = f"value_and_grad_of_{getattr(function, '__name__', 'function')}"
-    return step
+    return evaluate
+
+
+def without_static(call: Call, wrt: int | Sequence[int]) -> int | Sequence[int]:
+    """Return positions among a call's arguments as positions among those that hold arrays."""
+    if not call.static:
+        return wrt
+    name, every = function_name(call.function), [*range(len(call.args)), *call.named]
+    places = [every[position] for position in positions_of(name, len(every), wrt)]
+    for place in places:
+        if place not in call.places:
+            raise GraphError(f"wrt={wrt!r}: {name}'s argument {place} is static, and no array")
+    found = [call.places.index(place) for place in places]
+    return found if isinstance(wrt, Sequence) else found[0]
+
+
+def named_like(
+    function: Callable[..., Any], made: Callable[..., Any], prefix: str
+) -> Callable[..., Any]:
+    """Return what was made of a function, with its signature and a name that says so."""
+    update_wrapper(made, function)
+    made.__name__ = made.__qualname__ = f"{prefix}{getattr(function, '__name__', 'function')}"
+    return made
 
 
 def as_array(leaf: Any) -> Any:
@@ -200,22 +306,16 @@ def as_array(leaf: Any) -> Any:
     return dense(leaf) if hasattr(leaf, "flags") else leaf
 
 
-def grad(
-    function: Callable[..., Any], policy: PolicyLike | None = None, **options: Any
-) -> Callable[..., Any]:
-    """Return a function that computes the gradients alone; see ``value_and_grad``."""
-    both = value_and_grad(function, policy, **options)
-    return lambda *args: both(*args)[1]
-
-
 def signature(args: Any) -> Any:
-    """Return what a program depends on: nesting, shapes and dtypes."""
+    """Return what a program depends on: nesting, shapes and dtypes.
+
+    Raises:
+        AttributeError: if a leaf is no array.
+    """
     if isinstance(args, dict):
         return dict, tuple([(key, signature(value)) for key, value in args.items()])
     if isinstance(args, list | tuple):
         return type(args), tuple([signature(value) for value in args])
     if args is None:
         return None
-    if not hasattr(args, "shape"):
-        raise GraphError(f"an argument is a {type(args).__name__}; pass arrays and numbers")
     return tuple(args.shape), args.dtype

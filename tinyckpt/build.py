@@ -7,7 +7,7 @@ here: what is evaluated, when and how often is the schedule's business alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.builder import Builder
+from tinyckpt.calls import Call, call_of, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.ops.primitive import active_builder
@@ -24,19 +25,29 @@ from tinyckpt.var import Var
 __all__ = ["Builder", "Var", "build", "checkpoint", "name", "scope", "spec_of"]
 
 
-def build(function: Callable[..., Any], *args: Any, graph_name: str | None = None) -> Graph:
+def build(
+    function: Callable[..., Any],
+    *args: Any,
+    graph_name: str | None = None,
+    static: str | Sequence[str] = (),
+    **named: Any,
+) -> Graph:
     """Trace a function into its forward graph by calling it once with shapes.
 
     Args:
         function: ordinary Python over the operators of tinyckpt; returns a Var, or Vars nested in
             dicts, lists and tuples.
-        args: its positional arguments: arrays, numbers or ``Spec(shape, dtype)``, nested in dicts,
-            lists and tuples. Only shapes and dtypes are looked at.
+        args: its arguments: arrays, numbers or ``Spec(shape, dtype)``, nested in dicts, lists and
+            tuples. Only shapes and dtypes are looked at.
         graph_name: what pictures call the graph; the function's name if not given.
+        static: names of arguments that are no arrays, such as ``("train",)``: the function gets
+            them as they are, and the graph, which is for these values, has no arguments for them.
+        named: arguments by keyword. The graph's arguments are all by position, in the order of the
+            function's parameters.
 
     Raises:
         GraphError: if the function does with a Var what only numbers can do, if shapes or dtypes
-            do not fit, or if it returns something else than Vars.
+            do not fit, if it returns something else than Vars, or if a static argument cannot be.
 
     >>> import tinyckpt as tc
     >>> print(tc.build(lambda x: tc.tanh(x) * 2.0, tc.Spec((3,)), graph_name="double"))
@@ -44,13 +55,18 @@ def build(function: Callable[..., Any], *args: Any, graph_name: str | None = Non
       tanh_1 = tanh(x)   float64[3]
       multiply_1 = multiply(tanh_1, 2.0)   float64[3]
     """
-    builder = Builder(graph_name or str(getattr(function, "__name__", "graph")))
-    names = parameter_names(function, len(args))
-    variables = []
-    for name, argument in zip(names, args, strict=True):
-        variables.append(named_sources(builder, name, argument))
+    return trace(call_of(function, args, named, static), graph_name)
+
+
+def trace(call: Call, graph_name: str | None = None) -> Graph:
+    """Return the forward graph of one call of a function."""
+    builder = Builder(graph_name or function_name(call.function))
+    variables = [
+        named_sources(builder, name, argument)
+        for name, argument in zip(call.names, call.arguments, strict=True)
+    ]
     with builder.active():
-        result = function(*variables)
+        result = call.again(variables)
     arguments = tuple(map_leaves(lambda variable: variable.node.id, tree) for tree in variables)
     results = map_leaves(lambda leaf: returned_id(builder, leaf), result)
     if not leaves(results):
@@ -75,7 +91,8 @@ def spec_of(path: str, leaf: Any) -> Spec:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         if not isinstance(leaf, bool | int | float | np.generic):
             raise GraphError(
-                f"{path}: expected an array, a number or a tc.Spec, got a {type(leaf).__name__}"
+                f"{path}: expected an array, a number or a tc.Spec, got a {type(leaf).__name__}; "
+                "an argument that is none of them is to be named in static=(...)"
             )
         leaf = np.asarray(leaf)
     try:
@@ -92,15 +109,6 @@ def returned_id(builder: Builder, leaf: Any) -> int:
         f"{builder.graph_name} returned a {type(leaf).__name__}; return Vars, nested in dicts, "
         "lists and tuples"
     )
-
-
-def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """Return the names of the first positional parameters, as far as the function tells them."""
-    code = getattr(function, "__code__", None)
-    names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
-    if names and hasattr(function, "__self__"):
-        names = names[1:]
-    return names[:count] + [f"arg{position}" for position in range(len(names), count)]
 
 
 def scope(name: str) -> AbstractContextManager[None]:

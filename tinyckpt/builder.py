@@ -75,6 +75,7 @@ class Builder:
         self._numbers: dict[tuple[str, str], Var] = {}
         self._captured: list[tuple[Any, Var]] = []
         self._used: dict[str, int] = {}
+        self._stands_for: dict[int, int] = {}
 
     # Data nodes ----------------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class Builder:
                     f"{operand!r} belongs to another build; pass values between functions as "
                     "arguments, not through variables outside of them"
                 )
-            return operand
+            return self.resolved(operand.node.id) if self._stands_for else operand
         if operand is None or isinstance(operand, str | dict | list | tuple):
             raise GraphError(f"an operand is a {type(operand).__name__}, not an array or a number")
         try:
@@ -141,6 +142,35 @@ class Builder:
     def var(self, data: int) -> Var:
         """Return a value of this build by its id."""
         return Var(self.data[data], self)
+
+    def stand_in(self, operand: Any) -> Var:
+        """Return a source that stands for a value until ``replace_stand_ins``.
+
+        A function that is differentiated inside of another is called with them: what it reads as
+        its argument is told from the same value read from outside of itself.
+        """
+        variable = self.as_var(operand)
+        node, contiguous = variable.node, self.is_contiguous(variable)
+        return self._add_data(node.name, node.spec, "input", None, None, contiguous)
+
+    def replace_stand_ins(self, values: Mapping[int, int]) -> None:
+        """Let operators read the values themselves, by the data ids of their stand-ins."""
+        self._stands_for.update(values)
+        for node in self.data[min(values, default=len(self.data)) :]:
+            if node.view_of is not None and node.view_of in values:
+                self.data[node.id] = replace(node, view_of=values[node.view_of])
+            if node.id in values and node.label:
+                self.relabel(self.resolved(node.id), node.label)
+        for operator in self.operators:
+            if any(data in values for data in operator.inputs):
+                inputs = tuple([values.get(data, data) for data in operator.inputs])
+                self.operators[operator.id] = replace(operator, inputs=inputs)
+
+    def resolved(self, data: int) -> Var:
+        """Return a value by its id; if that was a stand-in's, what it stood for."""
+        while data in self._stands_for:
+            data = self._stands_for[data]
+        return self.var(data)
 
     def is_contiguous(self, variable: Var) -> bool:
         """Whether the value is known to be C-contiguous when it is computed."""

@@ -45,6 +45,7 @@ from operator import index
 from typing import Any
 
 from tinyckpt.builder import Builder
+from tinyckpt.calls import Call, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator, TrainingGraph
 from tinyckpt.ops.elementwise import add, astype
@@ -181,7 +182,7 @@ def gradients(loss: Var, wrt: Tree) -> Tree:
     targets = [builder.as_var(variable) for variable in leaves(wrt)]
     seed = builder.add_constant(loss.dtype.type(1))
     cotangents = backpropagate(builder, {builder.as_var(loss).node.id: seed}, targets)
-    return map_leaves(lambda variable: cotangents[variable.node.id], wrt)
+    return map_leaves(lambda variable: cotangents[builder.as_var(variable).node.id], wrt)
 
 
 def check_loss(loss: Any) -> None:
@@ -193,6 +194,36 @@ def check_loss(loss: Any) -> None:
             f"the loss {loss.node.name} is {loss.spec}; only a floating-point scalar has a "
             "gradient: reduce it with tc.sum or tc.mean"
         )
+
+
+def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tree]:
+    """Add what a function returns and the gradients of its loss, inside a build.
+
+    The function gets stand-ins for its arguments: if it also reads one of their values from outside
+    of itself, the derivative is not with respect to that.
+
+    Args:
+        call: of a function that returns a scalar, or a tuple that begins with it.
+        wrt: position of the argument to differentiate with respect to, or several positions.
+
+    Raises:
+        GraphError: as in ``gradients``.
+    """
+    builder = active_builder("a derivative")
+    name, arguments = function_name(call.function), list(call.arguments)
+    values: dict[int, int] = {}
+    for position in positions_of(name, len(arguments), wrt):
+        stand_ins = map_leaves(builder.stand_in, arguments[position])
+        values.update(
+            (stand_in.node.id, builder.as_var(leaf).node.id)
+            for stand_in, leaf in zip(leaves(stand_ins), leaves(arguments[position]), strict=True)
+        )
+        arguments[position] = stand_ins
+    tree = tuple(arguments[i] for i in wrt) if isinstance(wrt, Sequence) else arguments[wrt]
+    result = map_leaves(builder.as_var, call.again(arguments))
+    found = gradients(loss_of(name, result), tree)
+    builder.replace_stand_ins(values)
+    return map_leaves(builder.as_var, result), map_leaves(builder.as_var, found)
 
 
 # 4. From a forward graph to a training graph ----------------------------------------------------
@@ -222,34 +253,37 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
         raise GraphError(f"expected a Graph, got a {type(graph).__name__}; call tc.build first")
     if graph.gradients is not None:
         raise GraphError(f"{graph.name} has a backward half already; use tc.gradients inside of it")
-    positions = positions_of(graph, wrt)
+    positions = positions_of(graph.name, len(graph.arguments), wrt)
     selected = tuple(graph.arguments[position] for position in positions)
-    loss = leaves(graph.results[0] if isinstance(graph.results, tuple) else graph.results)
-    if len(loss) != 1:
-        raise GraphError(
-            f"{graph.name} returns {len(loss)} values where the loss should be; return a scalar, "
-            "or a tuple that begins with it"
-        )
+    loss = loss_of(graph.name, graph.results)
     builder = Builder.reopen(graph)
     for data in leaves(selected):
         builder.data[data] = replace(builder.data[data], role="parameter")
     # Asked for by one position, the gradient has that argument's nesting; by several, a tuple's.
     tree = map_leaves(builder.var, selected if isinstance(wrt, Sequence) else selected[0])
     with builder.active(), builder.backward_half():
-        result = gradients(builder.var(loss[0]), tree)
+        result = gradients(builder.var(loss), tree)
     ids = map_leaves(lambda variable: variable.node.id, result)
     return TrainingGraph(builder.seal(graph.arguments, graph.results if value else None, ids))
 
 
-def positions_of(graph: Graph, wrt: int | Sequence[int]) -> tuple[int, ...]:
+def loss_of(name: str, results: Tree) -> Any:
+    """Return the one leaf of a function's results that is the loss: all of it, or what is first."""
+    loss = leaves(results[0] if isinstance(results, tuple) and results else results)
+    if len(loss) != 1:
+        raise GraphError(
+            f"{name} returns {len(loss)} values where the loss should be; return a scalar, "
+            "or a tuple that begins with it"
+        )
+    return loss[0]
+
+
+def positions_of(name: str, count: int, wrt: int | Sequence[int]) -> tuple[int, ...]:
     """Return the positions of the arguments to differentiate with respect to, checked."""
-    count = len(graph.arguments)
     try:
         positions = tuple([index(i) for i in (wrt if isinstance(wrt, Sequence) else (wrt,))])
     except TypeError:
         positions = (-1,)
     if not all(0 <= position < count for position in positions):
-        raise GraphError(
-            f"wrt={wrt!r}: {graph.name} has {count} positional arguments, counted from 0"
-        )
+        raise GraphError(f"wrt={wrt!r}: {name} has {count} positional arguments, counted from 0")
     return positions

@@ -98,6 +98,18 @@ def test_dropout_draws_the_same_mask_as_on_numpy(library: Backend) -> None:
         assert np.array_equal(on_host(library, mask), expected)
 
 
+def test_numbers_and_seeds_are_moved_to_where_the_program_runs(library: Backend) -> None:
+    def function(x: Any, seed: Any, scale: Any) -> Any:
+        return tc.sum(tc.dropout(x, 0.5, 2 * seed + 1) * scale)
+
+    expected = tc.value_and_grad(function)(np.ones(9), 3, 0.5)
+    found = tc.value_and_grad(function, backend=library)(np.ones(9), 3, 0.5)
+    assert_equal(library, list(found), map_leaves(library.to_device, list(expected)))
+    assert_equal(
+        library, tc.jit(function, backend=library)(np.ones(9), seed=3, scale=0.5), found[0]
+    )
+
+
 def test_nan_and_wrong_labels_are_found(library: Backend) -> None:
     graph = tc.build(lambda x: tc.sum(tc.log(x)), tc.Spec(2))
     with pytest.raises(tc.BackendError, match="NaN, first from step 0: log_1"):
