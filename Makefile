@@ -5,7 +5,7 @@ EXTRAS ?= viz,dev
 BIN := .venv/bin
 STAMP := .venv/.installed-$(EXTRAS)
 
-.PHONY: demo test check test-deep gpu-test format images docs site graphs clean
+.PHONY: demo test newcomer check test-deep gpu-test format images docs site graphs clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
@@ -18,6 +18,10 @@ test-deep: $(STAMP)
 
 gpu-test: $(STAMP)
 	$(BIN)/pytest -m gpu
+
+# Clone, demo, its next steps and every line of the README, in an environment made from nothing.
+newcomer: $(STAMP)
+	$(BIN)/pytest -m newcomer
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -1,21 +1,24 @@
 """What the README says can be done."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text()
+from tests.readme import ROOT, TEXT, commands, outputs, python_blocks
+from tinyckpt.cli import main
+from tinyckpt.cli.main import JOBS
+from tinyckpt.cli.parser import make_parser
 
 
-def test_the_ten_lines_run(
+def test_its_lines_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     names: dict[str, object] = {}
-    exec(code, names)
+    for code in python_blocks():
+        exec(code, names)
     assert names["result"].trace == names["trace"]  # type: ignore[attr-defined]
     assert "def step(params, x, y):" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -23,6 +26,26 @@ def test_the_ten_lines_run(
         "plan.html",
         "plan.png",
     ]
+
+
+def test_its_commands_are_commands() -> None:
+    # That they run as they stand is what tests/test_newcomer.py finds out.
+    parser = make_parser(JOBS)
+    lines = [shlex.split(line, comments=True) for line in commands()]
+    own = [words for words in lines if words[0] == "tinyckpt"]
+    assert len(own) >= 14
+    for words in own:
+        parser.parse_args(words[1:])
+    assert {words[0] for words in lines} == {"make", "source", "tinyckpt"}
+
+
+def test_commands_print_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outputs()
+    for command, lines in outputs().items():
+        assert main(shlex.split(command)[1:]) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert lines
+        assert [line for line in lines if line not in printed] == []
 
 
 def test_everything_it_points_to_is_there() -> None:
@@ -36,5 +59,5 @@ def test_the_two_commands_stand_before_the_first_heading() -> None:
     assert "make demo" in top
     assert "make test" in top
     makefile = (ROOT / "Makefile").read_text()
-    for target in ("demo", "test", "check", "test-deep", "gpu-test", "images"):
+    for target in ("demo", "test", "check", "test-deep", "gpu-test", "images", "newcomer"):
         assert f"\n{target}:" in makefile

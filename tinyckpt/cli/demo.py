@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +24,7 @@ from tinyckpt.trace import Trace
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 GOAL = 0.95
 PLANNING = 3.0  # seconds
+LESSON = Path(__file__).parents[2] / "lessons" / "01_the_graph.py"  # in a clone, not in a wheel
 
 
 def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
@@ -58,7 +64,7 @@ def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
         say(f"   {trace.summary()}")
     say(f"   {planned.certificate}")
     say(f"\n   step through both: {viz.player(traces, folder / 'resnet50.html')}")
-    say("\nNext: the lessons, python lessons/01_the_graph.py; or tinyckpt --help")
+    say(f"\nNext, from this folder:\n\n{next_steps()}")
 
 
 def train_under_all(viz: Any, traces: list[Trace]) -> str:
@@ -84,3 +90,39 @@ def train_under_all(viz: Any, traces: list[Trace]) -> str:
         f"{table(header, rows)}\n\n   evaluations and peak are those of one step; all {len(first)} "
         f"losses are equal to the last bit,\n   from {first[0]:.3f} to {first[-1]:.3f}"
     )
+
+
+def next_steps() -> str:
+    """Return commands that work in the folder and the terminal where the demo was run."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    python = spelt(Path(sys.executable))
+    found = [path for path in scripts.glob("tinyckpt*") if path.stem == "tinyckpt"]
+    tinyckpt = spelt(found[0]) if found else f"{python} -m tinyckpt"
+    steps = [
+        (f"{tinyckpt} compare chain:64", "what each policy costs"),
+        (f"{tinyckpt} plan resnet50 --budget 50% --explain", "a plan, and why"),
+        (f"{tinyckpt} --help", "everything that it can do"),
+    ]
+    if LESSON.exists():
+        steps.insert(0, (f"{python} {shortest(LESSON)}", "the first of the lessons"))
+    width = max(len(step) for step, _ in steps)
+    return "\n".join(f"   {step:{width}}  # {what}" for step, what in steps)
+
+
+def spelt(program: Path) -> str:
+    """Return how a shell finds a program here: by its name alone, if PATH leads to this very one.
+
+    That an environment is not activated is no reason to leave it.
+    """
+    on_path = shutil.which(program.stem)
+    # Not resolved: an environment's interpreter is a link to one that knows nothing of it.
+    if on_path and Path(on_path).absolute().parent == program.absolute().parent:
+        return program.stem
+    return shortest(program)
+
+
+def shortest(path: Path) -> str:
+    """Return a path as seen from here if it is below, quoted for a shell where it must be."""
+    path = path.absolute()
+    below = path.is_relative_to(Path.cwd())
+    return shlex.quote(os.path.relpath(path) if below else str(path))

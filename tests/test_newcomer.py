@@ -1,0 +1,88 @@
+"""The newcomer's path: clone, ``make demo``, each next step that it prints, the whole README.
+
+In a copy of what git tracks, in an environment made from nothing, in a shell that knows of no other
+one: what is printed is what is run, to the letter. It takes minutes and downloads packages, so it
+is asked for by itself: ``make newcomer``. CI always runs it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.readme import ROOT, commands, outputs, python_blocks
+
+pytestmark = pytest.mark.newcomer
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a terminal that was just opened: in no virtual environment."""
+    ours = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "MAKEFLAGS", "MAKELEVEL", "EXTRAS")
+    own = Path(os.environ.get("VIRTUAL_ENV", ROOT / ".venv")) / "bin"
+    folders = [f for f in os.environ["PATH"].split(os.pathsep) if Path(f) not in (own, VENV_BIN)]
+    kept = {key: value for key, value in os.environ.items() if key not in ours}
+    return {**kept, "PATH": os.pathsep.join(folders)}
+
+
+VENV_BIN = ROOT / ".venv" / "bin"
+
+
+def shell(script: str, folder: Path) -> str:
+    """Run lines in a shell of their own, up to the first that fails; return what they print."""
+    result = subprocess.run(
+        ["bash", "-e", "-o", "pipefail"], input=script, cwd=folder, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, f"{script}\n{result.stdout}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy what git tracks, and what it would; as it stands, committed or not."""
+    folder = tmp_path_factory.mktemp("newcomer") / "tinyckpt"
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():  # and was not just deleted
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def demo(clone: Path) -> str:
+    """Return what ``make demo`` prints."""
+    return shell("make demo", clone)
+
+
+def test_every_next_step_that_the_demo_prints(clone: Path, demo: str) -> None:
+    before, _, after = demo.partition("Next, from this folder:")
+    for path in re.findall(r"(?:watch it|browser|chart|both): (\S+)", before):
+        assert (clone / path).exists()
+    steps = [line.strip() for line in after.splitlines() if line.strip()]
+    assert any("lessons/01" in step for step in steps)
+    assert len(steps) >= 3
+    for step in steps:
+        assert shell(step, clone)
+
+
+def test_every_line_of_the_readme(clone: Path, demo: str) -> None:
+    lines = [line for line in commands() if not line.startswith("make ")]  # the demo ran; so did CI
+    (activation,) = [line for line in lines if line.startswith("source ")]
+    for number, code in enumerate(python_blocks()):
+        with (clone / "copied.py").open("a" if number else "w") as file:
+            file.write(code)
+    shell(f"{activation}\npython copied.py", clone)
+    assert (clone / "plan.gif").exists()
+    for line in lines:
+        if line == activation:
+            continue
+        printed = shell(f"{activation}\n{line}", clone)
+        for expected in outputs().get(line, ()):
+            assert expected in printed.splitlines()
+        for written in re.findall(r" -o (\S+)", line.split(" # ")[0]):
+            assert (clone / written).exists()
