@@ -92,3 +92,29 @@ def training_graphs(draw: st.DrawFn, largest: int = 14) -> tuple[tc.TrainingGrap
     x, unused = generator.normal(size=(ROWS, COLUMNS)), generator.normal(size=2)
     graph = tc.build(loss, params, x, unused)
     return tc.differentiate(graph, (0, 1) if wrt_input else 0), (params, x, unused)
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda x: x.T,
+    "reversed": lambda x: x[::-1],
+    "both": lambda x: x.T[::-1],
+    "folded": lambda x: x.reshape(2, 8).reshape(4, 4),
+    "scaled": lambda x: x * 0.5,
+    "tanh": tc.tanh,
+}
+
+
+@st.composite
+def graphs_of_views(draw: st.DrawFn, largest: int = 14) -> tc.TrainingGraph:
+    """Draw a training graph of 4 by 4 values in which most are views, of views as well."""
+    picks = st.tuples(st.sampled_from(["product", *VIEWS]), st.integers(0, 5), st.integers(0, 5))
+    steps = draw(st.lists(picks, min_size=2, max_size=largest))
+
+    def loss(x: Any, y: Any) -> Any:
+        pool = [x, y]
+        for action, first, second in steps:
+            left, right = (pool[-1 - pick % len(pool)] for pick in (first, second))
+            pool.append(left * right if action == "product" else VIEWS[action](left))
+        return tc.sum(pool[-1] * pool[len(pool) // 2])
+
+    return tc.differentiate(tc.build(loss, tc.Spec((4, 4)), tc.Spec((4, 4))), (0, 1))

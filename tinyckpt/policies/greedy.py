@@ -88,19 +88,26 @@ def without_roomy(problem: Problem, order: Integers, budget: int) -> Integers:
     """Return the order without recomputations whose results can stay from the time before.
 
     There is room if the memory between the last time that a result was there and this one, and the
-    memory that the result is in, are within the budget. That is judged without regard to what its
+    memory that the result is in, are within the budget. A view that stays holds the block that it
+    was made in for as long as it would have held the new one, and its base may be in a new block
+    by then: the old one counts up to the view's end. All this is judged without regard to what its
     inputs then free, or to a view's memory being there already: it is enough for the peak, and one
     after another can go.
     """
     spans = problem.flat.spans(order)
     live = problem.live(order)
     again = np.flatnonzero(np.diff(spans.data, prepend=-1) == 0)
-    sizes = problem.size[np.asarray(problem.root)[spans.data[again]]].tolist()
-    # For each recomputation, what it makes: from when it was not there, and how much it takes.
-    absent: dict[int, list[tuple[int, int]]] = {}
+    root = np.asarray(problem.root)[spans.data[again]]
+    sizes = problem.size[root].tolist()
+    until = spans.begin[again]
+    if problem.view_levels:
+        held = problem.block_ends(spans, len(order))[again] + 1
+        until = np.where(root == spans.data[again], until, held)
+    # For each recomputation, what it makes: from when to when it takes memory, and how much.
+    absent: dict[int, list[tuple[int, int, int]]] = {}
     begins, ends = spans.begin[again].tolist(), spans.end[again - 1].tolist()
-    for begin, end, size in zip(begins, ends, sizes, strict=True):
-        absent.setdefault(begin, []).append((end + 1, size))
+    for begin, end, stop, size in zip(begins, ends, until.tolist(), sizes, strict=True):
+        absent.setdefault(begin, []).append((end + 1, stop, size))
     widths = np.diff(problem.flat.writes.first)
     kept = np.ones(len(order), bool)
     for place in sorted(absent, key=lambda place: (-problem.cost[order[place]], place)):
@@ -108,12 +115,12 @@ def without_roomy(problem: Problem, order: Integers, budget: int) -> Integers:
         if len(made) < widths[order[place]]:
             continue  # one of its results has not been there before
         fits = True
-        for first, size in made:
-            live[first:place] += size
-        if any(live[first:place].max(initial=0) > budget for first, _ in made):
+        for first, stop, size in made:
+            live[first:stop] += size
+        if any(live[first:stop].max(initial=0) > budget for first, stop, _ in made):
             fits = False
-            for first, size in made:
-                live[first:place] -= size
+            for first, stop, size in made:
+                live[first:stop] -= size
         kept[place] = not fits
     return order[kept]
 
