@@ -3,13 +3,25 @@
 The program is the graph in build order. Before an operator is evaluated, its missing inputs are
 computed again, and theirs; when a result does not fit, the resident value with the lowest score
 goes. Online policies (DTR) score by what has happened, offline ones (greedy) by what will.
+
+A score is a cost over a divisor, and the cost is at least that of the value's own operator. That
+makes a lower bound of every score, for all values at once; the exact scores, which follow evicted
+values through the graph, are then asked for in ascending order of the bounds until none can be
+lower. Which value goes is the same as if all were scored.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
 
-from tinyckpt.analysis.liveness import Problem
+import numpy as np
+
+from tinyckpt.analysis.limits import ENDLESS, MOST_EVALUATIONS, Clock
+from tinyckpt.analysis.liveness import Integers, Problem
 from tinyckpt.analysis.separators import separators
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import producer_of
@@ -17,6 +29,25 @@ from tinyckpt.units import memory_text
 
 NEVER = 1 << 60
 LONGEST = 200  # evaluations per operator, after which a program is taken to be thrashing
+CHECKED_EVERY = 64  # evaluations: between two looks at the clock
+SLACK = 1e-9  # by which bounds and scores, rounded differently, may miss each other
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What is lowest for the value to evict: a cost over a divisor.
+
+    Attributes:
+        cost: ``cost(run, data, most)``: at least that of the value's own operator. Beyond ``most``
+            it may stop adding up, and return infinity.
+        divisor: ``divisor(run, values)``: for an array of values, or for one.
+        own: whether the cost of the own operator is a bound; where the cost is not a sum of costs
+            of operators, it is 1.
+    """
+
+    cost: Callable[[Eviction, int, float], float]
+    divisor: Callable[[Eviction, Any], Any]
+    own: bool = True
 
 
 class Eviction:
@@ -30,7 +61,9 @@ class Eviction:
         order: operators in the order of their evaluation so far.
         position: number of the program's operators that are done.
         clock: cost of all evaluations so far.
-        last_access: when each value was last asked for or first computed, by the clock.
+        last_access: when each value was last asked for or first computed, by the clock; an array.
+        next_use: position of the next operator of the program that reads each value, NEVER for a
+            result of the graph, and -1 if none does; an array.
         resident: whether each value is there.
         computed: whether each operator has been evaluated at least once.
     """
@@ -39,12 +72,13 @@ class Eviction:
         self,
         problem: Problem,
         budget: int,
-        score: Callable[[Eviction, int], float],
+        score: Score,
         program: Sequence[int] | None = None,
         anchors: bool = False,
+        limit: Clock = ENDLESS,
     ) -> None:
         graph = problem.graph
-        self.problem, self.budget, self.score = problem, budget, score
+        self.problem, self.budget, self.score, self.limit = problem, budget, score, limit
         self.program = list(range(len(graph.operators)) if program is None else program)
         source = [node.is_source for node in graph.data]
         self.inputs = [
@@ -57,67 +91,84 @@ class Eviction:
         self.cost = [float(cost) for cost in problem.costs.operators]
         self.workspace = problem.costs.workspace
         self.root, self.views, self.size = problem.root, views_of(problem), problem.size.tolist()
+        self.sizes: Integers = problem.size[problem.root]
+        self.own_costs = problem.cost[problem.flat.producer]
         self.order: list[int] = []
         self.position = 0
         self.clock = 0.0
-        self.last_access = [0.0] * len(graph.data)
+        self._last_access = array("d", [0.0]) * len(graph.data)
+        self.last_access = np.frombuffer(self._last_access)
         self.resident = bytearray(len(graph.data))
         self.computed = bytearray(len(graph.operators))
         self.live = 0
-        self._weighty: set[int] = set()  # resident values that hold memory
+        self._weighty = bytearray(len(graph.data))  # resident values that hold memory
+        self._is_weighty = np.frombuffer(self._weighty, np.uint8)
         self._holders = [0] * len(graph.data)  # resident values of each storage, by its root
         self._locks = [0] * len(graph.data)
-        self._uses: list[list[int]] = [[] for _ in graph.data]  # positions, the next use last
         self._is_result = bytearray(len(graph.data))
+        self._uses: list[list[int]] = [[] for _ in graph.data]  # positions, the next use last
         for data in graph.outputs:
             self._is_result[data] = 1
             self._uses[data].append(NEVER)
         for position in range(len(self.program) - 1, -1, -1):
             for data in self.inputs[self.program[position]]:
                 self._uses[data].append(position)
+        self._anchored: dict[int, list[int]] = {}  # anchors, by the last position to hold them for
         if anchors:
             self._anchor()
+        self._next_use = array("q", [uses[-1] if uses else -1 for uses in self._uses])
+        self.next_use = np.frombuffer(self._next_use, np.int64)
 
     def run(self) -> list[int]:
         """Run the program; return the order of evaluations.
 
         Raises:
             BudgetError: if an operator does not fit, or nearly all is recomputation.
+            OutOfTimeError: if the limit's time is up.
         """
-        longest = LONGEST * len(self.program)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return self._run()
+
+    def _run(self) -> list[int]:
+        """Run the program, where what is divided by nothing is infinite."""
+        longest = min(LONGEST * len(self.program), MOST_EVALUATIONS)
+        resident, inputs, order = self.resident, self.inputs, self.order
         for target in self.program:
             stack = [target]
             self._ask_for(target)
             while stack:
                 operator = stack[-1]
-                missing = next((d for d in self.inputs[operator] if not self.resident[d]), None)
-                if missing is not None:
-                    stack.append(self.producer[missing])
-                    self._ask_for(stack[-1])
-                    if len(self.order) > longest or len(stack) > len(self.cost):
-                        unit = self.problem.costs.memory_unit
-                        budget = memory_text(self.budget, unit)
-                        raise BudgetError(f"within {budget} almost all is recomputation")
+                for missing in inputs[operator]:
+                    if not resident[missing]:
+                        break
+                else:
+                    self._evaluate(operator)
+                    stack.pop()
+                    if not stack:
+                        self._advance(target)
+                    self._let_go(operator)
+                    if not len(order) % CHECKED_EVERY:
+                        self.limit.check()
                     continue
-                self._evaluate(operator)
-                stack.pop()
-                if not stack:
-                    self.position += 1
-                self._let_go(operator)
+                stack.append(self.producer[missing])
+                self._ask_for(stack[-1])
+                if len(order) > longest or len(stack) > len(self.cost):
+                    budget = memory_text(self.budget, self.problem.costs.memory_unit)
+                    raise BudgetError(f"within {budget} almost all is recomputation")
         if (peak := self.problem.peak(self.order)) > self.budget:
             # A view may hold memory whose value is computed anew: twice the memory for a while.
             raise BudgetError(f"the peak is {peak}, and the budget is {self.budget}")
         return self.order
 
-    def next_use(self, data: int) -> int:
-        """Return the position of the next operator of the program that reads a value.
-
-        A result of the graph is used at the end, NEVER; what is not read any more, at -1.
-        """
-        uses = self._uses[data]
-        while uses and uses[-1] < self.position:
-            uses.pop()
-        return uses[-1] if uses else -1
+    def _advance(self, target: int) -> None:
+        """Take note that an operator of the program is done: what it read has its next use."""
+        anchors = self._anchored.get(self.position, ())
+        self.position += 1
+        for data in (*self.inputs[target], *anchors):
+            uses = self._uses[data]
+            while uses and uses[-1] < self.position:
+                uses.pop()
+            self._next_use[data] = uses[-1] if uses else -1
 
     def _anchor(self) -> None:
         """Give each separator that the backward half does not read a use on the way back."""
@@ -132,15 +183,21 @@ class Eviction:
             ]
             if later:
                 self._uses[data].insert(0, max(later))
+                self._anchored.setdefault(max(later), []).append(data)
 
-    def recompute_cost(self, data: int) -> float:
-        """Return what it takes to compute a value again from what is resident."""
+    def recompute_cost(self, data: int, most: float = inf) -> float:
+        """Return what it takes to compute a value again from what is resident.
+
+        Beyond ``most`` the exact sum is of no interest, and infinity is returned.
+        """
         operators = {self.producer[data]}
         todo = list(operators)
         total = 0.0
         while todo:
             operator = todo.pop()
             total += self.cost[operator]
+            if total > most:
+                return inf
             for value in self.inputs[operator]:
                 if not self.resident[value] and self.producer[value] not in operators:
                     operators.add(self.producer[value])
@@ -150,34 +207,37 @@ class Eviction:
     def _ask_for(self, operator: int) -> None:
         """Lock what an operator reads, resident or not, until it has been evaluated."""
         for data in self.inputs[operator]:
-            self.last_access[data] = self.clock
+            self._last_access[data] = self.clock
             self._locks[self.root[data]] += 1
 
     def _holds_result(self, root: int) -> bool:
         """Whether a resident value in this memory is a result of the graph."""
-        return any(
-            self.resident[data] and self._is_result[data] for data in (root, *self.views[root])
-        )
+        if self.resident[root] and self._is_result[root]:
+            return True
+        return any(self.resident[data] and self._is_result[data] for data in self.views[root])
 
     def _evaluate(self, operator: int) -> None:
         outputs = self.outputs[operator]
+        needed = self.workspace[operator]
         for data in outputs:
             if self.resident[data]:
                 self._remove(data)
-        fresh = sum(self.size[data] for data in outputs if self.root[data] == data)
-        self._make_room(fresh + self.workspace[operator])
+            if self.root[data] == data:
+                needed += self.size[data]
+        if self.live + needed > self.budget:
+            self._make_room(needed)
         self.order.append(operator)
         self.clock += self.cost[operator]
         for data in outputs:
             self.resident[data] = 1
             root = self.root[data]
             if self.size[root]:
-                self._weighty.add(data)
+                self._weighty[data] = 1
             self._holders[root] += 1
             if self._holders[root] == 1:
                 self.live += self.size[root]
             if not self.computed[operator]:
-                self.last_access[data] = self.clock
+                self._last_access[data] = self.clock
         self.computed[operator] = 1
 
     def _let_go(self, operator: int) -> None:
@@ -185,13 +245,13 @@ class Eviction:
         for data in self.inputs[operator]:
             self._locks[self.root[data]] -= 1
         for data in (*self.inputs[operator], *self.outputs[operator]):
-            locked = self._locks[self.root[data]]
-            if self.resident[data] and not locked and self.next_use(data) < 0:
+            unread = self.resident[data] and self._next_use[data] < 0
+            if unread and not self._locks[self.root[data]]:
                 self._remove(data)
 
     def _remove(self, data: int) -> None:
         self.resident[data] = 0
-        self._weighty.discard(data)
+        self._weighty[data] = 0
         root = self.root[data]
         self._holders[root] -= 1
         if not self._holders[root]:
@@ -200,13 +260,7 @@ class Eviction:
     def _make_room(self, needed: int) -> None:
         """Evict until so much memory is free."""
         while self.live + needed > self.budget:
-            best, lowest = -1, float("inf")
-            for data in self._weighty:
-                if self._locks[self.root[data]] or self._holds_result(self.root[data]):
-                    continue  # needed now, or a result or a view that is one, which must stay
-                score = self.score(self, data)
-                if score < lowest or (score == lowest and data > best):  # of equals the latest
-                    best, lowest = data, score
+            best = self._lowest()
             if best < 0:
                 unit = self.problem.costs.memory_unit
                 raise BudgetError(
@@ -217,6 +271,47 @@ class Eviction:
             for data in (root, *self.views[root]):
                 if self.resident[data]:
                     self._remove(data)
+
+    def _lowest(self) -> int:
+        """Return the value with the lowest score that may go, of equals the latest; -1 if none."""
+        values = np.flatnonzero(self._is_weighty)
+        if not len(values):
+            return -1
+        divisors = self.score.divisor(self, values)
+        bounds = (self.own_costs[values] if self.score.own else 1.0) * (1 - SLACK) / divisors
+        bounds[bounds != bounds] = inf  # costs nothing, and was asked for just now
+        best, lowest = -1, inf
+        # The first is most often the one, and a score parts the few that may be lower from the
+        # others before they are sorted.
+        first = int(bounds.argmin())
+        if self._may_go(int(values[first])):
+            best = int(values[first])
+            lowest = self._score(best, float(divisors[first]), inf)
+            chosen = np.flatnonzero(bounds <= lowest)
+            values, divisors, bounds = values[chosen], divisors[chosen], bounds[chosen]
+        ascending = bounds.argsort(kind="stable")
+        for data, divisor, bound in zip(
+            values[ascending].tolist(), divisors[ascending].tolist(), bounds[ascending].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            if bound > lowest:
+                break
+            if data != best and self._may_go(data):
+                score = self._score(data, divisor, lowest)
+                if score < lowest or (score == lowest and data > best):
+                    best, lowest = data, score
+        return best
+
+    def _may_go(self, data: int) -> bool:
+        """Whether nothing needs a value now, and it is no result nor in the memory of one."""
+        root = self.root[data]
+        return not self._locks[root] and not self._holds_result(root)
+
+    def _score(self, data: int, divisor: float, lowest: float) -> float:
+        """Return the score of a value, or infinity if it is above the lowest so far."""
+        if not divisor > 0:
+            return inf  # what was asked for just now must stay
+        return self.score.cost(self, data, lowest * divisor * (1 + SLACK)) / divisor
 
 
 def anchors_of(problem: Problem) -> list[tuple[int, range]]:

@@ -24,7 +24,7 @@ from tinyckpt.exact.reduced import reduce_problem
 from tinyckpt.exact.search import SearchLimitError, StageSearch
 from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_program, reordered, translated
-from tinyckpt.orders.eviction import Eviction, anchors_of
+from tinyckpt.orders.eviction import Eviction, Score, anchors_of
 from tinyckpt.orders.lowering import without_dead
 from tinyckpt.orders.retaining import retaining_order
 from tinyckpt.orders.reversal import nothing_to_reverse, order_of
@@ -32,7 +32,7 @@ from tinyckpt.orders.segments import segmented_order, stages_of
 from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.policies import chen_budget, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
-from tinyckpt.policies.greedy import SCORES, Score, pruned
+from tinyckpt.policies.greedy import SCORES, pruned
 from tinyckpt.policies.revolve import revolve_actions
 from tinyckpt.policies.sqrt_n import place_cuts
 from tinyckpt.units import counted, memory_text
@@ -258,7 +258,8 @@ def random_score(random: Random, count: int) -> Score:
     spread = random.choice((0.1, 0.3, 0.6, 1.0))
     weights = [random.lognormvariate(0.0, spread) for _ in range(count)]
     score = SCORES[random.choice(list(SCORES))]
-    return lambda run, data: score(run, data) * weights[data]
+    weights_of = np.array(weights)
+    return Score(score.cost, lambda run, data: score.divisor(run, data) / weights_of[data])
 
 
 def steps_up_to(count: int) -> list[int]:

@@ -20,30 +20,41 @@ read again. Not here: the union-find approximation of e*, which only makes the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from math import inf
+from typing import Any
 
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.eviction import Eviction, Score
 from tinyckpt.orders.lowering import from_order, kept_values
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 
 
-def evicted_neighbourhood(run: Eviction, data: int, both_ways: bool = True) -> float:
-    """Return the cost of the evicted values that a value is entangled with, itself not included."""
+def evicted_neighbourhood(
+    run: Eviction, data: int, most: float = inf, both_ways: bool = True
+) -> float:
+    """Return the cost of the evicted values that a value is entangled with, itself not included.
+
+    Beyond ``most`` the exact sum is of no interest, and infinity is returned.
+    """
     own = run.producer[data]
     operators = {own}
     todo = [own]
+    total = 0.0
     while todo:
         for value in run.inputs[todo.pop()]:
             producer = run.producer[value]
             if not run.resident[value] and producer not in operators:
                 operators.add(producer)
                 todo.append(producer)
+                total += run.cost[producer]
+        if total > most:
+            return inf
     if both_ways:
+        total = 0.0
         seen = {own}
         todo = [own]
         while todo:
@@ -54,43 +65,57 @@ def evicted_neighbourhood(run: Eviction, data: int, both_ways: bool = True) -> f
                     if not any(run.resident[made] for made in run.outputs[reader]):
                         seen.add(reader)
                         todo.append(reader)
+                        total += run.cost[reader]
+            if total > most:
+                return inf
         operators |= seen
     return sum(run.cost[operator] for operator in operators) - run.cost[own]
 
 
-def staleness(run: Eviction, data: int) -> float:
-    """Return the time since a value was last asked for."""
+def entangled_cost(run: Eviction, data: int, most: float) -> float:
+    """Return c0 plus that of e*."""
+    own = run.cost[run.producer[data]]
+    return own + evicted_neighbourhood(run, data, most - own)
+
+
+def ancestors_cost(run: Eviction, data: int, most: float) -> float:
+    """Return c0 plus that of the ancestors in e*."""
+    own = run.cost[run.producer[data]]
+    return own + evicted_neighbourhood(run, data, most - own, both_ways=False)
+
+
+def own_cost(run: Eviction, data: int, most: float) -> float:
+    """Return c0."""
+    return run.cost[run.producer[data]]
+
+
+def one(run: Eviction, data: int, most: float) -> float:
+    """Return 1, for a score that regards no costs."""
+    return 1.0
+
+
+def staleness(run: Eviction, data: Any) -> Any:
+    """Return the time since values were last asked for."""
     return run.clock - run.last_access[data]
 
 
-def ratio(cost: float, divisor: float) -> float:
-    """Return a score; what was asked for just now must stay."""
-    return cost / divisor if divisor > 0 else float("inf")
+def memory(run: Eviction, data: Any) -> Any:
+    """Return the memory that goes with values."""
+    return run.sizes[data]
 
 
-def memory(run: Eviction, data: int) -> int:
-    """Return the memory that goes with a value."""
-    size: int = run.size[run.root[data]]
-    return size
+def memory_and_staleness(run: Eviction, data: Any) -> Any:
+    """Return m s."""
+    return run.sizes[data] * staleness(run, data)
 
 
-HEURISTICS: dict[str, Callable[[Eviction, int], float]] = {
-    "dtr": lambda run, data: ratio(
-        run.cost[run.producer[data]] + evicted_neighbourhood(run, data),
-        memory(run, data) * staleness(run, data),
-    ),
-    "e_star": lambda run, data: (
-        (run.cost[run.producer[data]] + evicted_neighbourhood(run, data)) / memory(run, data)
-    ),
-    "msps": lambda run, data: (
-        (run.cost[run.producer[data]] + evicted_neighbourhood(run, data, both_ways=False))
-        / memory(run, data)
-    ),
-    "local": lambda run, data: ratio(
-        run.cost[run.producer[data]], memory(run, data) * staleness(run, data)
-    ),
-    "lru": lambda run, data: ratio(1.0, staleness(run, data)),
-    "size": lambda run, data: 1 / memory(run, data),
+HEURISTICS: dict[str, Score] = {
+    "dtr": Score(entangled_cost, memory_and_staleness),
+    "e_star": Score(entangled_cost, memory),
+    "msps": Score(ancestors_cost, memory),
+    "local": Score(own_cost, memory_and_staleness),
+    "lru": Score(one, staleness, own=False),
+    "size": Score(one, memory, own=False),
 }
 
 

@@ -15,7 +15,8 @@ computer", 1966; weighing by cost and size as in DTR, which does not know the fu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +25,12 @@ from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_program
-from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.eviction import Eviction, Score
 from tinyckpt.orders.lowering import from_order, kept_values
-from tinyckpt.policies.dtr import evicted_neighbourhood, memory
+from tinyckpt.policies.dtr import entangled_cost, memory
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 from tinyckpt.units import memory_text
-
-Score = Callable[[Eviction, int], float]
 
 
 def by_distance(exponent: float, entangled: bool = False) -> Score:
@@ -43,16 +42,12 @@ def by_distance(exponent: float, entangled: bool = False) -> Score:
             must be recomputed before it.
     """
 
-    def score(run: Eviction, data: int) -> float:
-        next_use = run.next_use(data)
-        distance = next_use - run.position + 1 if next_use >= 0 else len(run.program)
-        if entangled:
-            cost = run.cost[run.producer[data]] + evicted_neighbourhood(run, data)
-        else:
-            cost = run.recompute_cost(data)
-        return float(cost / (memory(run, data) * distance**exponent))
+    def divisor(run: Eviction, data: Any) -> Any:
+        next_use = run.next_use[data]
+        distance = np.where(next_use >= 0, next_use - run.position + 1, len(run.program))
+        return memory(run, data) * distance**exponent
 
-    return score
+    return Score(entangled_cost if entangled else Eviction.recompute_cost, divisor)
 
 
 SCORES: dict[str, Score] = {

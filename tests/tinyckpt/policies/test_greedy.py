@@ -1,15 +1,23 @@
 """Eviction with foresight: what it strikes out afterwards leaves the peak within the budget."""
 
+import contextlib
+from math import inf
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.conftest import examples
-from tests.random_dags import graphs_of_views
+from tests.random_dags import graphs_of_views, training_graphs
+from tinyckpt.analysis.limits import Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
+from tinyckpt.cost import evaluations, flops, traffic
+from tinyckpt.orders.backward import frugal_program
 from tinyckpt.orders.eviction import Eviction
+from tinyckpt.policies.dtr import HEURISTICS
 from tinyckpt.policies.greedy import SCORES, pruned
 
 
@@ -40,3 +48,39 @@ def test_what_is_pruned_stays_within_the_budget(
     assert problem.peak(shorter) <= budget
     assert len(shorter) <= len(order)
     assert tc.replay(tc.from_order(graph, shorter)).peak_bytes <= budget
+
+
+class ScoresAll(Eviction):
+    """A run that scores every value that may go, as its definition says."""
+
+    def _lowest(self) -> int:
+        best, lowest = -1, inf
+        for data, is_weighty in enumerate(self._weighty):
+            if is_weighty and self._may_go(data):
+                divisor = float(self.score.divisor(self, np.array([data]))[0])
+                score = self._score(data, divisor, inf)
+                if score <= lowest:  # of equals the latest
+                    best, lowest = data, score
+        return best
+
+
+@settings(max_examples=examples(150))
+@given(st.one_of(graphs_of_views(), training_graphs().map(lambda case: case[0])), st.data())
+def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -> None:
+    problem = Problem(graph, data.draw(st.sampled_from([evaluations, flops, traffic]))(graph))
+    score = data.draw(st.sampled_from([*SCORES.values(), *HEURISTICS.values()]))
+    budget = problem.peak(range(len(graph.operators))) * data.draw(st.integers(40, 95)) // 100
+    orders = []
+    for kind in (Eviction, ScoresAll):
+        run = kind(problem, budget, score, frugal_program(problem), anchors=True)
+        with contextlib.suppress(tc.BudgetError):
+            run.run()
+        orders.append(run.order)
+    assert orders[0] == orders[1]
+
+
+def test_a_clock_ends_a_run() -> None:
+    graph = tc.networks.chain(200)
+    problem = Problem(graph, evaluations(graph))
+    with pytest.raises(OutOfTimeError):
+        Eviction(problem, 50 * 512, SCORES["cost / memory"], limit=Clock(0)).run()

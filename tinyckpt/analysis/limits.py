@@ -1,0 +1,60 @@
+"""What a search may take: seconds, and the length of what it makes."""
+
+from __future__ import annotations
+
+from math import inf, isnan
+from time import perf_counter
+
+from tinyckpt.errors import ScheduleError
+
+# A step takes some 300 bytes while it is planned and replayed: an entry of the order, of its
+# spans and of what they are sorted by, a pointer in the schedule, seven numbers of the trace. So
+# ten million steps take 3 GB, and an evaluation is two of them: it and the free that follows.
+MOST_STEPS = 10_000_000
+MOST_EVALUATIONS = MOST_STEPS // 2
+DEFAULT_SECONDS = 60.0  # for a policy that searches, unless it is told otherwise
+
+
+class OutOfTimeError(Exception):
+    """The time for a search is up; who set the clock knows what to do."""
+
+
+class Clock:
+    """Seconds that a search has, from when the clock is made."""
+
+    def __init__(self, seconds: float = inf) -> None:
+        self.seconds, self.end = seconds, perf_counter() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left, 0 if none are."""
+        return max(0.0, self.end - perf_counter())
+
+    def check(self) -> None:
+        """Raise an OutOfTimeError if the time is up."""
+        if perf_counter() >= self.end:
+            raise OutOfTimeError
+
+
+ENDLESS = Clock()
+
+
+def checked_seconds(seconds: object) -> float:
+    """Return a time limit, or raise a ScheduleError that says what one is."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        what = "is NaN" if isinstance(seconds, float) and isnan(seconds) else f"= {seconds!r:.80}"
+        raise ScheduleError(f"time_limit {what}; it must be a number of seconds, 0 or more")
+    return float(seconds)
+
+
+def check_length(evaluations: float, what: str) -> None:
+    """Raise a ScheduleError if a schedule of so many evaluations is too long to be made."""
+    if evaluations > MOST_EVALUATIONS:
+        raise ScheduleError(too_long(evaluations, what))
+
+
+def too_long(evaluations: float, what: str) -> str:
+    """Return the text that says how long a schedule would be, and how long one may be."""
+    return (
+        f"{what} would be a schedule of about {evaluations:,.0f} evaluations; those of more than "
+        f"{MOST_EVALUATIONS:,} evaluations ({MOST_STEPS:,} steps) are not made"
+    )
