@@ -42,6 +42,7 @@ SYMBOLS = {
     "unbroadcast": "Σ",
     "where": "if",
     "dropout": "drop",
+    "seeded_dropout": "drop",
     "gelu_tanh": "gelu",
     "half_squared_norm": "½x²",
     "index": "[ ]",
