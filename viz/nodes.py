@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 
-from viz.layout.geometry import Line, Size
+from viz.layout.geometry import Line, Point, Size
 from viz.memory import LEVELS
 from viz.scene import Activity, Fill, Look, one_line
 from viz.theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1
+DASH_AND_GAP, DASH = 4.4, 0.6  # pixels, and the share of them that is drawn
 POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
 
 
@@ -87,6 +89,45 @@ def share_of(look: Look) -> float:
 def corner_of(size: Size) -> float:
     """Return the radius of a group's corners."""
     return min(CORNER, size[1] / 4)
+
+
+def is_dashed(look: Look) -> bool:
+    """Whether a node's outline is dashed: that of what is not there yet is, of what is gone not."""
+    return look.fill is Fill.NOT_YET
+
+
+def dash_lengths(size: Size, corner: float) -> tuple[float, float]:
+    """Return how long the dashes of a rounded rectangle's rim are, and the gaps, in pixels."""
+    length = 2 * sum(size) - (8 - math.tau) * corner  # for a disc, that of its corners alone
+    period = length / max(4, round(length / DASH_AND_GAP))
+    return DASH * period, (1 - DASH) * period
+
+
+def dashes(size: Size, corner: float) -> list[Line]:
+    """Return the dashes of a rounded rectangle's rim around 0, 0, in points close together."""
+    period = sum(dash_lengths(size, corner))
+    found: dict[int, list[Point]] = {}
+    walked = 0.0
+    for (x0, y0), (x1, y1) in pairwise([*(points := list(rim(size, corner))), points[0]]):
+        far = math.hypot(x1 - x0, y1 - y0)
+        parts = math.ceil(4 * far)
+        for part in range(parts):
+            number, share = divmod((walked + far * part / parts) / period, 1)
+            if share < DASH:
+                at = (x0 + (x1 - x0) * part / parts, y0 + (y1 - y0) * part / parts)
+                found.setdefault(int(number), []).append(at)
+        walked += far
+    return [tuple(dash) for dash in found.values() if len(dash) > 1]
+
+
+def rim(size: Size, corner: float) -> Iterator[Point]:
+    """Yield points around 0, 0 along a rounded rectangle, from one corner to the next."""
+    x, y = size[0] / 2 - corner, size[1] / 2 - corner
+    steps = 2 + math.ceil(2 * corner)
+    for quarter, (across, down) in enumerate(((x, y), (-x, y), (-x, -y), (x, -y))):
+        for step in range(steps):
+            angle = math.tau / 4 * (quarter + step / (steps - 1))
+            yield across + corner * math.cos(angle), down + corner * math.sin(angle)
 
 
 def arrow_sizes(diameter: float) -> tuple[float, float]:

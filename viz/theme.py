@@ -1,7 +1,8 @@
 """Colours, sizes and fonts: the one place where the look is decided.
 
-The fills are based on the Okabe-Ito palette, so that they differ under colour blindness too; row,
-ring and halo say the same without colour.
+The fills are based on the Okabe-Ito palette, so that they differ under colour blindness too, and in
+lightness, so that they differ on a greyscale print; row, ring, halo and dashes say the same without
+colour.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ LIGHT = Theme(
     edge=rgb("#8794A6"),
     kept=rgb("#0072B2"),
     kept_label=rgb("#FFFFFF"),
-    recomputed=rgb("#56B4E9"),
+    recomputed=rgb("#74C4F0"),
     recomputed_label=rgb("#16233A"),
     gradient=rgb("#CC79A7"),
     gradient_label=rgb("#16233A"),
@@ -87,10 +88,10 @@ LIGHT = Theme(
     recomputing_label=rgb("#0A101C"),
     halo=rgb("#F0E442"),
     checkpoint=rgb("#E69F00"),
-    dropped_forward=rgb("#8FC1DD"),
-    dropped_backward=rgb("#E3BBD1"),
+    dropped_forward=rgb("#509AC6"),
+    dropped_backward=rgb("#C57FA9"),
     not_yet=rgb("#F4F6F9"),
-    not_yet_outline=rgb("#AEB9C7"),
+    not_yet_outline=rgb("#8794A6"),
     workspace=rgb("#4F5B6C"),
 )
 DARK = Theme(
@@ -110,10 +111,10 @@ DARK = Theme(
     recomputing_label=rgb("#0E1624"),
     halo=rgb("#F0E442"),
     checkpoint=rgb("#E69F00"),
-    dropped_forward=rgb("#2B5F86"),
-    dropped_backward=rgb("#7A4C68"),
+    dropped_forward=rgb("#33709C"),
+    dropped_backward=rgb("#8A5877"),
     not_yet=rgb("#172235"),
-    not_yet_outline=rgb("#4A5B73"),
+    not_yet_outline=rgb("#566A84"),
     workspace=rgb("#5F6E82"),
 )
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
@@ -135,6 +136,7 @@ def palette(theme: Theme) -> list[RGB]:
         (theme.recomputed_label, theme.recomputed),
         (theme.gradient_label, theme.gradient),
         (theme.recomputing_label, theme.recomputing),
+        (theme.not_yet_outline, theme.not_yet),
         (theme.dropped_forward, theme.background),
         (theme.dropped_backward, theme.background),
         (theme.checkpoint, theme.background),

@@ -4,20 +4,24 @@ Colour blindness is simulated in linear sRGB by the matrices of G. M. Machado, M
 L. A. F. Fernandes, A Physiologically-based Model for Simulation of Color Vision Deficiency, 2009,
 doi:10.1109/TVCG.2009.113, at severity 1.0. Differences are CIE76: the distance in CIELAB (D65).
 They are measured between fills that carry a meaning by their colour alone. Rings, halos and hollow
-nodes carry theirs by their shape, the pale future of a memory strip by its place: they are left
-out.
+nodes carry theirs by their shape: they are left out.
 """
 
-from itertools import combinations
+from itertools import combinations, pairwise, product
+from math import dist, pi
 from typing import Any
 
 import numpy as np
 import pytest
 
 from viz.charts.style import SERIES
+from viz.nodes import dash_lengths, dashes, is_dashed, node_colours
+from viz.scene import Fill, Look
 from viz.theme import DARK, LIGHT, THEMES, Theme, palette
 
 LEAST_DIFFERENCE = 18.0
+LEAST_LIGHTNESS = 14.0  # steps of CIELAB's L*, of 100 from black to white
+LEAST_OUTLINE = 3.0  # WCAG 2, for what is no text
 LEAST_CONTRAST = 4.5  # WCAG 2, level AA, for text of any size
 VISIONS = {
     "full": np.eye(3),
@@ -45,7 +49,7 @@ XYZ_OF_SRGB = np.array([
 # What a reader tells apart by colour, picture by picture.
 FILLS = {
     "nodes": ("kept", "recomputed", "gradient", "recomputing", "not_yet"),
-    "memory": ("kept", "gradient", "workspace", "panel"),
+    "memory": ("kept", "recomputed", "gradient", "workspace", "panel"),
     "ledger": ("evaluation", "recomputing", "gradient", "kept", "recomputed", "panel"),
     "series": (*SERIES, "panel"),
     "frontier": ("kept", "recomputing", "impossible"),
@@ -101,6 +105,39 @@ def test_fills_are_told_apart(theme: Theme, picture: str, vision: str) -> None:
         for pair in combinations(FILLS[picture], 2)
     }
     assert {pair: far for pair, far in differences.items() if far < LEAST_DIFFERENCE} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+def test_what_is_held_is_told_apart_in_grey(theme: Theme) -> None:
+    grey = {
+        name: float(lab(linear(getattr(theme, name)))[0])
+        for name in ("kept", "recomputed", "gradient", "panel")
+    }
+    steps = {(a, b): abs(grey[a] - grey[b]) for a, b in combinations(grey, 2)}
+    assert {pair: step for pair, step in steps.items() if step < LEAST_LIGHTNESS} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+def test_what_is_not_held_can_be_seen_and_differs_by_its_shape(theme: Theme) -> None:
+    outlines = {}
+    for fill, backward in product((Fill.DROPPED, Fill.NOT_YET), (False, True)):
+        look = Look(fill, backward=backward)
+        outlines[fill, backward] = contrast(node_colours(look, theme)[1], theme.background)
+        assert is_dashed(look) == (fill is Fill.NOT_YET)
+    assert {look: ratio for look, ratio in outlines.items() if ratio < LEAST_OUTLINE} == {}
+
+
+@pytest.mark.parametrize(("size", "corner"), [((30, 30), 15), ((10, 10), 5), ((60, 30), 6)])
+def test_dashes_go_round_a_rim_in_equal_steps(size: tuple[float, float], corner: float) -> None:
+    drawn, gap = dash_lengths(size, corner)
+    rim = dashes(size, corner)
+    length = 2 * sum(size) - (8 - 2 * pi) * corner
+    assert len(rim) * (drawn + gap) == pytest.approx(length)
+    for dash in rim:
+        assert sum(dist(a, b) for a, b in pairwise(dash)) == pytest.approx(drawn, abs=0.6)
+        for x, y in dash:
+            assert abs(x) <= size[0] / 2 + 1e-9
+            assert abs(y) <= size[1] / 2 + 1e-9
 
 
 TEXTS = {

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from viz.layout.geometry import Size
 from viz.memory import LEVELS, shown_share
-from viz.nodes import CORNER, fitted, label_room
+from viz.nodes import corner_of, emptied, fitted, label_room
 from viz.raster.sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
-from viz.scene import Fill, Look
+from viz.scene import Look
 
 
 def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, scale: int) -> Indices:
@@ -25,18 +24,17 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
         inks: the palette.
         scale: of the result.
     """
-    emptied = look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
     label = fitted(label, "SemiBold", points, label_room(box, points)) if label else ""
     coverage = label_coverage(label, box, points, scale)
     filled = filled_pixels(look.level or 0, coverage.shape, box, scale)
-    corner = min(CORNER, box[1] / 4)
+    corner = corner_of(box)
     full, empty = (
         np.where(
             coverage == 0,
             shape_sprite(part, box, corner, inks, scale),
             label_inks(part, inks)[coverage],
         )
-        for part in (look, emptied)
+        for part in (look, emptied(look))
     )
     sprite: Indices = np.where(filled, full, empty)
     return sprite

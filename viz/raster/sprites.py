@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from viz.layout.geometry import Size
-from viz.nodes import label_room, node_colours
+from viz.nodes import dashes, is_dashed, label_room, node_colours, outline_of
 from viz.scene import Activity, Look
 from viz.theme import RGB, Theme, blend, font, palette
 
@@ -90,7 +90,7 @@ def shape_sprite(look: Look, size: Size, corner: float, inks: Inks, scale: int) 
     theme = inks.theme
     width, height = map(sprite_size, size)
     fill, outline, _ = node_colours(look, theme)
-    stroke = 1.5 if size[1] >= 14 else 1.0
+    stroke = outline_of(size)
 
     def paint(draw: Any, factor: int) -> None:
         def rounded(beyond: float, colour: RGB) -> None:
@@ -105,8 +105,13 @@ def shape_sprite(look: Look, size: Size, corner: float, inks: Inks, scale: int) 
         elif look.checkpoint:
             rounded(4.5, theme.checkpoint)
             rounded(2.5, theme.background)
-        rounded(0, outline)
+        rounded(0, fill if is_dashed(look) else outline)
         rounded(-stroke, fill)
+        if is_dashed(look):
+            middle = ((size[0] - stroke), (size[1] - stroke))
+            for dash in dashes(middle, corner - stroke / 2):
+                line = [((width / 2 + x) * factor, (height / 2 + y) * factor) for x, y in dash]
+                draw.line(line, fill=outline, width=round(stroke * factor), joint="curve")
 
     sprite = inks.match(layer(width, height, theme.background, scale, paint))
     # Outside the shape the ground shows; inside it every pixel is the sprite's own.

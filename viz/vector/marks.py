@@ -15,9 +15,11 @@ from viz.nodes import (
     arrow_parts,
     arrow_sizes,
     corner_of,
+    dash_lengths,
     emptied,
     fill_of,
     fitted,
+    is_dashed,
     is_partial,
     label_room,
     node_colours,
@@ -118,6 +120,9 @@ def node_element(look: Look, size: Size, theme: Theme) -> str:
         ring = f'fill="none" stroke="{css(theme.checkpoint)}" stroke-width="2"'
         around = rounded(size, corner, 3.5, ring)
     paint = f'fill="{css(fill_of(look, theme))}" stroke="{css(outline)}" stroke-width="{stroke:g}"'
+    if is_dashed(look):
+        drawn, gap = dash_lengths((size[0] - stroke, size[1] - stroke), corner - stroke / 2)
+        paint += f' stroke-dasharray="{drawn:.2f} {gap:.2f}"'
     level = ""
     if is_partial(look):
         inside = (size[0] - 2 * stroke, size[1] - 2 * stroke)

@@ -6,6 +6,8 @@ const ARROWS_A_PATH = 16;
 const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
 const LEAST_FILL = 3; // pixels of a group of which anything is resident
 const CORNER = 6; // radius of a group's corners
+const DASH_AND_GAP = 4.4; // pixels
+const DASHES = 10; // units of a rim's length that a dash and a gap take in the style sheet
 const HIDDEN_BELOW = 6.5; // pixels on the screen: smaller labels are not shown
 const REACH = 18; // pixels on the screen around a node that still mean it
 
@@ -185,7 +187,10 @@ class GraphView {
       "aria-label": opens ? `${this.name(cell)}, opens` : this.name(cell),
     }, this.element);
     if (this.history.ringed[cell]) svgElement("rect", { class: "ring", ...this.around(cell, 3.5) }, node);
-    svgElement("rect", { class: "disc", ...this.around(cell, -stroke / 2), "stroke-width": stroke }, node);
+    const rim = this.around(cell, -stroke / 2);
+    const length = 2 * (rim.width + rim.height) - (8 - 2 * Math.PI) * rim.rx;
+    const pathLength = DASHES * Math.max(4, Math.round(length / DASH_AND_GAP));
+    svgElement("rect", { class: "disc", ...rim, pathLength, "stroke-width": stroke }, node);
     const [x, y] = this.centre(cell);
     if (view.groups[cell]) svgElement("path", { class: "level", d: "", transform: `translate(${x} ${y})` }, node);
     this.label(cell, node);
