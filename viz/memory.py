@@ -146,3 +146,16 @@ class Memory:
             return LEVELS
         share = held / total if total else values / every
         return max(1, min(LEVELS - 1, round(LEVELS * share)))
+
+    def is_recomputed(self, cell: Cell) -> bool:
+        """Whether something that a cell holds is recomputed: of a group's bytes, if it has any."""
+        if cell.group and self.bytes[cell.id]:
+            return self.bytes_again[cell.id] > 0
+        return self.recomputed[cell.id] > 0
+
+    def kept_level(self, cell: Cell, level: int) -> int:
+        """Return how many of the ``level`` parts that a cell holds, some recomputed, were kept."""
+        kept = self.bytes[cell.id] - self.bytes_again[cell.id]
+        if not kept or not level:
+            return 0
+        return min(level - 1, max(1, round(LEVELS * kept / self.all_bytes[cell.id])))

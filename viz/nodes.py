@@ -71,6 +71,12 @@ def emptied(look: Look) -> Look:
     return look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
 
 
+def kept_part(look: Look) -> Look:
+    """Return how the part of a group looks that was kept, where the rest is recomputed."""
+    now = Activity.NONE if look.activity is Activity.NONE else Activity.COMPUTING
+    return replace(look, fill=Fill.KEPT, activity=now)
+
+
 def fill_of(look: Look, theme: Theme) -> RGB:
     """Return what a whole node is filled with, below the level of a group."""
     return node_colours(emptied(look) if is_partial(look) else look, theme)[0]

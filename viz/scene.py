@@ -51,10 +51,12 @@ class Look:
     Attributes:
         fill: what it shows of its values' memory.
         activity: what happens to it.
-        checkpoint: whether it holds a value that the policy chose to keep.
+        checkpoint: whether it holds a value that the policy chose to keep; of a group, whether one
+            that leaves it is.
         backward: whether it stands in the backward half.
         level: for a group, how many eighths of its bytes are resident: 0 only if nothing is, 8 only
             if everything is. None for an operator.
+        kept: for a group of which some is recomputed, how many of these eighths are not.
     """
 
     fill: Fill
@@ -62,9 +64,11 @@ class Look:
     checkpoint: bool = False
     backward: bool = False
     level: int | None = None
+    kept: int = 0
 
     def __str__(self) -> str:
         level = f" {self.level}/{LEVELS}" if self.level else ""
+        level += f", {self.kept}/{LEVELS} kept" if self.kept else ""
         ring = "*" if self.checkpoint else ""
         now = f" {self.activity.value}" if self.activity.value else ""
         return f"{self.fill.value}{level}{ring}{now}"
@@ -197,14 +201,30 @@ class State:
         self.trace, self.cells = trace, cells
         self.home = {data: cell.id for cell in cells for data in cell.data}
         self.cell_of_operator = {index: cell.id for cell in cells for index in cell.operators}
-        checkpoints = trace.schedule.checkpoints
-        self.ringed = {self.home[data] for data in checkpoints if data in self.home}
+        self.ringed = self.cells_with_rings()
         self.memory = Memory(graph, self.home, len(cells))
         self.evaluated = [False] * len(cells)
         self.active: int | None = None  # the cell whose operator is being evaluated
         self.again = False  # whether that is a recomputation
         self.shown: dict[int, Look] = {}
         self.touched = {cell.id for cell in cells}
+
+    def cells_with_rings(self) -> set[int]:
+        """Return the cells that hold a checkpoint; of groups, those out of which one leads.
+
+        Nearly every group holds some value that is kept, which its level says.
+        """
+        graph, ringed = self.trace.graph, set()
+        for data in self.trace.schedule.checkpoints:
+            cell = self.home.get(data)
+            if cell is None:
+                continue
+            forward = [index for index in graph.consumers[data] if index < graph.forward_count]
+            if not self.cells[cell].group or any(
+                self.cell_of_operator.get(index) != cell for index in forward
+            ):
+                ringed.add(cell)
+        return ringed
 
     def take(self, position: int) -> None:
         """Do one step."""
@@ -234,7 +254,7 @@ class State:
         """Return how a cell looks now."""
         memory = self.memory
         if memory.values[cell.id] or (cell.group and memory.bytes[cell.id]):
-            again = memory.recomputed[cell.id] > 0
+            again = memory.is_recomputed(cell)
             fill = Fill.GRADIENT if cell.backward else Fill.RECOMPUTED if again else Fill.KEPT
         else:
             fill = Fill.DROPPED if self.evaluated[cell.id] else Fill.NOT_YET
@@ -242,4 +262,5 @@ class State:
         if self.active == cell.id:
             activity = Activity.RECOMPUTING if self.again else Activity.COMPUTING
         level = memory.level(cell) if cell.group else None
-        return Look(fill, activity, cell.id in self.ringed, cell.backward, level)
+        kept = memory.kept_level(cell, level or 0) if fill is Fill.RECOMPUTED else 0
+        return Look(fill, activity, cell.id in self.ringed, cell.backward, level, kept)

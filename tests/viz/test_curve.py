@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
+from tests.viz.blocks import blocks_held
 from tests.viz.layout.test_levels import views_and_moves
 from viz.curve import BANDS, stacked
 from viz.layout.cells import cells_of
@@ -20,31 +21,15 @@ POLICIES = ("store_all", "sqrt_n", "recompute_all", "greedy")
 
 def defined(trace: tc.Trace) -> list[list[int]]:
     """Return the bands by their definition: a block is of the value that it was taken for."""
-    graph = trace.graph
-    times = dict.fromkeys(range(len(graph.operators)), 0)
-    # By resident value its block: the value that owns it, when it was taken, in which band.
-    blocks: dict[int, tuple[int, int, int]] = {}
-    rows = []
-    for place, step in enumerate(trace.steps):
-        workspace, made = 0, ()
-        if isinstance(step, tc.Compute):
-            operator = graph.operators[step.operator]
-            times[step.operator] += 1
-            workspace, made = operator.workspace, operator.outputs
-        elif isinstance(step, tc.Fetch):
-            made = (step.data,)
-        else:
-            blocks.pop(step.data, None)
-        for data in made:
-            base, producer = graph.data[data].view_of, graph.data[data].producer
-            if base is None or isinstance(step, tc.Fetch):
-                band = 2 if producer >= graph.forward_count else int(times[producer] > 1)
-                blocks[data] = (data, place, band)
-            elif base in blocks:
-                blocks[data] = blocks[base]
+    graph, rows = trace.graph, []
+    for workspace, blocks in zip(trace.workspace, blocks_held(trace), strict=True):
         row = [0, 0, 0, workspace]
-        for owner, _, band in set(blocks.values()):
-            row[band] += graph.data[owner].spec.nbytes
+        for owner, _, again in blocks:
+            producer = graph.data[owner].producer
+            assert producer is not None
+            row[2 if producer >= graph.forward_count else int(again)] += graph.data[
+                owner
+            ].spec.nbytes
         rows.append(row)
     return [list(band) for band in zip(*rows, strict=True)]
 

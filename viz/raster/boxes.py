@@ -1,4 +1,7 @@
-"""Pictures of groups: rounded squares, filled from below as far as their bytes are resident."""
+"""Pictures of groups: rounded squares, filled from below as far as their bytes are resident.
+
+What was kept lies at the bottom, and what is recomputed upon it, as in a strip of memory.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 
 from viz.layout.geometry import Size
 from viz.memory import LEVELS, shown_share
-from viz.nodes import corner_of, emptied, fitted, label_room
+from viz.nodes import corner_of, emptied, fitted, kept_part, label_room
 from viz.raster.sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
 from viz.scene import Look
 
@@ -26,17 +29,19 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
     """
     label = fitted(label, "SemiBold", points, label_room(box, points)) if label else ""
     coverage = label_coverage(label, box, points, scale)
-    filled = filled_pixels(look.level or 0, coverage.shape, box, scale)
+    filled, kept = (
+        filled_pixels(level, coverage.shape, box, scale) for level in (look.level or 0, look.kept)
+    )
     corner = corner_of(box)
-    full, empty = (
+    full, empty, below = (
         np.where(
             coverage == 0,
             shape_sprite(part, box, corner, inks, scale),
             label_inks(part, inks)[coverage],
         )
-        for part in (look, emptied(look))
+        for part in (look, emptied(look), kept_part(look))
     )
-    sprite: Indices = np.where(filled, full, empty)
+    sprite: Indices = np.where(kept, below, np.where(filled, full, empty))
     return sprite
 
 

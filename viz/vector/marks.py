@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from viz.layout.geometry import Layout, Line, Point, Size
-from viz.memory import shown_share
+from viz.memory import LEVELS, shown_share
 from viz.nodes import (
     arrow_parts,
     arrow_sizes,
@@ -21,6 +21,7 @@ from viz.nodes import (
     fitted,
     is_dashed,
     is_partial,
+    kept_part,
     label_room,
     node_colours,
     outline_of,
@@ -123,11 +124,15 @@ def node_element(look: Look, size: Size, theme: Theme) -> str:
     if is_dashed(look):
         drawn, gap = dash_lengths((size[0] - stroke, size[1] - stroke), corner - stroke / 2)
         paint += f' stroke-dasharray="{drawn:.2f} {gap:.2f}"'
+    inside = (size[0] - 2 * stroke, size[1] - 2 * stroke)
     level = ""
-    if is_partial(look):
-        inside = (size[0] - 2 * stroke, size[1] - 2 * stroke)
-        full = css(node_colours(look, theme)[0])
-        level = f'<path d="{level_path(inside, shown_share(share_of(look)))}" fill="{full}"/>'
+    for part, share in (
+        (look, share_of(look) if is_partial(look) else 0.0),
+        (kept_part(look), look.kept / LEVELS),
+    ):
+        if share:
+            full = css(node_colours(part, theme)[0])
+            level += f'<path d="{level_path(inside, shown_share(share))}" fill="{full}"/>'
     return f"{around}{rounded(size, corner, -stroke / 2, paint)}{level}"
 
 
@@ -174,6 +179,8 @@ def label_elements(
     if not words or (look.level is None and words != label):
         return ""
     # Of a group that is filled to less than its half, the label stands on what is empty.
-    below = is_partial(look) and share_of(look) <= 0.5
-    ink = node_colours(emptied(look) if below else look, theme)[2]
+    behind = emptied(look) if is_partial(look) and share_of(look) <= 0.5 else look
+    if look.kept / LEVELS > 0.5:
+        behind = kept_part(look)
+    ink = node_colours(behind, theme)[2]
     return text_element(x, y + 0.36 * points, words, points, ink, 600, "middle")

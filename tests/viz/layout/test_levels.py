@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
+from tests.viz.blocks import Block, blocks_held
 from viz.layout.cells import Cell, cells_of, cells_of_parts
 from viz.layout.parts import Part
 from viz.layout.views import views_of
@@ -35,6 +36,14 @@ def owner_of(graph: tc.Graph, data: int) -> int:
     while view_of is not None:
         data, view_of = view_of, graph.data[view_of].view_of
     return data
+
+
+def naive_kept(graph: tc.Graph, cell: Cell, blocks: set[Block], level: int) -> int:
+    """Return how many parts were kept by its definition, where some are recomputed."""
+    inside = {block for block in blocks if block[0] in cell.data}
+    kept = sum(graph.data[owner].spec.nbytes for owner, _, again in inside if not again)
+    total = sum(graph.data[data].nbytes for data in cell.data)
+    return min(level - 1, max(1, round(LEVELS * kept / total))) if kept else 0
 
 
 def naive_level(graph: tc.Graph, cell: Cell, resident: frozenset[int]) -> int:
@@ -64,7 +73,7 @@ def test_a_level_is_the_share_of_bytes_that_is_resident(
     state = State(trace, cells)
     shown: dict[int, Look] = {}
     times = [0] * len(graph.operators)
-    for step, taken in enumerate(trace.steps):
+    for step, (taken, blocks) in enumerate(zip(trace.steps, blocks_held(trace), strict=True)):
         state.take(step)
         shown.update(state.changes())
         if isinstance(taken, tc.Compute):
@@ -80,8 +89,12 @@ def test_a_level_is_the_share_of_bytes_that_is_resident(
             assert look.level == naive_level(graph, cell, resident)
             here = resident & set(cell.data)
             again = any(times[graph.data[data].producer] > 1 for data in here)
+            if held := [block for block in blocks if block[0] in cell.data]:
+                again = any(block[2] for block in held)
             if look.level and not cell.backward:
                 assert look.fill is (Fill.RECOMPUTED if again else Fill.KEPT)
+                kept = naive_kept(graph, cell, blocks, look.level) if again else 0
+                assert look.kept == kept
             elif not look.level:
                 assert look.fill in (Fill.DROPPED, Fill.NOT_YET)
 
@@ -153,6 +166,31 @@ def test_what_happens_outside_of_a_view_does_not_touch_it() -> None:
     shown = list(frames(trace, inner, frame_steps(trace), in_nodes=True))
     # Its 32 forward operators run twice and their adjoints once; most frames change nothing here.
     assert sum(bool(frame.changed) for frame in shown) < 200 < len(shown)
+
+
+def test_a_group_that_is_recomputed_in_part_says_what_was_kept() -> None:
+    graph = tc.networks.chain(4)
+    cells = cells_of_parts(graph, [Part(0, 4, "f1-4", "f1-4")], range(4, 9))
+    state = State(tc.replay(tc.plan(graph, "retain", keep=["f2"])), cells)
+    looks = []
+    for step in range(len(state.trace.steps)):
+        state.take(step)
+        looks.append(str(state.look(cells[0])))
+    assert list(dict.fromkeys(looks)) == [
+        "kept 2/8 computing", "kept 4/8 computing", "kept 2/8", "kept 6/8 computing", "kept 4/8",
+        "recomputed 4/8, 2/8 kept recomputing", "recomputed 4/8, 2/8 kept", "dropped",
+        "recomputed 2/8 recomputing", "recomputed 2/8",
+    ]  # fmt: skip
+
+
+def test_a_group_has_a_ring_where_a_value_that_leaves_it_is_kept() -> None:
+    graph = tc.networks.chain(6)
+    parts = [Part(0, 3, "f1-3", "f1-3"), Part(3, 6, "f4-6", "f4-6")]
+    cells = cells_of_parts(graph, parts, range(6, 13))
+    for kept, ringed in (("f2", []), ("f3", [0]), ("f4", []), ("f6", [])):
+        trace = tc.replay(tc.plan(graph, "retain", keep=[kept]))
+        state = State(trace, cells)
+        assert [cell.id for cell in cells if state.look(cell).checkpoint] == ringed
 
 
 # How it looks ------------------------------------------------------------------------------------

@@ -192,7 +192,9 @@ class GraphView {
     const pathLength = DASHES * Math.max(4, Math.round(length / DASH_AND_GAP));
     svgElement("rect", { class: "disc", ...rim, pathLength, "stroke-width": stroke }, node);
     const [x, y] = this.centre(cell);
-    if (view.groups[cell]) svgElement("path", { class: "level", d: "", transform: `translate(${x} ${y})` }, node);
+    for (const level of view.groups[cell] ? ["level", "level kept"] : []) {
+      svgElement("path", { class: level, d: "", transform: `translate(${x} ${y})` }, node);
+    }
     this.label(cell, node);
     return node;
   }
@@ -234,15 +236,20 @@ class GraphView {
     const node = this.nodes[cell];
     const text = lookText(history.looks[change], history.ringed[cell] === 1);
     if (node.dataset.look !== text) node.dataset.look = text;
-    if (this.view.groups[cell]) this.fillGroup(node, cell, history.shares[change]);
+    if (this.view.groups[cell]) this.fillGroup(node, cell, history.shares[change], history.keeps[change]);
   }
 
-  /** Fill a group as far as its memory is held. */
-  fillGroup(node, cell, share) {
+  /** Fill a group as far as its memory is held: what was kept below, what is recomputed upon it. */
+  fillGroup(node, cell, share, kept) {
     const [width, height] = this.size(cell);
-    const least = share > 0 ? Math.max(shownShare(share), LEAST_FILL / height) : 0;
-    node.querySelector(".level").setAttribute("d", levelPath([width - 3, height - 3], least));
+    const least = LEAST_FILL / height;
+    const filled = share > 0 ? Math.max(shownShare(share), least) : 0;
+    const below = kept > 0 ? Math.min(Math.max(shownShare(kept), least), filled - least) : 0;
+    const [whole, part] = node.querySelectorAll(".level");
+    whole.setAttribute("d", levelPath([width - 3, height - 3], filled));
+    part.setAttribute("d", levelPath([width - 3, height - 3], below));
     node.classList.toggle("light", share <= 0.5);
+    node.classList.toggle("deep", kept > 0.5);
   }
 
   /** The cell whose operator a step evaluates; -1 if none here. */

@@ -3,7 +3,7 @@
  *
  * A value that is computed takes a block of memory, and a view stands in that of its base; a block is
  * held while any value in it is resident. All counts are by cell of a view: values, those of them
- * that were recomputed, and bytes.
+ * that were recomputed, bytes, and those of them that a recomputation took.
  */
 class Memory {
   /** @param {any} graph @param {any} view */
@@ -14,10 +14,12 @@ class Memory {
     this.resident = new Uint8Array(this.home.length); // 2 for values that were recomputed
     this.block = new Int32Array(this.home.length).fill(-1); // a source's is not ours
     this.owner = []; // by block, the value that it was taken for
+    this.again = []; // by block, whether a recomputation took it
     this.holders = []; // by block, resident values in it
     this.values = new Int32Array(cells);
     this.recomputed = new Int32Array(cells);
     this.bytes = new Float64Array(cells);
+    this.bytesAgain = new Float64Array(cells);
     this.allValues = new Int32Array(cells);
     this.allBytes = new Float64Array(cells);
     this.home.forEach((cell, data) => {
@@ -34,7 +36,7 @@ class Memory {
   hold(data, recomputed, fetched, touched) {
     if (!this.resident[data]) {
       const base = this.data.bases[data];
-      this.block[data] = base < 0 || fetched ? this.take(data) : this.block[base];
+      this.block[data] = base < 0 || fetched ? this.take(data, recomputed) : this.block[base];
       if (this.block[data] >= 0) this.holders[this.block[data]]++;
     }
     this.become(data, recomputed ? 2 : 1, touched);
@@ -43,15 +45,17 @@ class Memory {
   /** A value is resident no more; its block goes with the last one in it. @param {Set<number>} touched */
   release(data, touched) {
     const block = this.block[data];
-    if (this.resident[data] && block >= 0 && --this.holders[block] === 0) this.countBytes(this.owner[block], -1);
+    if (this.resident[data] && block >= 0 && --this.holders[block] === 0) this.countBytes(block, -1);
     this.become(data, 0, touched);
   }
 
   /** A new block for a value. */
-  take(data) {
-    this.countBytes(data, 1);
+  take(data, recomputed) {
     this.holders.push(0);
-    return this.owner.push(data) - 1;
+    this.again.push(recomputed);
+    const block = this.owner.push(data) - 1;
+    this.countBytes(block, 1);
+    return block;
   }
 
   become(data, now, touched) {
@@ -66,9 +70,28 @@ class Memory {
     if (this.block[data] >= 0) touched.add(this.home[this.owner[this.block[data]]]);
   }
 
-  countBytes(owner, sign) {
-    const cell = this.home[owner];
-    if (cell >= 0) this.bytes[cell] += sign * this.data.sizes[owner];
+  countBytes(block, sign) {
+    const cell = this.home[this.owner[block]];
+    if (cell < 0) return;
+    const bytes = sign * this.data.sizes[this.owner[block]];
+    this.bytes[cell] += bytes;
+    if (this.again[block]) this.bytesAgain[cell] += bytes;
+  }
+
+  /** Whether something that a cell holds is recomputed: of a group's bytes, if it has any. */
+  isRecomputed(cell, group) {
+    return (group && this.bytes[cell] ? this.bytesAgain : this.recomputed)[cell] > 0;
+  }
+
+  /** Which part of a cell's bytes is held and was kept. */
+  keptShare(cell) {
+    return Math.min((this.bytes[cell] - this.bytesAgain[cell]) / Math.max(this.allBytes[cell], 1), 1);
+  }
+
+  /** How many of the parts that a cell holds, some of them recomputed, were kept. */
+  keptLevel(cell, level) {
+    const share = this.keptShare(cell);
+    return share > 0 && level ? Math.min(level - 1, Math.max(1, roundToEven(LEVELS * share))) : 0;
   }
 
   /** Which part of a cell's bytes is held; of its values, where all of them are views. */

@@ -5,7 +5,8 @@
  * search in it, so that stepping back shows what stepping forward did.
  *
  * A look is one number: a fill in its lowest three bits, an activity in the next two, and above them
- * how many of LEVELS parts of a group's memory are held.
+ * how many of LEVELS parts of a group's memory are held, in four bits, and how many of these were kept
+ * where the rest is recomputed.
  */
 
 const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient"];
@@ -18,7 +19,8 @@ const VERBS = ["compute", "free", "offload", "fetch"];
 
 /** The text of a look. @param {number} look @param {boolean} ringed @returns {string} */
 function lookText(look, ringed) {
-  const level = look >> 5 ? ` ${look >> 5}/${LEVELS}` : "";
+  const [held, kept] = [(look >> 5) & 15, look >> 9];
+  const level = (held ? ` ${held}/${LEVELS}` : "") + (kept ? `, ${kept}/${LEVELS} kept` : "");
   return FILLS[look & 7] + level + (ringed ? "*" : "") + ACTIVITIES[(look >> 3) & 3];
 }
 
@@ -70,7 +72,8 @@ function homes(count, lists) {
  * @property {Int32Array} steps when; -1 for how it begins
  * @property {Uint16Array} looks what it looks like from then on
  * @property {Float64Array} shares which part of its memory is held from then on, 0 to 1
- * @property {Uint8Array} ringed per cell, whether it holds a checkpoint
+ * @property {Float64Array} keeps which part was kept, where the rest of what is held is recomputed
+ * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
  * @property {{first: Int32Array, order: Int32Array}} touched per step + 1, which cells change
  *
  * @param {any} trace @param {any} graph @param {any} view
@@ -86,6 +89,7 @@ function historyOf(trace, graph, view) {
   const at = [];
   const looks = [];
   const amounts = [];
+  const keeps = [];
   const last = new Int32Array(cells).fill(-1);
   let active = -1;
   let again = false;
@@ -94,18 +98,21 @@ function historyOf(trace, graph, view) {
     if (cell < 0) return;
     let fill = evaluated[cell] ? DROPPED : NOT_YET;
     if (memory.values[cell] || (view.groups[cell] && memory.bytes[cell])) {
-      fill = view.backward[cell] ? GRADIENT : memory.recomputed[cell] ? RECOMPUTED : KEPT;
+      fill = view.backward[cell] ? GRADIENT : memory.isRecomputed(cell, view.groups[cell]) ? RECOMPUTED : KEPT;
     }
     const activity = active === cell ? (again ? 2 : 1) : 0;
-    const look = fill | (activity << 3) | (view.groups[cell] ? memory.level(cell) << 5 : 0);
-    const share = memory.share(cell);
+    const level = view.groups[cell] ? memory.level(cell) : 0;
+    const kept = fill === RECOMPUTED ? memory.keptLevel(cell, level) : 0;
+    const look = fill | (activity << 3) | (level << 5) | (kept << 9);
+    const [share, keep] = [memory.share(cell), kept ? memory.keptShare(cell) : 0];
     const before = last[cell];
-    if (before >= 0 && looks[before] === look && amounts[before] === share) return;
+    if (before >= 0 && looks[before] === look && amounts[before] === share && keeps[before] === keep) return;
     last[cell] = at.length;
     cellOf.push(cell);
     at.push(step);
     looks.push(look);
     amounts.push(share);
+    keeps.push(keep);
   };
 
   for (let cell = 0; cell < cells; cell++) note(cell, -1);
@@ -126,17 +133,30 @@ function historyOf(trace, graph, view) {
   }
 
   const byCell = grouped(cells, cellOf);
-  const ringed = new Uint8Array(cells);
-  for (const data of trace.checkpoints) if (memory.home[data] >= 0) ringed[memory.home[data]] = 1;
   const byStep = grouped(trace.verbs.length + 1, at.map((step) => step + 1));
   return {
     first: byCell.first,
     steps: Int32Array.from(byCell.order, (i) => at[i]),
     looks: Uint16Array.from(byCell.order, (i) => looks[i]),
     shares: Float64Array.from(byCell.order, (i) => amounts[i]),
-    ringed,
+    keeps: Float64Array.from(byCell.order, (i) => keeps[i]),
+    ringed: ringedCells(trace, graph, view, memory.home, cellOfOperator),
     touched: { first: byStep.first, order: byStep.order.map((i) => cellOf[i]) },
   };
+}
+
+/** The cells that hold a checkpoint; of groups, those out of which one leads. */
+function ringedCells(trace, graph, view, home, cellOfOperator) {
+  const ringed = new Uint8Array(view.labels.length);
+  const checkpoints = new Set(trace.checkpoints);
+  for (const data of checkpoints) if (home[data] >= 0 && !view.groups[home[data]]) ringed[home[data]] = 1;
+  for (let operator = 0; operator < graph.forward_count; operator++) {
+    for (const data of listAt(graph.operators.inputs, operator)) {
+      const cell = home[data];
+      if (cell >= 0 && cellOfOperator[operator] !== cell && checkpoints.has(data)) ringed[cell] = 1;
+    }
+  }
+  return ringed;
 }
 
 /** Where in a history a cell's state at a step is. @param {History} history */
