@@ -106,20 +106,33 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert b"<script>" not in (tmp_path / "hostile.svg").read_bytes()
 
 
-@pytest.mark.parametrize("count", [5, 200])  # one node an operator, and groups under a heading
-def test_what_no_font_can_measure_is_a_space(count: int, tmp_path: Path) -> None:
-    bad = "\n\x01\ud800"
+def pictures_of(count: int, odd: str, folder: Path) -> dict[str, Any]:
+    """Return all pictures of a graph whose names are full of some text, as they are written."""
     graph = scoped_graph(count, seed=5)
     operators = [
-        replace(o, name=f"{bad}{o.id}"[-4:], kind=f"{bad}k", scope=f"s{bad}{o.id // 40}/b{bad}")
+        replace(o, name=f"{odd}{o.id}"[-4:], kind=f"{odd}k", scope=f"s{odd}{o.id // 40}/b{odd}")
         for o in graph.operators
     ]
-    graph = replace(graph, name=f"chain:{bad}", operators=tuple(operators))
-    trace = tc.replay(replace(tc.plan(graph, "store_all"), policy=f"p{bad}"))
-    viz.gif(trace, tmp_path / "bad.gif", every=50)
-    viz.player(trace, tmp_path / "bad.html")
-    for text in (svg_still(trace), svg_graph(graph)):
-        ElementTree.fromstring(text.encode())
+    graph = replace(graph, name=f"chain:{odd}", operators=tuple(operators))
+    trace = tc.replay(replace(tc.plan(graph, "store_all"), policy=f"p{odd}"))
+    return {
+        "gif": viz.gif(trace, folder / "odd.gif", every=50).read_bytes(),
+        "player": viz.player(trace, folder / "odd.html").read_text(encoding="utf-8"),
+        "still": svg_still(trace),
+        "graph": svg_graph(graph),
+        "timeline": viz.timeline(trace, folder / "odd.png").read_bytes(),
+    }
+
+
+@pytest.mark.parametrize("count", [5, 200])  # one node an operator, and groups under a heading
+def test_what_no_font_can_measure_is_a_space(count: int, tmp_path: Path) -> None:
+    odd = "\n\x01\ud800"
+    found, expected = (pictures_of(count, text, tmp_path) for text in (odd, " " * len(odd)))
+    assert [name for name in found if found[name] != expected[name]] == []
+    assert found != pictures_of(count, "abc", tmp_path)
+    for name in ("still", "graph"):
+        texts = ElementTree.fromstring(found[name].encode()).itertext()
+        assert all(text.isprintable() for text in texts if "@font-face" not in text)
 
 
 def still(trace: tc.Trace, step: int) -> Any:
