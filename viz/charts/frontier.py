@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import TinyckptError
 from tinyckpt.schedule import Compute
-from viz.charts.labels import label_points
+from viz.charts.labels import write_labels
 from viz.charts.style import (
     SMALL,
     byte_unit,
@@ -139,7 +139,7 @@ def frontier_figure(found: Frontier, named: Named, bound: Bound, colours: Theme)
         handles += [dots] if place == 0 else []
     legend(axis, colours, handles)
     figure.tight_layout()
-    label_points(
+    write_labels(
         axis, [point for _, point in policies], [text for text, _ in policies], stairs(axis, known),
         color=css(colours.ink), fontsize=SMALL + 0.5, linespacing=1.15, zorder=7,
     )  # fmt: skip

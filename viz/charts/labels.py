@@ -119,7 +119,7 @@ def nearest(box: Box, point: tuple[float, float]) -> tuple[float, float]:
     return min(max(x, box.left), box.right), min(max(y, box.bottom), box.top)
 
 
-def label_points(
+def write_labels(
     axis: Any,
     points: Sequence[tuple[float, float]],
     texts: Sequence[str],
