@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NewType
 
 import numpy as np
 
-from tinyckpt.display import mimebundle
+from tinyckpt.display import make_printable, mimebundle
 from tinyckpt.errors import GraphError
 from tinyckpt.tree import Template, leaves, map_leaves
 
@@ -96,6 +96,10 @@ class DataNode:
     view_of: int | None = None
     label: str | None = None
 
+    def __post_init__(self) -> None:
+        if not self.name.isprintable() or not (self.label or "").isprintable():
+            make_printable(self, "name", "label")
+
     @property
     def is_source(self) -> bool:
         """Whether the caller supplies it: always resident, never charged to a schedule."""
@@ -142,6 +146,10 @@ class Operator:
     regions: tuple[int, ...] = ()
     cost: float | None = None
 
+    def __post_init__(self) -> None:
+        if not (self.name.isprintable() and self.kind.isprintable() and self.scope.isprintable()):
+            make_printable(self, "name", "kind", "scope")
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Graph:
@@ -171,6 +179,7 @@ class Graph:
     forward_count: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        make_printable(self, "name")
         readers: list[list[int]] = [[] for _ in self.data]
         for operator in self.operators:
             for data in dict.fromkeys(operator.inputs):

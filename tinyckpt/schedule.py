@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, final
 
-from tinyckpt.display import mimebundle
+from tinyckpt.display import make_printable, mimebundle
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.units import cost_text, memory_text
@@ -156,6 +156,7 @@ class Schedule:
     certificate: Certificate | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        make_printable(self, "policy", "note")
         # A long schedule is checked in bulk, and gone through only to say what is wrong with it.
         operators = [step.operator for step in self.steps if type(step) is Compute]
         others = [step for step in self.steps if type(step) is not Compute]

@@ -35,6 +35,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from tinyckpt.display import printable
 from tinyckpt.documents.reader import LARGEST, Reader, write
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import (
@@ -150,7 +151,7 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
             reader.fail(at, "an operator needs at least one output")
         for output in operator.outputs:
             if producer.setdefault(output, operator) is not operator:
-                reader.fail(at, f"{data_rows[output]['name'][:80]} is an output of two operators")
+                reader.fail(at, f"{data_rows[output]['name'][:80]!r} is an output of two operators")
     costed = sum(operator.cost is not None for operator in operators)
     if 0 < costed < len(operators):
         reader.fail(f"{where}.operators", f"{costed} of {len(operators)} have a cost: all or none")
@@ -219,7 +220,7 @@ def numbered(reader: Reader, rows: list[Any], where: str) -> dict[str, int]:
     """Return the position of each name; a name that occurs twice is an error."""
     numbers: dict[str, int] = {}
     for index, row in enumerate(rows):
-        name = reader.get(row, "name", str, f"{where}[{index}]")
+        name = printable(reader.get(row, "name", str, f"{where}[{index}]"))
         if numbers.setdefault(name, index) != index:
             reader.fail(f"{where}[{index}]", f"the name {name[:80]!r} is taken")
     return numbers
@@ -227,9 +228,10 @@ def numbered(reader: Reader, rows: list[Any], where: str) -> dict[str, int]:
 
 def number_of(reader: Reader, name: Any, numbers: Mapping[str, int], where: str) -> int:
     """Return the position of a name."""
-    if not isinstance(name, str) or name not in numbers:
+    known = printable(name) if isinstance(name, str) else ""
+    if known not in numbers:
         reader.fail(where, f"{str(name)[:80]!r} is not the name of anything in this document")
-    return numbers[name]
+    return numbers[known]
 
 
 def read_data(

@@ -68,6 +68,43 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     assert set(compiled(arrays)[1]) == set(HOSTILE)
 
 
+TERMINAL = "\x1b[2J\x07\u202etxt"  # clears a screen, rings a bell, turns a line around
+
+
+def test_no_name_moves_a_terminal(tmp_path: Path) -> None:
+    def function(x: Any) -> Any:
+        with tc.scope(f"scope{TERMINAL}"):
+            return tc.sum(tc.name(tc.tanh(x), f"label{TERMINAL}"))
+
+    graph = tc.differentiate(tc.build(function, tc.Spec(3), graph_name=f"graph{TERMINAL}"))
+    path = tmp_path / "schedule.json"
+    tc.save_schedule(tc.plan(graph, "sqrt_n"), path)
+    document = path.read_text()
+    hostile = json.dumps(f"tanh{TERMINAL}_1")[1:-1]
+    path.write_text(
+        document.replace("tanh_1", hostile).replace("sqrt_n", json.dumps(TERMINAL)[1:-1])
+    )
+    loaded = tc.load_schedule(path)
+    shown = [
+        str(graph), str(loaded.graph), str(loaded), str(tc.explain(loaded)), repr(loaded.graph),
+        *[str(node) for node in graph.data], *[operator.scope for operator in graph.operators],
+        *[node.label or "" for node in graph.data], str(tc.Schedule(loaded.graph, (), TERMINAL)),
+    ]  # fmt: skip
+    assert all(text.replace("\n", "").isprintable() for text in shown)
+    assert "tanh\\x1b[2J\\x07\\u202etxt_1" in str(loaded)
+    tc.save_schedule(loaded, path)
+    assert tc.load_schedule(path) == loaded
+
+
+def test_names_that_print_alike_are_one_name_too_many(tmp_path: Path) -> None:
+    path, document = saved(tmp_path)
+    document["schedule"]["graph"]["data"][0]["name"] = "a\n"
+    document["schedule"]["graph"]["data"][1]["name"] = "a\\n"
+    path.write_text(json.dumps(document))
+    with pytest.raises(tc.FormatError, match=r"the name .* is taken"):
+        tc.load_trace(path)
+
+
 def saved(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     path = tmp_path / "trace.json"
     tc.save_trace(tc.replay(tc.plan(tc.networks.chain(3), "sqrt_n")), path)
@@ -111,7 +148,14 @@ def nested(depth: int) -> Any:
         (("nodes", 0), 7, "not those of its schedule"),
         (("nodes", 0), True, "bool, which is not legal"),
         (("nodes",), [], "not those of its schedule"),
-        (("seconds",), ["x"], "str, which is not legal"),
+        (("seconds",), ["x"], "expected 15 entries, got 1"),
+        (("seconds",), ["x"] * 15, "str, which is not legal"),
+        (("seconds",), [0.5] * 14, "expected 15 entries, got 14"),
+        (("seconds",), [*[0.5] * 14, float("nan")], r"seconds\[14\]: nan must be a finite number"),
+        (("seconds",), [*[0.5] * 14, float("inf")], "inf must be a finite number of 0 or more"),
+        (("seconds",), [-1e-9, *[0.5] * 14], r"seconds\[0\]: -1e-09 must be a finite"),
+        (("seconds",), [*[0.5] * 14, True], "True must be a finite number"),
+        (("seconds",), [*[0.5] * 14, 10**400], "must be a finite number"),
         (("schedule", "steps", 0), ["compute", 99], "must be at least 0 and less than 7"),
         (("schedule", "steps", 0), ["explode", 0], "'explode' must be one of compute, free"),
         (("schedule", "steps", 0), ["compute"], "expected 2 entries, got 1"),
