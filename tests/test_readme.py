@@ -35,7 +35,7 @@ def test_its_commands_are_commands() -> None:
     own = [words for words in lines if words[0] == "tinyckpt"]
     assert len(own) >= 14
     for words in own:
-        parser.parse_args(words[1:])
+        parser.parse(words[1:])
     assert {words[0] for words in lines} == {"make", "source", "tinyckpt"}
 
 

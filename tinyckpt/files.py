@@ -62,9 +62,8 @@ def into_place(target: Path) -> Iterator[BinaryIO]:
     # Made by open, so that its rights follow the umask: a process can read that only by setting it,
     # for all of its threads. And the name is its own, as the target's may be as long as names can.
     beside = target.with_name(f".tinyckpt-{secrets.token_hex(8)}")
-    file = beside.open("xb")
     try:
-        with file:
+        with beside.open("xb") as file:
             yield file
         if target.exists():
             shutil.copymode(target, beside)

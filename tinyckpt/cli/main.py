@@ -22,9 +22,12 @@ from tinyckpt.cli.request import (
     one_policy,
     schedules_of,
     searching,
+    time_to_search,
     traces_of,
     wrong_usage,
 )
+from tinyckpt.cli.streams import ending_cleanly, open_closed_streams
+from tinyckpt.display import printable
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
@@ -57,11 +60,12 @@ PAGES = (".html", ".htm")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0, 1 for a failed job, 2 for wrong usage."""
-    parser = make_parser(JOBS)
-    options = parser.parse_args(arguments)
+    open_closed_streams()
+    options = make_parser(JOBS).parse(arguments)
     try:
-        result: int = options.job(options)
-        sys.stdout.flush()
+        with ending_cleanly():
+            result: int = options.job(options)
+            sys.stdout.flush()
     except OptionError as error:
         wrong_usage(options, str(error))
     except TinyckptError as error:
@@ -80,14 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return failed(str(error))
     except KeyboardInterrupt:
-        print("tinyckpt: interrupted", file=sys.stderr)
+        failed("interrupted")
         return 130
     return result
 
 
 def failed(reason: str) -> int:
     """Say why a job failed; return its exit code."""
-    print(f"tinyckpt: {reason}", file=sys.stderr)
+    print(f"tinyckpt: {printable(reason)}", file=sys.stderr)
     return 1
 
 
@@ -146,7 +150,7 @@ def plan_job(options: Any) -> int:
         if options.budget is not None:  # its unit is what counts
             nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
         with searching(options.network) as progress:
-            limit = options.time_limit
+            limit = time_to_search(options)
             found = frontier(graph, costs, nodes=nodes, time_limit=limit, progress=progress)
         print(found)
         if options.output:
@@ -157,7 +161,7 @@ def plan_job(options: Any) -> int:
     (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
     trace = replay(schedule)
     if options.explain:
-        print(explain(schedule, costs, time_limit=options.time_limit))
+        print(explain(schedule, costs, time_limit=time_to_search(options)))
     else:
         if len(trace.steps) <= PRINTED_STEPS:
             print("\n".join(trace.lines()))
@@ -210,7 +214,7 @@ def compare_job(options: Any) -> int:
     costs = COSTS[options.cost](graph)
     schedules = schedules_of(graph, options.policy or DEFAULT_POLICIES, options)
     with searching(options.network) as progress:
-        known = frontier(graph, costs, time_limit=options.time_limit, progress=progress)
+        known = frontier(graph, costs, time_limit=time_to_search(options), progress=progress)
     if options.budget is not None:
         schedules.append(best(graph, costs, options))
     traces = [replay(schedule) for schedule in schedules]
@@ -242,7 +246,7 @@ def time_of(trace: Trace, specs: Any, options: Any) -> str:
     if any(operator.primitive is None for operator in trace.graph.operators):
         return "-"
     flops = sum(trace.graph.operators[operator].flops for operator in operators)
-    if RUNS * flops > options.time_limit * FLOPS_A_SECOND:
+    if RUNS * flops > time_to_search(options) * FLOPS_A_SECOND:
         return "-"
     seconds = seconds_of(trace, random_arrays(specs), options.backend)[1]
     return f"{1000 * seconds:.1f} ms"

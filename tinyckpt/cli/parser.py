@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import Any
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
 
 from tinyckpt.backend import BACKENDS
+from tinyckpt.display import printable
+from tinyckpt.errors import meant
 from tinyckpt.networks import NETWORKS
 from tinyckpt.policies import POLICIES
 
@@ -16,7 +21,10 @@ NETWORK_HELP = f"""NETWORK is one of
   {"path/to/graph.json":26} a graph: a profile of your model, or what graph -o writes
   {"path/to/file.py:function":26} a function that returns a tinyckpt.networks.Network"""
 POLICY_HELP = "POLICY is one of\n" + "\n".join(
-    f"  {policy.name:26} {policy.summary}" for policy in POLICIES.values()
+    [
+        *(f"  {policy.name:26} {policy.summary}" for policy in POLICIES.values()),
+        f"  {'path/to/file.py:function':26} a function of your own, as plan takes it",
+    ]
 )
 BUDGET_HELP = """BUDGET is the peak to stay within: '64 MiB', a number of bytes, '9 nodes',
 or '50 %' or 0.5 of store-all's peak"""
@@ -34,18 +42,41 @@ COSTS = ("given", "evaluations", "flops", "traffic")
 Job = Callable[[Any], int]
 
 
-def make_parser(jobs: Mapping[str, Job]) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser that asks what was meant, and prints nothing that does not print."""
+
+    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """Return the options, or exit with 2."""
+        options, rest = self.parse_known_args(arguments)
+        if rest:
+            parser = getattr(options, "parser", self)
+            known = re.findall(r"--[\w-]+", parser.format_usage())
+            question = meant(rest[0].partition("=")[0], known)
+            parser.error(f"unrecognized arguments: {' '.join(rest)}{question}")
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and what was meant where a choice is misspelt; exit with 2."""
+        found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+        if found:
+            message += meant(found[1], re.findall(r"\w+", found[2]))
+        super().error(printable(message))
+
+
+def make_parser(jobs: Mapping[str, Job]) -> Parser:
     """Return the command line's parser.
 
     Args:
         jobs: what each command does, by its name.
     """
-    parser = argparse.ArgumentParser(
+    version = import_module("tinyckpt").__version__  # the package stands above its modules
+    parser = Parser(
         prog="tinyckpt",
         description="See, understand and plan gradient checkpointing.",
         epilog=f"{EXAMPLES}\n\n{NETWORK_HELP}\n\n{POLICY_HELP}\n\n{BUDGET_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"tinyckpt {version}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, *, policies: bool = True) -> Any:
@@ -158,6 +189,27 @@ def holds(text: str) -> tuple[float, float]:
         raise argparse.ArgumentTypeError(message) from None
 
 
+def seconds(text: str) -> float:
+    """Return a number of seconds, 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0 or more, such as 6")
+    return number
+
+
+def policy_name(text: str) -> str:
+    """Return the name of a policy, or of a function in a file, which is looked up later."""
+    if text not in POLICIES and ".py:" not in text:
+        raise argparse.ArgumentTypeError(
+            f"unknown policy {text!r}{meant(text, POLICIES)}; known are {', '.join(POLICIES)} and "
+            "path/to/file.py:function"
+        )
+    return text
+
+
 def add_network(parser: Any, text: str = "what to plan, see below") -> None:
     """Add the positional argument NETWORK."""
     parser.add_argument("network", metavar="NETWORK", help=text)
@@ -167,7 +219,7 @@ def add_policy(parser: Any) -> None:
     """Add one policy."""
     parser.add_argument(
         "--policy",
-        choices=tuple(POLICIES),
+        type=policy_name,
         metavar="POLICY",
         help="see below; sqrt_n, or with a budget the best of all",
     )
@@ -178,7 +230,7 @@ def add_policies(parser: Any) -> None:
     parser.add_argument(
         "--policy",
         action="append",
-        choices=tuple(POLICIES),
+        type=policy_name,
         metavar="POLICY",
         help="may be given several times",
     )
@@ -193,8 +245,7 @@ def add_planning(parser: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--time-limit",
-        type=float,
-        default=6.0,
+        type=seconds,
         metavar="S",
         help="seconds to search for plans, and to measure each; 6 by default",
     )

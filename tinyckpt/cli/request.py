@@ -6,16 +6,19 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
 from typing import Any, NoReturn
 
 from tinyckpt import cost
 from tinyckpt.cost import Costs
 from tinyckpt.documents.graphs import is_graph
 from tinyckpt.documents.schedules import load_trace
-from tinyckpt.errors import GraphError, ScheduleError
+from tinyckpt.documents.scripts import function_of_file, user_code
+from tinyckpt.errors import GraphError, ScheduleError, meant
 from tinyckpt.graph import Graph
 from tinyckpt.networks import network_from_text
-from tinyckpt.planning.plan import options_of, plan
+from tinyckpt.planning.plan import PolicyLike, options_of, plan
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
@@ -25,6 +28,7 @@ COSTS: dict[str, Callable[[Graph], Costs]] = {
     "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
     "traffic": cost.traffic,
 }  # fmt: skip
+SEARCHING = 6.0  # seconds, unless --time-limit says otherwise
 
 
 def wrong_usage(options: Any, reason: str) -> NoReturn:
@@ -41,7 +45,36 @@ def graph_of(options: Any) -> tuple[Graph, Any]:
         wrong_usage(options, str(error))
 
 
-def policy_options(options: Any, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
+def policies_of(options: Any, names: Sequence[str]) -> list[PolicyLike]:
+    """Return policies by their names; a function in a file of the user's is its own."""
+    try:
+        return [name if name in POLICIES else policy_of_file(name) for name in names]
+    except GraphError as error:
+        wrong_usage(options, str(error))
+
+
+def policy_of_file(text: str) -> Callable[..., Any]:
+    """Return the policy that ``path/to/file.py:function`` names; what it raises says where."""
+    path, name = text.rsplit(":", 1)
+    policy = function_of_file(path, name)
+
+    @wraps(policy)
+    def guarded(*args: Any, **options: Any) -> Any:
+        with user_code(path, name):
+            return policy(*args, **options)
+
+    return guarded
+
+
+def takes(policy: PolicyLike, option: str) -> bool:
+    """Whether a policy has an option of its own; a function has its keyword-only parameters."""
+    if isinstance(policy, str):
+        return option in options_of(POLICIES[policy])
+    parameters = signature(policy).parameters.values() if callable(policy) else ()
+    return any(p.kind is p.KEYWORD_ONLY and p.name == option for p in parameters)
+
+
+def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[str, Any]]:
     """Return each policy's own options; one that no chosen policy has is wrong usage."""
     given: dict[str, Any] = {}
     for text in options.set:
@@ -55,17 +88,19 @@ def policy_options(options: Any, policies: Sequence[str]) -> dict[str, dict[str,
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
     for name in given:
-        if any(name in options_of(POLICIES[policy]) for policy in policies):
+        if any(takes(policy, name) for policy in policies):
             continue
-        able = [policy.name for policy in POLICIES.values() if name in options_of(policy)]
+        able = [policy for policy in POLICIES if takes(policy, name)]
         flag = f"--{name}" if name in ("segments", "keep") else f"--set {name}"
         if not able:
-            wrong_usage(options, f"{flag}: no policy has this option")
+            known = {option for policy in POLICIES.values() for option in options_of(policy)}
+            wrong_usage(options, f"{flag}: no policy has this option{meant(name, sorted(known))}")
         wrong_usage(options, f"{flag} is an option of {', '.join(able)}, which was not asked for")
-    return {
-        policy: {name: v for name, v in given.items() if name in options_of(POLICIES[policy])}
-        for policy in policies
-    }
+    if options.time_limit is not None:
+        given.setdefault("time_limit", options.time_limit)
+    return [
+        {name: value for name, value in given.items() if takes(policy, name)} for policy in policies
+    ]
 
 
 def parsed(text: str) -> Any:
@@ -87,32 +122,27 @@ def schedules_of(
 
     Args:
         graph: what to plan.
-        policies: their names.
+        policies: their names, or ``path/to/file.py:function``.
         options: the command line's.
         strict: whether each policy must take the budget, if there is one.
     """
-    own = policy_options(options, policies)
     costs = COSTS[options.cost](graph)
+    chosen = policies_of(options, policies)
+    own = policy_options(options, chosen)
     try:
-        if options.budget is not None and not policies:
+        if options.budget is not None and not chosen:
             return [best(graph, costs, options)]
         return [
-            plan(
-                graph,
-                policy,
-                costs=costs,
-                budget=budget_for(policy, options, strict),
-                **own[policy],
-            )
-            for policy in policies
+            plan(graph, policy, costs=costs, budget=budget_for(policy, options, strict), **given)
+            for policy, given in zip(chosen, own, strict=True)
         ]
     except ScheduleError as error:
         wrong_usage(options, str(error))
 
 
-def budget_for(policy: str, options: Any, strict: bool) -> str | int | float | None:
+def budget_for(policy: PolicyLike, options: Any, strict: bool) -> str | int | float | None:
     """Return the budget, if there is one and the policy takes it or must."""
-    if options.budget is None or not (strict or "budget" in options_of(POLICIES[policy])):
+    if options.budget is None or not (strict or takes(policy, "budget")):
         return None
     value: str | int | float = number_or_text(options.budget)
     return value
@@ -124,6 +154,11 @@ def number_or_text(text: str) -> Any:
     return text if isinstance(value, list) else value
 
 
+def time_to_search(options: Any) -> float:
+    """Return how many seconds a search for plans may take."""
+    return SEARCHING if options.time_limit is None else float(options.time_limit)
+
+
 def best(graph: Graph, costs: Costs, options: Any) -> Schedule:
     """Return the best schedule within the budget, showing what is being searched."""
     with searching(options.network) as progress:
@@ -131,7 +166,7 @@ def best(graph: Graph, costs: Costs, options: Any) -> Schedule:
             graph,
             budget=number_or_text(options.budget),
             costs=costs,
-            time_limit=options.time_limit,
+            time_limit=time_to_search(options),
             progress=progress,
         )
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tinyckpt.documents.graphs import load_graph
-from tinyckpt.errors import GraphError, TinyckptError, meant
+from tinyckpt.documents.scripts import function_of_file, user_code
+from tinyckpt.errors import GraphError, meant
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.networks.chain import chain
 from tinyckpt.networks.network import Network, branching, mlp, residual_mlp
@@ -90,34 +88,14 @@ def specs_of(graph: Graph) -> tuple[Any, ...]:
     return tuple(map_leaves(lambda data: graph.data[data].spec, list(graph.arguments)))
 
 
-def network_of_file(path: str, function: str) -> Network:
+def network_of_file(path: str, name: str) -> Network:
     """Return the Network that a function in a Python file returns."""
-    try:
-        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-        assert spec is not None  # the path ends in .py
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        made = getattr(module, function, None)
-        if not callable(made):
-            raise GraphError(f"{path} has no function {function!r}")
-        network = made()
-    except OSError as error:
-        raise GraphError(f"cannot read {path}: {error.strerror or error}") from error
-    except SyntaxError as error:
-        raise GraphError(f"{path} is not valid Python: {error}") from error
-    except TinyckptError:
-        raise
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # the file is the user's: whatever it raises is about the file
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{last.filename}, line {last.lineno}"
-        raise GraphError(f"{path}:{function}: {type(error).__name__}: {error} ({where})") from error
+    make = function_of_file(path, name)
+    with user_code(path, name):
+        network = make()
     if not isinstance(network, Network):
         raise GraphError(
-            f"{path}:{function} returned a {type(network).__name__}; it must return a "
+            f"{path}:{name} returned a {type(network).__name__}; it must return a "
             "tc.networks.Network(name, loss, specs)"
         )
     return network

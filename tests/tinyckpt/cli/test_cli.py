@@ -102,7 +102,7 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "sphere:3"), "unknown network 'sphere:3'; known are chain:N"),
         (("plan", "chain:0"), "a chain has at least 1 layer"),
         (("plan", "mlp:3"), "does not have the form mlp:LAYERSxWIDTH"),
-        (("plan", "chain:4", "--policy", "best"), "invalid choice: 'best'"),
+        (("plan", "chain:4", "--policy", "best"), "unknown policy 'best'; known are store_all"),
         (("gif", "chain:4"), "the following arguments are required: -o"),
         (("play", "chain:4"), "the following arguments are required: -o"),
         (

@@ -1,0 +1,207 @@
+"""The command as a process: closed output, signals, files of the user's, and what was meant."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tinyckpt as tc
+from tests.tinyckpt.cli.test_cli import run
+from tinyckpt.cli.streams import ENDING, Ended, ending_cleanly
+
+COMMAND = f"{sys.executable} -m tinyckpt"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("plan chain:3 >&-", 0),
+        ("plan chain:3 --explain >&- 2>&-", 0),
+        ("plan chain:3 2>&-", 0),
+        ("plan sphere >&- 2>&-", 2),
+        ("plan chain:3 --budget 1 2>&-", 1),
+        ("--help >&-", 0),
+    ],
+)
+def test_closed_output_is_no_failure(line: str, code: int) -> None:
+    result = subprocess.run(f"{COMMAND} {line}", shell=True, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (code, "")
+
+
+def test_a_file_is_written_where_output_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    subprocess.run(f"{COMMAND} plan chain:3 -o {path} >&- 2>&-", shell=True, check=True)
+    assert tc.load_trace(path).evaluations == 8
+
+
+SIGNALLED = """
+import os, signal, sys, time
+from tinyckpt import files
+from tinyckpt.cli import main
+
+whole = files.os.replace
+def slow(*paths):
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    if signal.SIG_IGN in map(signal.getsignal, (signal.SIGTERM, signal.SIGHUP)):
+        return whole(*paths)
+    time.sleep(60)
+files.os.replace = slow
+{setup}
+main(["plan", "chain:3", "-o", sys.argv[2]])
+"""
+
+
+def signalled(name: str, path: Path, setup: str = "") -> subprocess.CompletedProcess[str]:
+    """Write a trace in a process that gets a signal when the file is there, but not in place."""
+    command = [sys.executable, "-c", SIGNALLED.format(setup=setup), name, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_signal_leaves_no_half_files(tmp_path: Path, name: str, old: str | None) -> None:
+    path = tmp_path / "trace.json"
+    if old:
+        path.write_text(old)
+    result = signalled(name, path)
+    if name == "SIGINT":
+        assert result.stderr == "tinyckpt: interrupted\n"
+    else:  # the parent sees what it sent
+        assert (result.returncode, result.stderr) == (-getattr(signal, name), "")
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ([old] if old else [])
+
+
+def test_signals_that_somebody_handles_are_left_to_them(tmp_path: Path) -> None:
+    setup = "signal.signal(signal.SIGTERM, lambda *_: print('mine') or os._exit(3))"
+    result = signalled("SIGTERM", tmp_path / "t.json", setup)
+    assert result.returncode == 3
+    result = signalled(
+        "SIGHUP", tmp_path / "t.json", "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    )
+    assert result.returncode == 0, result.stderr  # as under nohup
+
+
+def test_handlers_are_as_they_were_afterwards() -> None:
+    before = [signal.getsignal(number) for number in ENDING]
+    with ending_cleanly():
+        assert all(signal.getsignal(number) is not signal.SIG_DFL for number in ENDING)
+    assert [signal.getsignal(number) for number in ENDING] == before
+    mine = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        own = signal.getsignal(signal.SIGTERM)
+        with ending_cleanly():
+            assert signal.getsignal(signal.SIGTERM) is own
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, mine)
+    assert not issubclass(Ended, Exception)
+
+
+def test_the_command_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(run(capsys, "plan", "chain:3")[0]))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plann", "chain:4"), "(did you mean plan?)"),
+        (("plan", "chian:4"), "(did you mean chain?)"),
+        (("plan", "resnet5"), "(did you mean resnet50?)"),
+        (("plan", "chain:4", "--policy", "gredy"), "(did you mean greedy?)"),
+        (("compare", "chain:4", "--policy", "sqrtn"), "(did you mean sqrt_n?)"),
+        (("plan", "chain:4", "--polcy", "dtr"), "arguments: --polcy dtr (did you mean --policy?)"),
+        (("plan", "chain:4", "--explian"), "(did you mean --explain?)"),
+        (("plan", "chain:4", "--cost", "flop"), "(did you mean flops?)"),
+        (("plan", "chain:4", "--set", "slot=3"), "no policy has this option (did you mean slots?)"),
+        (("plan", "chain:4", "--time-limit", "nan"), "'nan': expected seconds, 0 or more"),
+        (("plan", "chain:4", "--time-limit=-1"), "'-1': expected seconds, 0 or more"),
+        (("plan", "chain:4", "\x1b[2J"), "unrecognized arguments: \\x1b[2J\n"),
+        (("plan", "\x1b[2J"), "unknown network '\\x1b[2J'; known are"),
+    ],
+)
+def test_what_is_misspelt_is_asked_about(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "\x1b" not in err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"tinyckpt {tc.__version__}\n", "")
+
+
+POLICIES = """
+import tinyckpt as tc
+
+def every_second(graph, costs, *, first=0):
+    names = {data for operator in graph.operators[first:graph.forward_count:2]
+             for data in operator.outputs}
+    return tc.plan(graph, "retain", keep=lambda node: node.id in names, costs=costs)
+
+def broken(graph, costs):
+    return 1 / 0
+
+def wrong(graph, costs):
+    return 3.5
+"""
+
+
+def test_a_policy_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(POLICIES)
+    code, out, _ = run(capsys, "plan", "chain:6", "--policy", f"{path}:every_second")
+    assert code == 0
+    assert "kept 3 values" in out
+    code, out, _ = run(
+        capsys, "compare", "chain:6", "--policy", f"{path}:every_second", "--set", "first=4",
+        "--policy", "store_all",
+    )  # fmt: skip
+    assert code == 0
+    assert len(out.splitlines()) == 4
+    for name, message in (
+        ("every_secnd", "mine.py has no function 'every_secnd' (did you mean every_second?)"),
+        ("broken", "mine.py:broken: ZeroDivisionError: division by zero ("),
+        ("wrong", "returned a float"),
+    ):
+        code, _, err = run(capsys, "plan", "chain:6", "--policy", f"{path}:{name}")
+        assert code in (1, 2)
+        assert message in err
+        assert "Traceback" not in err
+    assert "cannot read" in run(capsys, "plan", "chain:6", "--policy", f"{tmp_path}/no.py:f")[2]
+    assert "--set fist: no policy has" in run(capsys, "plan", "chain:6", "--set", "fist=1")[2]
+
+
+@pytest.mark.parametrize("policy", ["store_all", "sqrt_n", "greedy", "retain", "revolve"])
+def test_a_time_limit_goes_with_every_policy(
+    capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    code, _, err = run(capsys, "plan", "chain:6", "--policy", policy, "--time-limit", "2")
+    assert (code, err) == (0, "")
+
+
+def test_a_time_limit_is_what_a_policy_gets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, object]] = []
+
+    def record(plan: Callable[..., tc.Schedule]) -> Callable[..., tc.Schedule]:
+        def recorded(*args: object, **options: object) -> tc.Schedule:
+            given.append(options)
+            return plan(*args)
+
+        return recorded
+
+    monkeypatch.setattr("tinyckpt.cli.request.plan", record(tc.plan))
+    assert run(capsys, "plan", "chain:3", "--policy", "optimal", "--time-limit", "2")[0] == 0
+    assert run(capsys, "plan", "chain:3", "--policy", "optimal")[0] == 0
+    assert [options.get("time_limit") for options in given] == [2.0, None]
