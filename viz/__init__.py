@@ -1,5 +1,9 @@
 """Pictures of traces: animations, stills, charts, a player."""
 
+from viz.packages import require_packages
+
+require_packages()  # before what follows fails for one of them, with less of a clue
+
 from viz.charts.frontier import frontier
 from viz.charts.ledger import ledger
 from viz.charts.scaling import scaling

@@ -70,11 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong_usage(options, str(error))
     except TinyckptError as error:
         return failed(str(error))
-    except ModuleNotFoundError as error:
-        # Extras are imported where they are used, and pictures are what they are for.
-        return failed(
-            f"pictures need {error.name}, which is not installed: pip install 'tinyckpt[viz]'"
-        )
+    except ImportError as error:  # extras are imported where they are used, and say what to install
+        return failed(str(error))
     except MemoryError as error:
         return failed(f"not enough memory: {error}")
     except BrokenPipeError:

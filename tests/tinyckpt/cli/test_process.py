@@ -205,3 +205,41 @@ def test_a_time_limit_is_what_a_policy_gets(
     assert run(capsys, "plan", "chain:3", "--policy", "optimal", "--time-limit", "2")[0] == 0
     assert run(capsys, "plan", "chain:3", "--policy", "optimal")[0] == 0
     assert [options.get("time_limit") for options in given] == [2.0, None]
+
+
+WITHOUT = """
+import sys
+for name in {names}:
+    sys.modules[name] = None
+import tinyckpt as tc
+from tinyckpt.cli import main
+assert main(["plan", "chain:9", "--budget", "5 nodes"]) == 0  # NumPy alone plans
+tc.networks.chain(3)._repr_mimebundle_()
+codes = [main(["gif", "chain:2", "-o", "x.gif"]), main(["plan", "chain:2", "-o", "x.svg"]),
+         main(["play", "chain:2", "-o", "x.html"]), main(["demo", "-o", "x"])]
+assert codes == [1] * 4
+import viz
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (["PIL"], "PIL, which is"),
+        (["matplotlib"], "matplotlib, which is"),
+        (["PIL", "matplotlib", "graphviz", "pygraphviz", "tqdm"],
+         "PIL, matplotlib, graphviz, which are"),
+    ],
+)  # fmt: skip
+def test_pictures_without_their_packages_are_one_error(
+    tmp_path: Path, names: list[str], what: str
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(names=names)],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    message = f"pictures need {what} not installed: pip install 'tinyckpt[viz]'"
+    lines = result.stderr.splitlines()
+    assert lines[:4] == [f"tinyckpt: {message}"] * 4
+    assert lines[-1] == f"ModuleNotFoundError: {message}"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,23 @@
+"""The packages that pictures need, asked for at once: the extra ``viz``."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+PACKAGES = ("PIL", "matplotlib", "graphviz")  # pygraphviz has no wheel everywhere: see positions
+
+
+def require_packages() -> None:
+    """Raise one error about all that is missing, whatever would be drawn.
+
+    Raises:
+        ModuleNotFoundError: says what to install.
+    """
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise ModuleNotFoundError(
+            f"pictures need {', '.join(missing)}, which {are} not installed: "
+            "pip install 'tinyckpt[viz]'",
+            name=missing[0],
+        )
