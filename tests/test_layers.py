@@ -22,10 +22,11 @@ VIZ_LAYERS = [
     "raster", "vector", "progress", "gif", "charts", "player", "notebook",
 ]  # fmt: skip
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is kept and the
-# program beside the steps, which the player shows; costs, for the frontier's axis; and how files
-# are written.
+# program beside the steps, which the player shows; costs, for the frontier's axis; how files are
+# written, and how they show themselves.
 VIZ_MAY_IMPORT = {
     "errors", "files", "graph", "schedule", "trace", "units", "cost", "fates", "compile",
+    "display",
 }  # fmt: skip
 # Imports that go up, each with its reason. Types are those under TYPE_CHECKING alone.
 EXCEPTIONS = {

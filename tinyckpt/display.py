@@ -6,8 +6,24 @@ the engine needs NumPy alone, and whoever wants pictures says so.
 
 from __future__ import annotations
 
+import base64
+import html
 import sys
 from collections.abc import Callable
+from typing import Any
+
+if sys.platform == "win32":
+    from pathlib import WindowsPath as SystemPath
+else:
+    from pathlib import PosixPath as SystemPath
+
+# What a browser shows of a file, by its suffix; and a file that is too much for a notebook.
+PICTURES = {
+    ".gif": "image/gif", ".apng": "image/apng", ".png": "image/png", ".webp": "image/webp",
+    ".svg": "image/svg+xml",
+}  # fmt: skip
+FILMS = {".mp4": "video/mp4", ".webm": "video/webm"}
+LARGEST = 2**25  # bytes
 
 
 def printable(text: str) -> str:
@@ -45,3 +61,24 @@ def mimebundle(text: str, shown: Callable[[], object]) -> dict[str, str]:
     """
     pictures = getattr(sys.modules.get("viz"), "mimebundle", None)
     return {**(pictures(shown()) if pictures else {}), "text/plain": text}
+
+
+class Drawn(SystemPath):
+    """The path of a file that was drawn: any path, and in a notebook the picture itself."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the picture or the film; only a link where there is none to be shown."""
+        name, suffix = html.escape(str(self)), self.suffix.lower()
+        shown = f'<a href="{name}">{name}</a>'
+        try:
+            kind = PICTURES.get(suffix) or FILMS.get(suffix)
+            if kind and self.stat().st_size <= LARGEST:
+                content = f"data:{kind};base64,{base64.b64encode(self.read_bytes()).decode()}"
+                shown = f'<img src="{content}" alt="{name}" style="max-width: 100%">'
+                if suffix in FILMS:
+                    shown = f'<video src="{content}" controls style="max-width: 100%"></video>'
+        except OSError:  # it is gone, or not to be read
+            pass
+        return {"text/plain": str(self), "text/html": shown}

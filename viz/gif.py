@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from tinyckpt.display import Drawn
 from tinyckpt.errors import OptionError
 from tinyckpt.files import replacing, write_atomically
 from viz.progress import with_bar
@@ -86,7 +87,7 @@ def gif(
         changes = with_bar(changes, count, "drawing", "frame")
     with replacing(path) as file:
         encoder.write(file, film, changes)
-    return Path(path)
+    return Drawn(path)
 
 
 def encoder_of(path: str | os.PathLike[str], name: str | None) -> tuple[str, Encoder]:
@@ -161,7 +162,7 @@ def save_still(
         raise OptionError(f"{path}: the name of a still must end in one of {', '.join(STILLS)}")
     if suffix == ".svg":
         write_atomically(path, svg_still(traces, step, theme, title).encode())
-        return Path(path)
+        return Drawn(path)
     picture = Picture(as_list(traces), theme, scale, title)
     picture.show(picture.moments[-1] if step is None else step)
     image = Image.fromarray(picture.canvas)
@@ -169,4 +170,4 @@ def save_still(
     content = io.BytesIO()
     image.save(content, "PNG")
     write_atomically(path, content.getvalue())
-    return Path(path)
+    return Drawn(path)

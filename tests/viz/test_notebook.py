@@ -1,5 +1,7 @@
 """Notebooks: what displays itself, how, and that it runs in a real one."""
 
+import html
+import pickle
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -78,6 +80,48 @@ def test_what_cannot_be_shown_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "are not shown unasked" in tc.replay(schedule)._repr_mimebundle_()["text/html"]
 
 
+def test_explanations_and_frontiers_are_tables() -> None:
+    graph = tc.differentiate(
+        tc.build(lambda x: tc.sum(tc.name(tc.tanh(tc.sin(x)), "<b>")), tc.Spec(3), graph_name="<i>")
+    )
+    explained = tc.explain(tc.plan(graph, "recompute_all"))
+    bundle = explained._repr_mimebundle_()
+    assert bundle["text/plain"] == str(explained)
+    assert bundle["text/html"].count("<table>") == 3
+    assert "<i>" not in bundle["text/html"]
+    for entry in explained.residuals:
+        assert f">{html.escape(entry.name)}</td>" in bundle["text/html"]
+    found = tc.frontier(graph)
+    bundle = found._repr_mimebundle_()
+    assert bundle["text/plain"] == str(found)
+    assert bundle["text/html"].count("<tr>") == 1 + len(found.points)
+    assert repr(found) == f"<Frontier of <i>, {len(found.points)} points>"
+
+
+def test_what_is_drawn_shows_itself_and_is_a_path(tmp_path: Path) -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(3)))
+    drawn = {
+        ".gif": viz.gif(trace, tmp_path / "a.gif"),
+        ".png": viz.save_still(trace, tmp_path / "a.png"),
+        ".webp": viz.gif(trace, tmp_path / "a.webp"),
+        ".svg": viz.timeline(trace, tmp_path / "a.svg"),
+        ".html": viz.player(trace, tmp_path / "a.html"),
+        ".pdf": viz.ledger(trace, tmp_path / "a.pdf"),
+    }
+    for suffix, path in drawn.items():
+        assert isinstance(path, Path)
+        assert path == tmp_path / f"a{suffix}"
+        assert str(path) == str(tmp_path / f"a{suffix}")
+        assert path.read_bytes()
+        bundle = path._repr_mimebundle_()
+        assert bundle["text/plain"] == str(path)
+        begin = {".html": "<a href=", ".pdf": "<a href="}.get(suffix, '<img src="data:image/')
+        assert bundle["text/html"].startswith(begin)
+    drawn[".gif"].unlink()
+    assert drawn[".gif"]._repr_mimebundle_()["text/html"].startswith("<a href=")
+    assert pickle.loads(pickle.dumps(drawn[".png"])) == drawn[".png"]
+
+
 def test_without_viz_there_is_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(__import__("sys").modules, "viz")
     assert list(tc.networks.chain(3)._repr_mimebundle_()) == ["text/plain"]
@@ -95,12 +139,17 @@ def test_a_notebook_shows_the_player_and_the_picture(tmp_path: Path) -> None:
         "schedule = tc.plan(graph, 'sqrt_n')\nschedule",
         "tc.replay(schedule)",
         "viz.player([tc.replay(tc.plan(graph, p)) for p in ('store_all', 'sqrt_n')])",
+        "viz.gif(tc.replay(schedule), 'a.gif')",
+        "tc.explain(schedule)",
+        "tc.frontier(graph)",
     ]
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
     nbformat.validate(notebook)
     shown = [cell.outputs[0].data for cell in notebook.cells]
     assert shown[0]["image/svg+xml"].startswith("<svg ")
-    assert all(data["text/html"].startswith("<iframe srcdoc=") for data in shown[1:])
+    assert all(data["text/html"].startswith("<iframe srcdoc=") for data in shown[1:4])
+    assert shown[4]["text/html"].startswith('<img src="data:image/gif;base64,R0lGOD')
+    assert all("<table>" in data["text/html"] for data in shown[5:])
     assert shown[1]["text/html"] == shown[2]["text/html"]
     assert "&quot;traces&quot;" in shown[3]["text/html"]

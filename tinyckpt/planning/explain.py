@@ -6,15 +6,17 @@ The listing of the values that the backward half reads is what ``jax.ad_checkpoi
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tinyckpt.cost import Costs, in_nodes
 from tinyckpt.fates import Recomputed, Residual, recomputed_of, residuals_of
 from tinyckpt.planning.plan import certified, cost_of, costs_of, frontier, peak_of
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Compute, Schedule, step_text
-from tinyckpt.table import table
+from tinyckpt.table import html_table, table
 from tinyckpt.trace import Trace
 from tinyckpt.units import cost_text, memory_text, size_text
 
@@ -50,32 +52,53 @@ class Explanation:
     next_cost: float | None
 
     def __str__(self) -> str:
-        schedule = self.trace.schedule
-        if not schedule.steps:
-            return f"{self.trace.summary()}\n{schedule.note}"
-        verb, name = step_text(schedule.graph, schedule.steps[self.trace.peak_step])
-        known = self.certificate or "moves values to the host: nothing is known of the optimum"
-        parts = [
-            f"{self.trace.summary()}\n{schedule.note}\n{known}",
-            f"At the peak, step {self.trace.peak_step} ({verb} {name}), these are live:\n"
-            + table(["value", "memory"], shortened([[n, size_text(b)] for n, b in self.at_peak])),
-            "What the backward half reads, and what becomes of it:\n" + self.residual_table(),
-        ]
-        if self.recomputed:
-            unit = self.costs.unit
-            rows = [
-                [r.name, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
-                for r in self.recomputed
-            ]
-            header = ["computed again", "times", "cost", "for"]
-            parts.append(table(header, shortened(rows)))
-        parts.append(self.advice())
-        return "\n\n".join(parts)
+        """Return everything as text, table by table."""
+        parts = [self.head()]
+        for title, header, rows in self.tables():
+            parts.append("\n".join(filter(None, (title, table(header, rows)))))
+        return "\n\n".join([*parts, self.advice()] if self.trace.steps else parts)
 
-    def residual_table(self) -> str:
-        """Return the listing of residuals."""
-        rows = [[r.name, r.shape, size_text(r.nbytes), r.made_by, r.reason] for r in self.residuals]
-        return table(["value", "shape", "memory", "made by", "fate"], shortened(rows))
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows it: as text and tables."""
+        parts = [f"<p>{html.escape(line)}</p>" for line in self.head().splitlines()]
+        for title, header, rows in self.tables():
+            parts += [f"<p>{html.escape(title)}</p>"] if title else []
+            parts.append(html_table(header, rows))
+        parts += [f"<p>{html.escape(self.advice())}</p>"] if self.trace.steps else []
+        return {"text/plain": str(self), "text/html": "\n".join(parts)}
+
+    def head(self) -> str:
+        """Return what it costs, what the policy did, and what is known of the optimum."""
+        schedule = self.trace.schedule
+        lines = [self.trace.summary(), schedule.note]
+        if schedule.steps:
+            known = self.certificate or "moves values to the host: nothing is known of the optimum"
+            lines.append(str(known))
+        return "\n".join(lines)
+
+    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        """Return title, header and rows of each table; none of a schedule without steps."""
+        schedule, unit = self.trace.schedule, self.costs.unit
+        if not schedule.steps:
+            return []
+        verb, name = step_text(schedule.graph, schedule.steps[self.trace.peak_step])
+        live = [[n, size_text(b)] for n, b in self.at_peak]
+        read = [[r.name, r.shape, size_text(r.nbytes), r.made_by, r.reason] for r in self.residuals]
+        again = [
+            [r.name, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
+            for r in self.recomputed
+        ]
+        title = f"At the peak, step {self.trace.peak_step} ({verb} {name}), these are live:"
+        found = [
+            (title, ["value", "memory"], live),
+            (
+                "What the backward half reads, and what becomes of it:",
+                ["value", "shape", "memory", "made by", "fate"],
+                read,
+            ),
+            ("", ["computed again", "times", "cost", "for"], again),
+        ]
+        return [(text, header, shortened(rows)) for text, header, rows in found if rows or text]
 
     def advice(self) -> str:
         """Return what one more unit of budget would buy."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,10 +23,11 @@ from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import from_order, kept_values
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.schedule import Certificate, Schedule
-from tinyckpt.table import table
+from tinyckpt.table import html_table, table
 from tinyckpt.units import cost_text, memory_text
 
 T = TypeVar("T")
+FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Point:
     order: Integers = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Frontier:
     """The best schedules found: along the points the peak rises and the cost falls.
 
@@ -143,8 +144,19 @@ class Frontier:
 
     def __str__(self) -> str:
         """Return a table: budgets, costs, and which policy found them."""
+        return table(FRONTIER_HEADER, self.rows())
+
+    def __repr__(self) -> str:
+        return f"<Frontier of {self.graph.name}, {len(self.points)} points>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the frontier: as its table."""
+        return {"text/plain": str(self), "text/html": html_table(FRONTIER_HEADER, self.rows())}
+
+    def rows(self) -> list[list[str]]:
+        """Return the points as rows of a table, thinned where they are many."""
         least = sum(self.costs.operators)
-        rows = [
+        return [
             [
                 f"{point.policy}: {point.detail}",
                 memory_text(point.peak, self.costs.memory_unit),
@@ -153,7 +165,6 @@ class Frontier:
             ]
             for point in thinned(self.points, 24)
         ]
-        return table(["found by", "peak", "cost", "of store-all"], rows)
 
 
 def thinned(points: Sequence[T], most: int) -> list[T]:

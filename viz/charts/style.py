@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinyckpt.display import Drawn
 from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from tinyckpt.units import memory_text
@@ -65,7 +66,7 @@ def write(path: str | os.PathLike[str], theme: str, draw: Callable[[Theme], Figu
         figure = draw(THEMES[theme])
         figure.savefig(buffer, format=form, dpi=DPI, metadata=METADATA[form])
     write_atomically(path, buffer.getvalue())
-    return Path(path)
+    return Drawn(path)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:

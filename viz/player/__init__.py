@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from tinyckpt.display import Drawn
 from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from viz.player.page import page
@@ -98,4 +99,4 @@ def player(
     if path is None:
         return Page(text, len(shown))
     write_atomically(path, text.encode())
-    return Path(path)
+    return Drawn(path)
