@@ -62,9 +62,9 @@ print(f"you said {my_guess}; it is {len(ten.operators)}: three a layer, and four
 
 # %% [markdown]
 # The graph does not know that there was a loop. It is *data*: a value has a name, a shape, and
-# the list of those who read it. That last list is what memory is all about. A value can be given
-# up once its last reader has read it; and before, if somebody is ready to compute it again.
-# Lesson 4 does.
+# the list of the operators which read it. That last list is what memory is all about. A value can
+# be given up once its last reader has read it; and before, if it may be computed again. Lesson 4
+# does so.
 
 # %%
 for node in graph.data:
@@ -90,8 +90,10 @@ print(f"loss {float(result.value):.6f}")
 print(result.trace)
 
 # %%
-path = viz.save_still(result.trace, OUT / "01_graph.png", step=5)
-print(f"the graph, while the second layer's tanh is computed: {path}")
+(tanh,) = [operator for operator in graph.operators if operator.name == "tanh_2"]
+step = result.trace.steps.index(tc.Compute(tanh.id))
+path = viz.save_still(result.trace, OUT / "01_graph.png", step)
+print(f"the graph at step {step}, while the second layer's tanh is computed: {path}")
 player = viz.player(result.trace, OUT / "01_player.html")
 print(f"the same, to be stepped through in a browser, with the arrow keys: {player}")
 
@@ -102,5 +104,6 @@ print(f"the same, to be stepped through in a browser, with the arrow keys: {play
 # %%
 assert len(graph.operators) == 10
 assert len(ten.operators) == 34
+assert (step, graph.operators[result.trace.steps[step].operator].kind) == (9, "tanh")
 by_hand = np.mean((np.tanh(np.tanh(x)) - x) ** 2)
 assert np.isclose(result.value, by_hand)

@@ -100,8 +100,9 @@ print(explained.advice())
 # %% [markdown]
 # With hardly anything saved, one adjoint needs a long run of layers recomputed, and whatever later
 # adjoints read of it stays: store-all, a bit later. In the wild, pytorch#197838 measured 1145 MB at
-# 0.05, 275 MB at 0.15 and 411 MB at 0.30, on a small llama; it leaves the cause open. No promise is
-# broken there, since the budget is documented as one for what is saved; only a hope is.
+# 0.05, 275 MB at 0.15 and 411 MB at 0.30, on a small llama. A comment there names this cause: what
+# is optimised is the set that is saved, and how long recomputed values live is left out. No promise
+# is broken, since the budget is documented as one for what is saved; only a hope is.
 #
 # `plan(budget=...)` compares candidates by their true peaks. So it cannot miss, and more memory
 # never costs more. On such graphs it searches, for as long as it is given; how far from the optimum
