@@ -92,7 +92,8 @@ class Eviction:
         self.workspace = problem.costs.workspace
         self.root, self.views, self.size = problem.root, views_of(problem), problem.size.tolist()
         self.sizes: Integers = problem.size[problem.root]
-        self.own_costs = problem.cost[problem.flat.producer]
+        # A source, whose producer is -1, costs nothing; a graph may have no operators.
+        self.own_costs = np.append(problem.cost, 0.0)[problem.flat.producer]
         self.order: list[int] = []
         self.position = 0
         self.clock = 0.0
