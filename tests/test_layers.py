@@ -14,7 +14,7 @@ LAYERS = [
     "graph", "ops", "var", "builder", "build", "differentiate",
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "exact", "policies", "planning",
-    "backend", "arguments", "execute", "inline", "compile", "api",
+    "backend", "arguments", "execute", "compile", "api",
     "documents", "networks", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [

@@ -20,7 +20,7 @@ from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, dense, get_backend
 from tinyckpt.errors import BackendError
 from tinyckpt.graph import Operator
-from tinyckpt.inline import inlined, is_own, literal
+from tinyckpt.ops.expressions import inlined, is_own, literal
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Schedule
 from tinyckpt.tree import leaves_with_paths, map_leaves
