@@ -65,21 +65,30 @@ def execute(
         if type(step) is Compute:
             kernel, inputs, only, workspace = programs[step.operator]
             try:
+                # Inputs are looked at first: NumPy would compute with a None that it is given.
                 if len(inputs) == 2:
-                    first, second = inputs
-                    results = kernel(values[first], values[second])
-                    fresh = results is not values[first] and results is not values[second]
+                    first, second = values[inputs[0]], values[inputs[1]]
+                    if first is None or second is None:
+                        raise missing_input(graph, position, step.operator, values)
+                    results = kernel(first, second)
+                    fresh = results is not first and results is not second
                 elif len(inputs) == 1:
-                    (first,) = inputs
-                    results = kernel(values[first])
-                    fresh = results is not values[first]
+                    first = values[inputs[0]]
+                    if first is None:
+                        raise missing_input(graph, position, step.operator, values)
+                    results = kernel(first)
+                    fresh = results is not first
                 else:
                     arguments = [values[data] for data in inputs]
+                    if any(argument is None for argument in arguments):
+                        raise missing_input(graph, position, step.operator, values)
                     results = kernel(*arguments)
                     fresh = all(results is not argument for argument in arguments)
                     del arguments
+            except ScheduleError:
+                raise
             except Exception as error:
-                raise failure(graph, position, step.operator, memory, error) from error
+                raise failure(graph, position, step.operator, error) from error
             row[EVALUATIONS] += 1
             row[WORKSPACE] = workspace
             # The common case of ``memory.hold``: one array, of memory that is nobody else's.
@@ -117,7 +126,7 @@ def execute(
                     tuple(results) if isinstance(results, tuple | list) else (results,),
                 )
             # A name here would hold on to memory that the schedule frees.
-            results = array = None
+            results = array = first = second = None
         else:
             row[WORKSPACE] = 0
             if type(step) is Free:
@@ -252,16 +261,20 @@ def memory_owner(array: Array, array_type: type) -> Array:
     return array
 
 
-def failure(
-    graph: Graph, position: int, index: int, memory: Memory, error: Exception
-) -> BackendError | ScheduleError:
+def missing_input(
+    graph: Graph, position: int, index: int, values: Sequence[Array | None]
+) -> ScheduleError:
+    """Return the error to raise when an operator's input is not there."""
+    operator = graph.operators[index]
+    absent = next(graph.data[data].name for data in operator.inputs if values[data] is None)
+    return ScheduleError(
+        f"step {position}: compute {operator.name} needs {absent}, which is not there; "
+        "tc.replay(schedule) says why"
+    )
+
+
+def failure(graph: Graph, position: int, index: int, error: Exception) -> BackendError:
     """Return the error to raise when a kernel failed."""
     operator = graph.operators[index]
-    for data in operator.inputs:
-        if memory.values[data] is None:
-            return ScheduleError(
-                f"step {position}: compute {operator.name} needs {graph.data[data].name}, which is "
-                "not there; tc.replay(schedule) says why"
-            )
     specs = ", ".join(str(graph.data[data]) for data in operator.inputs)
     return BackendError(f"step {position}: {operator.name} of {specs} failed: {error}")
