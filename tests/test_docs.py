@@ -1,12 +1,17 @@
 """The site: every page builds without a warning, and shows what its script draws."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import require
+from tests.readme import commands, python_blocks
+from tinyckpt.cli import main
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,3 +39,25 @@ def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
         assert players, name
         for target in (*players, *pictures):
             assert (page.parent / target).exists(), f"{name}: {target}"
+
+
+def test_what_is_your_own_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "your_own.md").read_text(encoding="utf-8")
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, object] = {"__name__": "your_own"}
+    for code in python_blocks(text):
+        exec(code, names)
+    printed = capsys.readouterr().out
+    assert "to be kept: [" in printed
+    lines = commands(text)
+    assert len(lines) >= 8
+    for line in lines:
+        command, *arguments = shlex.split(line)
+        assert command == "tinyckpt"
+        assert main(arguments) == 0, line
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"docs", "mine.gif", "mine.html", "my_model.json", "profile.html"}
