@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from typing import Any
@@ -17,7 +17,7 @@ from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
 from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
-from tinyckpt.graph import Graph
+from tinyckpt.graph import Graph, Spec
 from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.planning.plan import PolicyLike, plan
 from tinyckpt.schedule import Schedule
@@ -157,7 +157,7 @@ def value_and_grad(
     *,
     wrt: int | Sequence[int] = 0,
     backend: str | Backend = "numpy",
-    static: str | Sequence[str] = (),
+    static: str | Collection[str] = (),
     **options: Any,
 ) -> Callable[..., tuple[Any, Any]]:
     """Return a function that computes the loss and its gradients under a policy.
@@ -213,7 +213,7 @@ def jit(
     policy: PolicyLike | None = None,
     *,
     backend: str | Backend = "numpy",
-    static: str | Sequence[str] = (),
+    static: str | Collection[str] = (),
     **options: Any,
 ) -> Callable[..., Any]:
     """Return a function that computes the same on arrays: planned and compiled, no gradients.
@@ -301,6 +301,8 @@ def as_array(leaf: Any) -> Any:
     """Return an argument as a plain and C-contiguous array; what is no array, as it is."""
     if isinstance(leaf, bool | int | float):
         return np.asarray(leaf)
+    if isinstance(leaf, Spec):
+        raise GraphError("an argument is a tc.Spec, which has no numbers; pass arrays to run this")
     if isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray:
         leaf = np.asarray(leaf)  # subclasses, such as np.matrix, have rules of their own
     return dense(leaf) if hasattr(leaf, "flags") else leaf

@@ -7,7 +7,7 @@ here: what is evaluated, when and how often is the schedule's business alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.builder import Builder
-from tinyckpt.calls import Call, call_of, function_name
+from tinyckpt.calls import Call, bound, call_of, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.ops.primitive import active_builder
@@ -29,7 +29,7 @@ def build(
     function: Callable[..., Any],
     *args: Any,
     graph_name: str | None = None,
-    static: str | Sequence[str] = (),
+    static: str | Collection[str] = (),
     **named: Any,
 ) -> Graph:
     """Trace a function into its forward graph by calling it once with shapes.
@@ -60,6 +60,7 @@ def build(
 
 def trace(call: Call, graph_name: str | None = None) -> Graph:
     """Return the forward graph of one call of a function."""
+    bound(call.function, call.args, call.named)  # says what does not fit the function's parameters
     builder = Builder(graph_name or function_name(call.function))
     variables = [
         named_sources(builder, name, argument)

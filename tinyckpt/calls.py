@@ -7,7 +7,7 @@ themselves: a flag, a number of layers, a name. Those are passed on as they are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ def call_of(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     named: Mapping[str, Any],
-    static: str | Sequence[str],
+    static: str | Collection[str],
 ) -> Call:
     """Take the arguments of a call apart.
 
@@ -69,7 +69,9 @@ def call_of(
     """
     if not named and not static:
         return Call(function, args, named, tuple(range(len(args))))
-    static = (static,) if isinstance(static, str) else tuple(static)
+    static = (static,) if isinstance(static, str) else static
+    if not isinstance(static, Sequence | Set) or not all(isinstance(name, str) for name in static):
+        raise GraphError(f"static={static!r}: expected names of arguments, such as ('train',)")
     args, named = bound(function, args, named)
     names = dict(enumerate(parameter_names(function, len(args)))) | {key: key for key in named}
     check_static(function, static, names.values())
@@ -105,7 +107,7 @@ def bound(
     return found.args, found.kwargs
 
 
-def check_static(function: Callable[..., Any], static: Sequence[str], passed: Any) -> None:
+def check_static(function: Callable[..., Any], static: Collection[str], passed: Any) -> None:
     """Raise a GraphError if a static argument is none that the function has."""
     signature = signature_of(function)
     parameters = signature.parameters if signature else {}

@@ -220,9 +220,11 @@ def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tre
         )
         arguments[position] = stand_ins
     tree = tuple(arguments[i] for i in wrt) if isinstance(wrt, Sequence) else arguments[wrt]
-    result = map_leaves(builder.as_var, call.again(arguments))
-    found = gradients(loss_of(name, result), tree)
-    builder.replace_stand_ins(values)
+    try:
+        result = map_leaves(builder.as_var, call.again(arguments))
+        found = gradients(loss_of(name, result), tree)
+    finally:  # no stand-in outlives the call, even if somebody catches its error
+        builder.replace_stand_ins(values)
     return map_leaves(builder.as_var, result), map_leaves(builder.as_var, found)
 
 

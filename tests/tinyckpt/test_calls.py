@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tests.tinyckpt.ops.test_ops import CASES, scalar_of
 from tinyckpt.graph import check_graph
 
 P, X = {"w": np.linspace(-1, 1, 9).reshape(3, 3)}, np.linspace(0, 1, 6).reshape(2, 3)
@@ -57,6 +58,11 @@ def test_programs_are_kept_by_static_values_that_can_be_told_apart() -> None:
         (lambda: tc.grad(loss, static="p")(P, X, scale=1.0), "p: a static .* a dict is not"),
         (lambda: tc.grad(loss, static="train", wrt=2)(P, X, 1, scale=1.0), "argument 2 is static"),
         (lambda: tc.grad(loss, wrt=4)(P, X, scale=1.0), "wrt=4: loss has 3 positional arguments"),
+        (lambda: tc.grad(loss, static=5)(P, X, scale=1.0), "static=5: expected names"),
+        (lambda: tc.grad(loss, static=(1,))(P, X, scale=1.0), r"static=\(1,\): expected names"),
+        (lambda: tc.jit(lambda x, y: x)(X), r"<lambda>\(x, y\): missing a required argument: 'y'"),
+        (lambda: tc.build(lambda x: x, X, X), r"<lambda>\(x\): too many positional arguments"),
+        (lambda: tc.jit(lambda x: x)(tc.Spec(3)), "a tc.Spec, which has no numbers"),
         (lambda: tc.grad(loss)(P, x=X), r"loss\(p, x, train=False.*missing .* argument: 'scale'"),
         (lambda: tc.grad(loss)(P, X, scale=1.0, z=1), "unexpected keyword argument 'z'"),
         (lambda: tc.grad(loss)(P, X, "yes", scale=1.0), r"train: expected .*str.*static=\("),
@@ -152,6 +158,21 @@ def test_what_a_function_reads_from_outside_is_no_argument_of_it() -> None:
     assert [node.label for node in graph.data if node.label] == ["inner"]
 
 
+def test_a_derivative_that_fails_inside_leaves_nothing_behind() -> None:
+    def catching(x: Any) -> Any:
+        kept: list[Any] = []
+
+        def inner(z: Any) -> Any:
+            kept.extend([z, z * 2.0])
+            return kept  # no loss
+
+        with pytest.raises(tc.GraphError, match="returns 2 values where the loss should be"):
+            tc.grad(inner)(x)
+        return tc.sum(kept[0] * kept[1])
+
+    assert tc.grad(catching)(np.ones(3)).tolist() == [4.0, 4.0, 4.0]
+
+
 def test_values_gradients_and_auxiliary_results_of_a_derivative_inside() -> None:
     def function(p: Any, x: Any) -> Any:
         def inner(p: Any, x: Any) -> Any:
@@ -182,3 +203,24 @@ def test_a_penalty_on_the_gradient_is_the_same_under_every_policy(policy: str) -
     known, same = tc.value_and_grad(penalised)(P, X)
     assert value == known
     assert np.array_equal(gradient["w"], same["w"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_operator_is_differentiated_inside_as_by_gradients(name: str) -> None:
+    function, args = CASES[name]
+    projected, every = scalar_of(function), tuple(range(len(args)))
+
+    def nested(*variables: Any) -> Any:
+        value, slopes = tc.value_and_grad(projected, wrt=every)(*variables)
+        return value + sum(tc.sum(slope**2) for slope in slopes)
+
+    def flat(*variables: Any) -> Any:
+        value = projected(*variables)
+        return value + sum(tc.sum(slope**2) for slope in tc.gradients(value, list(variables)))
+
+    check_graph(tc.differentiate(tc.build(nested, *args), every))
+    value, slopes = tc.value_and_grad(nested, "sqrt_n", wrt=every)(*args)
+    known, expected = tc.value_and_grad(flat, wrt=every)(*args)
+    assert value == known
+    for slope, other in zip(slopes, expected, strict=True):
+        assert np.array_equal(slope, other)

@@ -11,6 +11,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.cli.test_cli import run
+from tinyckpt.cli import demo as steps
 from tinyckpt.cli.streams import ENDING, Ended, ending_cleanly
 
 COMMAND = f"{sys.executable} -m tinyckpt"
@@ -243,3 +244,32 @@ def test_pictures_without_their_packages_are_one_error(
     assert lines[:4] == [f"tinyckpt: {message}"] * 4
     assert lines[-1] == f"ModuleNotFoundError: {message}"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_next_steps_are_spelt_as_they_work_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a clone"
+    for path in ("lessons/01_the_graph.py", ".venv/bin/python", ".venv/bin/tinyckpt"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("")
+        (folder / path).chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / ".venv/bin/python"))
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(folder / ".venv/bin"))
+    monkeypatch.setattr(steps, "LESSON", folder / "lessons/01_the_graph.py")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.chdir(folder)
+    first, second, *_ = (line.split(" # ")[0].strip() for line in steps.next_steps().splitlines())
+    assert first == ".venv/bin/python lessons/01_the_graph.py"
+    assert second == ".venv/bin/tinyckpt compare chain:64"
+    monkeypatch.setenv("PATH", f"{folder}/.venv/bin:/usr/bin")  # as after activation
+    assert steps.next_steps().startswith("   python lessons/01_the_graph.py ")
+    monkeypatch.chdir(tmp_path)
+    assert steps.next_steps().startswith("   python 'a clone/lessons/01_the_graph.py' ")
+    (folder / ".venv/bin/tinyckpt").unlink()
+    monkeypatch.setattr(steps, "LESSON", folder / "gone.py")  # installed from a wheel
+    assert steps.next_steps().startswith("   python -m tinyckpt compare chain:64 ")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert steps.next_steps().startswith(f"   '{folder}/.venv/bin/python' -m tinyckpt compare")
