@@ -299,11 +299,13 @@ def named_like(
 
 def as_array(leaf: Any) -> Any:
     """Return an argument as a plain and C-contiguous array; what is no array, as it is."""
+    if type(leaf) is np.ndarray:
+        return dense(leaf)
     if isinstance(leaf, bool | int | float):
         return np.asarray(leaf)
     if isinstance(leaf, Spec):
         raise GraphError("an argument is a tc.Spec, which has no numbers; pass arrays to run this")
-    if isinstance(leaf, np.ndarray) and type(leaf) is not np.ndarray:
+    if isinstance(leaf, np.ndarray):
         leaf = np.asarray(leaf)  # subclasses, such as np.matrix, have rules of their own
     return dense(leaf) if hasattr(leaf, "flags") else leaf
 

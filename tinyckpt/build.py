@@ -61,10 +61,11 @@ def build(
 def trace(call: Call, graph_name: str | None = None) -> Graph:
     """Return the forward graph of one call of a function."""
     bound(call.function, call.args, call.named)  # says what does not fit the function's parameters
-    builder = Builder(graph_name or function_name(call.function))
+    name = checked_text("graph_name", graph_name or function_name(call.function))
+    builder = Builder(name)
     variables = [
-        named_sources(builder, name, argument)
-        for name, argument in zip(call.names, call.arguments, strict=True)
+        named_sources(builder, path, argument)
+        for path, argument in zip(call.names, call.arguments, strict=True)
     ]
     with builder.active():
         result = call.again(variables)
@@ -114,7 +115,7 @@ def returned_id(builder: Builder, leaf: Any) -> int:
 
 def scope(name: str) -> AbstractContextManager[None]:
     """Group the operators built inside, as in ``with tc.scope("layer3"):``; scopes nest."""
-    return active_builder("scope").scoped(name)
+    return active_builder("scope").scoped(checked_text("scope", name))
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,4 +148,11 @@ def name(x: Var, label: str) -> Var:
     'hidden'
     """
     builder = active_builder("name")
-    return builder.relabel(builder.as_var(x), label)
+    return builder.relabel(builder.as_var(x), checked_text("name", label))
+
+
+def checked_text(what: str, text: str) -> str:
+    """Return what a user calls something, or raise a GraphError if it is no text."""
+    if not isinstance(text, str):
+        raise GraphError(f"{what}: expected a string, got a {type(text).__name__}")
+    return text

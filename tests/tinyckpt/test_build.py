@@ -197,6 +197,18 @@ def test_what_is_not_legal_says_so(function: Any, match: str) -> None:
     check(function, X, match=match)
 
 
+@pytest.mark.parametrize("name", [5, None, b"x"])
+def test_names_are_text(name: Any) -> None:
+    def scoped(x: Any) -> Any:
+        with tc.scope(name):
+            return tc.sum(x)
+
+    check(lambda x: tc.sum(tc.name(x, name)), X, match="name: expected a string, got a")
+    check(scoped, X, match="scope: expected a string, got a")
+    with pytest.raises(tc.GraphError, match="graph_name: expected a string, got a int"):
+        tc.build(tc.sum, X, graph_name=5)
+
+
 def test_integers_have_no_gradient() -> None:
     check(lambda x: tc.sum(x * 1.0), tc.Spec(3, "int64"), match="x is int64.*only floating-point")
 
