@@ -66,9 +66,7 @@ def dot_layout(
         tuple(cells),
         tuple(centres[cell.id] for cell in cells),
         diameter,
-        tuple(
-            dot_arrows(cells, reads, passing, Placed(drawing, folding, centres, (diameter, high)))
-        ),
+        tuple(dot_arrows(cells, reads, passing, Placed(drawing, folding, (diameter, high)))),
         tuple(mirrored(centres[index], home[index]) for index in passing),
         folding.height,
         diameter >= 16,

@@ -91,13 +91,11 @@ class Placed:
 
     Attributes:
         drawing, folding: of the forward half.
-        centres: of all cells, in pixels.
         heights: of operators and of groups.
     """
 
     drawing: Drawing
     folding: Folding
-    centres: Mapping[int, Point]
     heights: tuple[float, float]
 
 
@@ -120,7 +118,8 @@ def dot_arrows(
             lines = [line for link in way for line in curve_lines(placed, link, True)]
             yield Arrow(source, target, tuple(lines))
         else:
-            yield Arrow(source, target, (straight(cells, placed, source, target),), faint=True)
+            lines = list(straight_lines(cells, placed, source, target))
+            yield Arrow(source, target, tuple(lines), faint=True)
 
 
 def backwards(
@@ -181,10 +180,57 @@ def cut_into_bands(curve: Line, folding: Folding) -> Iterator[tuple[Line, Band]]
     yield tuple(piece), band
 
 
-def straight(cells: Sequence[Cell], placed: Placed, source: int, target: int) -> Line:
-    """Return the straight line from one cell to another, from rim to rim."""
-    (x0, y0), (x1, y1) = placed.centres[source], placed.centres[target]
+def straight_lines(
+    cells: Sequence[Cell], placed: Placed, source: int, target: int
+) -> Iterator[Line]:
+    """Yield the pieces of the straight line from rim to rim, one a band that it passes through.
+
+    In every band it runs as it would if all of the drawing stood there.
+    """
+    folding = placed.folding
+    (x0, _), (x1, _) = places = [place_of(cells[index], placed) for index in (source, target)]
+    bands = folding.bands
+    first, last = (bands.index(folding.band_at(x)) for x in (x0, x1))
+    way = 1 if last >= first else -1
+    for number in range(first, last + way, way):
+        band = bands[number]
+        (begin, high), (end, low) = (
+            standing(cells[index], place, band, placed)
+            for index, place in zip((source, target), places, strict=True)
+        )
+        edges = folding.place((band.left, 0), band)[0], folding.place((band.right, 0), band)[0]
+        enters, leaves = edges[::way]
+        x_begin = begin if number == first else enters - way * STUB
+        x_end = end if number == last else leaves + way * STUB
+        slope = (low - high) / (end - begin) if abs(end - begin) > 1e-9 else 0.0
+        line = (
+            (x_begin, high + slope * (x_begin - begin)),
+            (x_end, low if x_end == end else high + slope * (x_end - begin)),
+        )
+        rims = (
+            placed.heights[cells[source].group] / 2 + 2 if number == first else 0.0,
+            placed.heights[cells[target].group] / 2 + 2 if number == last else 0.0,
+        )
+        yield shortened(line, *rims)
+
+
+def place_of(cell: Cell, placed: Placed) -> Point:
+    """Return where a cell is in the drawing: a mirror where what it mirrors is."""
+    drawing = placed.drawing
+    if cell.backward and cell.mirror is None:
+        return drawing.alone[cell.id]
+    return drawing.nodes[cell.id if cell.mirror is None else cell.mirror]
+
+
+def standing(cell: Cell, place: Point, band: Band, placed: Placed) -> Point:
+    """Return where a cell would stand if it was in a band."""
+    point = placed.folding.place(place, band)
+    return mirrored(point, band) if cell.backward and placed.drawing.halves == 2 else point
+
+
+def shortened(line: tuple[Point, Point], first: float, last: float) -> Line:
+    """Return a line without so much of it at its ends."""
+    (x0, y0), (x1, y1) = line
     length = max(math.hypot(x1 - x0, y1 - y0), 1e-9)
     ux, uy = (x1 - x0) / length, (y1 - y0) / length
-    first, last = (placed.heights[cells[index].group] / 2 + 2 for index in (source, target))
     return (x0 + ux * first, y0 + uy * first), (x1 - ux * last, y1 - uy * last)
