@@ -1,15 +1,19 @@
-"""How a memory curve is stacked: a trace as heights a step, in the bands that pictures show."""
+"""How a memory curve is stacked: a trace as heights a step, in the bands that pictures show.
+
+And what curves of several traces share: their scales, and the lines across them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from viz.memory import Memory
-from viz.scene import live_of
+from viz.scene import counts_nodes, live_of
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -22,6 +26,58 @@ BANDS = {
     "gradients": "gradient",
     "workspace": "workspace",
 }
+FARTHEST = 1.5  # of the highest peak: a budget beyond it would flatten what it is about
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What the curves of a picture share, so that they can be compared.
+
+    Attributes:
+        traces: all that are shown.
+        in_nodes: whether memory is counted in nodes, not in bytes.
+        longest: steps of the longest trace.
+        highest: the largest amount that is shown.
+    """
+
+    traces: tuple[Trace, ...]
+    in_nodes: bool
+    longest: int
+    highest: int
+
+
+def scales_of(traces: Sequence[Trace]) -> Scales:
+    """Return the scales of the curves of some traces: room for their peaks, and for budgets."""
+    in_nodes = counts_nodes(traces)
+    peak = max(max(live_of(trace, in_nodes)) for trace in traces)
+    budgets = [budget for trace in traces if (budget := budget_of(trace, in_nodes)) is not None]
+    highest = max([peak, *(budget for budget in budgets if budget <= FARTHEST * peak)])
+    longest = max(len(trace.steps) for trace in traces)
+    return Scales(tuple(traces), in_nodes, longest, highest)
+
+
+def budget_of(trace: Trace, in_nodes: bool) -> int | None:
+    """Return the budget that a schedule was planned for, if it has one that counts the same."""
+    schedule, known = trace.schedule, trace.schedule.certificate
+    options = schedule.options
+    budget = options.get("budget") if known is None else known.budget
+    unit = options.get("memory_unit") if known is None else known.memory_unit
+    if not isinstance(budget, int) or unit != ("nodes" if in_nodes else "bytes"):
+        return None
+    return budget
+
+
+def limits_of(trace: Trace, scales: Scales) -> dict[str, int]:
+    """Return what a trace's curve is compared with: its budget, and store-all's peak beside it."""
+    limits = {}
+    if (budget := budget_of(trace, scales.in_nodes)) is not None:
+        limits["budget"] = budget
+    for other in scales.traces:
+        if other.graph is trace.graph and other.schedule.policy == "store_all":
+            limits["store all"] = max(live_of(other, scales.in_nodes))
+    if trace.schedule.policy == "store_all":
+        limits.pop("store all", None)
+    return {name: amount for name, amount in limits.items() if amount <= scales.highest}
 
 
 def stacked(trace: Trace, in_nodes: bool) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
-from viz.scene import Activity, Fill, Look, count_text, title_of
+from viz.curve import Scales, limits_of
+from viz.scene import Activity, Fill, Look, count_text, live_of, live_text, title_of
 from viz.theme import THEMES
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ STRIP = 64  # pixels of the memory strip
 HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
 COUNTERS = ("step", "evaluations", "live", "peak so far")
+WORDS = 13  # pixels that words upon a line of a strip are high
+DASHES_OF = {"budget": (1, 0), "store all": (1, 1)}  # pixels that are drawn, and pixels between
 # A node says what becomes of its value; an arrow, without a look, says what reads what.
 LEGEND_ITEMS: tuple[tuple[str, Look | None], ...] = (
     ("kept", Look(Fill.KEPT)),
@@ -40,10 +44,38 @@ def strip_words(trace: Trace) -> str:
     return f"live memory · outline: to come{grey}"
 
 
-def peak_words(trace: Trace, in_nodes: bool) -> str:
-    """Return what stands at the line of a trace's peak."""
+@dataclass(frozen=True, slots=True)
+class StripLine:
+    """A line across a memory strip, and what stands upon it at the right.
+
+    Attributes:
+        words: what it is.
+        amount: where it is, in nodes or bytes.
+        dashes: pixels that are drawn, and pixels between.
+        beside: the lines before it that are so near that its words stand to the left of theirs.
+    """
+
+    words: str
+    amount: int
+    dashes: tuple[int, int]
+    beside: tuple[int, ...] = ()
+
+
+def lines_of(trace: Trace, scales: Scales) -> list[StripLine]:
+    """Return the lines across a memory strip: the one at the trace's peak, then those at limits."""
+    in_nodes = scales.in_nodes
     nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
-    return f"peak {nodes}{size_text(trace.peak_bytes)}"
+    peak = f"peak {nodes}{size_text(trace.peak_bytes)}"
+    lines = [StripLine(peak, max(live_of(trace, in_nodes)), (4, 4))]
+    for name, amount in limits_of(trace, scales).items():
+        near = tuple(
+            place
+            for place, line in enumerate(lines)
+            if abs(line.amount - amount) * (STRIP - HEAD) < WORDS * scales.highest
+        )
+        words = f"{name} {live_text(amount, in_nodes)}"
+        lines.append(StripLine(words, amount, DASHES_OF[name], near))
+    return lines
 
 
 def as_list(traces: Any) -> list[Trace]:

@@ -1,5 +1,6 @@
 """Bands of memory: what each holds at every step, from its definition and from the trace."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.blocks import blocks_held
 from tests.viz.layout.test_levels import views_and_moves
-from viz.curve import BANDS, stacked
+from viz.curve import BANDS, scales_of, stacked
 from viz.layout.cells import cells_of
 from viz.scene import Fill, State, counts_nodes
+from viz.sheet import lines_of
 from viz.theme import LIGHT
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all", "greedy")
@@ -89,3 +91,48 @@ def test_views_alone_are_not_counted_as_values() -> None:
     assert trace.peak_nodes == 1
     assert not counts_nodes([trace])
     assert stacked(trace, False).sum() == 0
+
+
+# Lines across a curve ----------------------------------------------------------------------------
+
+
+def lines(traces: list[tc.Trace]) -> list[list[str]]:
+    scales = scales_of(traces)
+    return [[line.words for line in lines_of(trace, scales)] for trace in traces]
+
+
+def test_a_curve_is_compared_with_its_budget_and_with_store_all_beside_it() -> None:
+    graph = tc.networks.chain(16)
+    kept = tc.replay(tc.plan(graph, "store_all"))
+    planned = tc.replay(tc.plan(graph, budget="10 nodes"))
+    free = tc.replay(tc.plan(graph, "sqrt_n"))
+    assert lines([kept, planned, free]) == [
+        ["peak 18 nodes = 9.0 KiB"],
+        ["peak 10 nodes = 5.0 KiB", "budget 10", "store all 18"],
+        ["peak 9 nodes = 4.5 KiB", "store all 18"],
+    ]
+    assert lines([planned]) == [["peak 10 nodes = 5.0 KiB", "budget 10"]]
+    other = tc.replay(tc.plan(tc.networks.chain(4), "store_all"))
+    assert lines([free, other])[0] == ["peak 9 nodes = 4.5 KiB"]  # another graph's store-all
+
+
+def test_a_budget_far_above_the_peak_does_not_flatten_the_curve() -> None:
+    graph = tc.networks.chain(4)
+    trace = tc.replay(tc.plan(graph, budget="7 nodes"))
+    assert (trace.peak_nodes, scales_of([trace]).highest) == (6, 7)
+    assert lines([trace]) == [["peak 6 nodes = 3.0 KiB", "budget 7"]]
+    far = replace(trace.schedule, certificate=None, options={"budget": 99, "memory_unit": "nodes"})
+    assert scales_of([tc.replay(far)]).highest == 6
+    assert lines([tc.replay(far)]) == [["peak 6 nodes = 3.0 KiB"]]
+    # A budget in another unit than the curve is no line of it.
+    other = replace(far, options={"budget": 6, "memory_unit": "bytes"})
+    assert lines([tc.replay(other)]) == [["peak 6 nodes = 3.0 KiB"]]
+
+
+def test_words_of_lines_that_are_near_stand_side_by_side() -> None:
+    graph = tc.networks.chain(16)
+    traces = [tc.replay(tc.plan(graph, *how)) for how in (("store_all",), ("sqrt_n",))]
+    near = tc.replay(tc.plan(graph, budget="10 nodes"))
+    scales = scales_of([*traces, near])
+    assert [line.beside for line in lines_of(near, scales)] == [(), (0,), ()]
+    assert [line.beside for line in lines_of(traces[1], scales)] == [(), ()]

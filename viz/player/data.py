@@ -21,12 +21,12 @@ from tinyckpt.cost import given
 from tinyckpt.errors import BackendError
 from tinyckpt.fates import residuals_of
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
-from viz.curve import BANDS, stacked
+from viz.curve import BANDS, Scales, scales_of, stacked
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.views import View, views_of
 from viz.nodes import arrow_sizes
-from viz.scene import counts_nodes, live_of, one_line, subtitle_of, title_of
-from viz.sheet import peak_words, strip_words
+from viz.scene import live_of, one_line, subtitle_of, title_of
+from viz.sheet import lines_of, strip_words
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
@@ -76,15 +76,16 @@ def shown(name: str) -> str:
 
 def page_data(traces: Sequence[Trace], title: str | None) -> dict[str, Any]:
     """Return all that a page knows; ``title`` is in place of the policy's name, for one trace."""
-    in_nodes = counts_nodes(traces)
+    scales = scales_of(traces)
     graphs = list({id(trace.graph): trace.graph for trace in traces}.values())
     positions = {id(graph): position for position, graph in enumerate(graphs)}
     named = title if len(traces) == 1 else None
     return {
-        "in_nodes": in_nodes,
+        "in_nodes": scales.in_nodes,
+        "highest": scales.highest,
         "graphs": [graph_data(graph) for graph in graphs],
         "traces": [
-            {"graph": positions[id(trace.graph)], **trace_data(trace, in_nodes, named)}
+            {"graph": positions[id(trace.graph)], **trace_data(trace, scales, named)}
             for trace in traces
         ],
     }
@@ -170,8 +171,9 @@ def tenths(values: Iterable[float]) -> Packed:
     return packed([round(10 * value) for value in values])
 
 
-def trace_data(trace: Trace, in_nodes: bool, title: str | None) -> dict[str, Any]:
+def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any]:
     """Return a trace's columns, and what its schedule says of itself."""
+    in_nodes = scales.in_nodes
     verbs = {kind: number for number, kind in enumerate(VERBS)}
     targets = [s.operator if isinstance(s, Compute) else s.data for s in trace.steps]
     schedule = trace.schedule
@@ -181,8 +183,11 @@ def trace_data(trace: Trace, in_nodes: bool, title: str | None) -> dict[str, Any
         "policy": shown(schedule.policy),
         "note": one_line(schedule.note, 400),
         "certificate": "" if schedule.certificate is None else str(schedule.certificate),
-        "peak_words": peak_words(trace, in_nodes),
         "strip_words": strip_words(trace),
+        "strip_lines": [
+            {"words": line.words, "amount": line.amount, "dashes": line.dashes}
+            for line in lines_of(trace, scales)
+        ],
         "verbs": packed([verbs[type(step)] for step in trace.steps]),
         "targets": packed(targets),
         "bands": [

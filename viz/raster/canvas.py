@@ -114,21 +114,6 @@ def digits_of(theme: Theme, scale: int) -> Digits:
     return Digits(15, inks_of(theme), scale)
 
 
-@dataclass(frozen=True, slots=True)
-class Scales:
-    """What the panels of a picture share, so that they can be compared.
-
-    Attributes:
-        in_nodes: whether memory is counted in nodes, not in bytes.
-        longest: steps of the longest trace.
-        highest: the largest peak.
-    """
-
-    in_nodes: bool
-    longest: int
-    highest: int
-
-
 class Counters:
     """The columns in which the counters of all panels stand.
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from viz.curve import Scales
 from viz.layout.place import MARGIN, WIDTH, Layout, Line
 from viz.nodes import arrow_parts, arrow_sizes, fitted, label_points
 from viz.raster.boxes import group_sprite
-from viz.raster.canvas import Canvas, Counters, Scales
+from viz.raster.canvas import Canvas, Counters
 from viz.raster.sprites import (
     TRANSPARENT,
     Indices,
@@ -64,9 +65,7 @@ class Panel:
         self.draw_heading(title)
         self.strip_top = top + HEADER + round(plan.height)
         size = (STRIP * self.scale, (WIDTH - 2 * MARGIN) * self.scale)
-        self.strip = strip_of(
-            trace, scales.in_nodes, scales.longest, scales.highest, size, self.scale, self.inks
-        )
+        self.strip = strip_of(trace, scales, size, self.scale, self.inks)
         self.cursor = 0
         canvas.put(self.strip.future, MARGIN * self.scale, self.strip_top * self.scale)
 

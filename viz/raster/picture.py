@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.errors import OptionError
-from viz.curve import peak_step
+from viz.curve import peak_step, scales_of
 from viz.layout.geometry import MARGIN, WIDTH
 from viz.layout.views import overview
 from viz.nodes import arrow_sizes
-from viz.raster.canvas import Canvas, Change, Counters, Scales
+from viz.raster.canvas import Canvas, Change, Counters
 from viz.raster.panel import Panel, draw_arrow
 from viz.raster.sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
-from viz.scene import (
-    counts_nodes,
-    frame_steps,
-    live_of,
-)
+from viz.scene import frame_steps
 from viz.sheet import GAP, HEADER, LEGEND, LEGEND_ITEMS, STRIP, check, headings
 from viz.theme import THEMES, Theme, font
 
@@ -91,16 +87,13 @@ class Picture:
             raise OptionError(f"scale {scale!r}: legal are 1, 2 and 3")
         names = headings(traces, title)
         self.inks = inks_of(THEMES[theme])
-        in_nodes = counts_nodes(traces)
+        scales = scales_of(traces)
         self.moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
-        self.steps = chosen(self.moments, peak_step(traces, in_nodes), first, last, every)
-        longest = max(len(trace.steps) for trace in traces)
-        highest = max(max(live_of(trace, in_nodes)) for trace in traces)
-        scales = Scales(in_nodes, longest, highest)
+        self.steps = chosen(self.moments, peak_step(traces, scales.in_nodes), first, last, every)
         layouts = [overview(trace.graph) for trace in traces]
         heights = [HEADER + round(plan.height) + STRIP + GAP for plan in layouts]
         self.drawing = Canvas(sum(heights) + LEGEND, self.inks, scale)
-        counters = Counters(traces, in_nodes, self.inks, scale)
+        counters = Counters(traces, scales.in_nodes, self.inks, scale)
         self.panels = []
         top = 0
         for trace, plan, extent, name in zip(traces, layouts, heights, names, strict=True):

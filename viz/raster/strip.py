@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.curve import BANDS, by_column, stacked
+from viz.curve import BANDS, Scales, by_column, stacked
 from viz.raster.sprites import Indices, Inks, text_layer
-from viz.scene import live_of
-from viz.sheet import HEAD, peak_words, strip_words
+from viz.sheet import HEAD, lines_of, strip_words
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -45,14 +44,11 @@ class Strip:
         return -(-(step + 1) * cursors // self.longest) * self.cursor
 
 
-def strip_of(
-    trace: Trace, in_nodes: bool, longest: int, highest: int, size: tuple[int, int], scale: int,
-    inks: Inks,
-) -> Strip:  # fmt: skip
-    """Return the strip of a trace, ``size`` = (height, width) in pixels, on shared scales."""
+def strip_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: int, inks: Inks) -> Strip:
+    """Return the strip of a trace, ``size`` = (height, width) in pixels."""
     height, width = size
-    unit = (height - HEAD * scale) / max(highest, 1)
-    columns = by_column(stacked(trace, in_nodes), longest, width).astype(float)
+    unit = (height - HEAD * scale) / max(scales.highest, 1)
+    columns = by_column(stacked(trace, scales.in_nodes), scales.longest, width).astype(float)
     edges = np.round(np.cumsum(columns, axis=0) * unit).astype(int)
     past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
     future = past.copy()
@@ -62,11 +58,10 @@ def strip_of(
         ink = inks.index(getattr(inks.theme, fill))
         past[(rows >= below) & (rows < top)] = ink
         future[outline(below, top, rows, scale)] = ink
-    line = max(0, height - round(max(live_of(trace, in_nodes)) * unit) - scale)
-    words = np.zeros((height, width), bool)
-    for strip in (past, future):
-        label(strip, words, trace, in_nodes, line, scale, inks)
-    return Strip(past, future, words, longest, CURSOR * scale)
+    strip = Strip(past, future, np.zeros((height, width), bool), scales.longest, CURSOR * scale)
+    for layer in (past, future):
+        draw_lines(layer, strip.words, trace, scales, scale, inks)
+    return strip
 
 
 def outline(below: Any, top: Any, rows: Any, scale: int) -> Any:
@@ -85,18 +80,34 @@ def outline(below: Any, top: Any, rows: Any, scale: int) -> Any:
     return edge | step
 
 
-def label(
-    strip: Indices, written: Any, trace: Trace, in_nodes: bool, line: int, scale: int, inks: Inks
+def draw_lines(
+    layer: Indices, written: Any, trace: Trace, scales: Scales, scale: int, inks: Inks
 ) -> None:
-    """Draw the dashed line at the peak, whose upper side is ``line``, and the texts."""
-    theme, width = inks.theme, strip.shape[1]
-    dashes = (np.arange(width) // (4 * scale)) % 2 == 0
-    strip[line : line + scale, dashes] = inks.index(theme.muted)
-    gap = AIR * scale
-    for text, at_the_peak in ((strip_words(trace), False), (peak_words(trace, in_nodes), True)):
-        words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
-        x = width - words.shape[1] - gap if at_the_peak else gap
-        y = max(0, line - words.shape[0]) if at_the_peak else 0
-        region = strip[y : y + words.shape[0], x : x + words.shape[1]]
-        region[:] = words[: region.shape[0], : region.shape[1]]
-        written[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1] + gap] = True
+    """Draw the lines at the peak and at limits, and then what is written upon them."""
+    height, width = layer.shape
+    unit = (height - HEAD * scale) / max(scales.highest, 1)
+    lines = lines_of(trace, scales)
+    tops = [max(0, height - round(line.amount * unit) - scale) for line in lines]
+    for line, top in zip(lines, tops, strict=True):
+        drawn, gap = (scale * pixels for pixels in line.dashes)
+        dashes = np.arange(width) % (drawn + gap) < drawn
+        layer[top : top + scale, dashes] = inks.index(inks.theme.muted)
+    taken: list[int] = []
+    for line, top in zip(lines, tops, strict=True):
+        right = width - sum(taken[place] for place in line.beside)
+        taken.append(write(layer, written, line.words, right, top, scale, inks))
+    write(layer, written, strip_words(trace), None, 0, scale, inks)
+
+
+def write(
+    layer: Indices, written: Any, text: str, right: int | None, line: int, scale: int, inks: Inks
+) -> int:
+    """Write upon a line, up to the right of what is free, or at the upper left; return how wide."""
+    theme, gap = inks.theme, AIR * scale
+    words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
+    x = gap if right is None else right - words.shape[1] - gap
+    y = max(0, line - words.shape[0])
+    region = layer[y : y + words.shape[0], x : x + words.shape[1]]
+    region[:] = words[: region.shape[0], : region.shape[1]]
+    written[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1] + gap] = True
+    return int(words.shape[1]) + 2 * gap

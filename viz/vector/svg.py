@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
-from viz.curve import BANDS, by_column, stacked
+from viz.curve import BANDS, Scales, by_column, scales_of, stacked
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
 from viz.layout.views import overview
@@ -25,7 +25,6 @@ from viz.scene import (
     Look,
     State,
     count_text,
-    counts_nodes,
     live_of,
     live_text,
     one_line,
@@ -43,7 +42,7 @@ from viz.sheet import (
     as_list,
     check,
     headings,
-    peak_words,
+    lines_of,
     strip_words,
 )
 from viz.theme import THEMES, Theme, css, font
@@ -103,15 +102,15 @@ def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
     return [state.look(cell) for cell in plan.cells]
 
 
-def strip_elements(
-    trace: Trace, step: int, longest: int, highest: int, in_nodes: bool, theme: Theme
-) -> Iterator[str]:
+def strip_elements(trace: Trace, step: int, scales: Scales, theme: Theme) -> Iterator[str]:
     """Yield the memory strip, from its top left corner at 0, 0."""
     width = WIDTH - 2 * MARGIN
-    unit = (STRIP - HEAD) / max(highest, 1)
-    now = (step + 1) * width / longest
+    unit = (STRIP - HEAD) / max(scales.highest, 1)
+    now = (step + 1) * width / scales.longest
     yield f'<rect width="{width}" height="{STRIP}" fill="{css(theme.panel)}"/>'
-    columns = by_column(stacked(trace, in_nodes), longest, width).cumsum(axis=0) * unit
+    columns = (
+        by_column(stacked(trace, scales.in_nodes), scales.longest, width).cumsum(axis=0) * unit
+    )
     here = round(now)
     for fill, tops in reversed(list(zip(BANDS.values(), columns, strict=True))):
         ink = css(getattr(theme, fill))
@@ -121,19 +120,25 @@ def strip_elements(
         if future := outline(tops[here:], below[here:], here):
             ink = css(getattr(theme, fill))
             yield f'<path fill="none" stroke="{ink}" d="{future}"/>'
-    line = STRIP - max(live_of(trace, in_nodes)) * unit
-    yield (
-        f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" stroke-dasharray="4 4"/>'
-    )
-    yield f'<path d="M{number(now)} {HEAD}V{STRIP}" stroke="{css(theme.ink)}" stroke-width="2"/>'
+    cursor = f"M{number(now)} {HEAD}V{STRIP}"
+    words = []
+    taken: list[float] = []
+    for mark in lines_of(trace, scales):
+        line = STRIP - mark.amount * unit
+        yield (
+            f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" '
+            f'stroke-dasharray="{mark.dashes[0]} {mark.dashes[1]}"/>'
+        )
+        right = width - sum(taken[place] for place in mark.beside)
+        taken.append(wide := font("Regular", 10).getlength(mark.words) + 8)
+        words += [
+            f'<rect x="{number(right - wide)}" y="{number(line - 13)}" width="{number(wide)}" '
+            f'height="12" fill="{css(theme.panel)}"/>',
+            text_element(right - 4, line - 3, mark.words, 10, theme.muted, anchor="end"),
+        ]
+    yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
+    yield from words  # the cursor runs below them
     yield text_element(4, 10, strip_words(trace), 10, theme.muted)
-    label = peak_words(trace, in_nodes)
-    wide = font("Regular", 10).getlength(label) + 8
-    yield (  # the cursor runs below the words
-        f'<rect x="{number(width - wide)}" y="{number(line - 13)}" width="{number(wide)}" '
-        f'height="12" fill="{css(theme.panel)}"/>'
-    )
-    yield text_element(width - 4, line - 3, label, 10, theme.muted, anchor="end")
 
 
 def skyline(tops: Sequence[float], left: int) -> str:
@@ -225,11 +230,9 @@ def svg_still(
     shown = as_list(traces)
     check(shown, theme)
     colours = THEMES[theme]
-    in_nodes = counts_nodes(shown)
-    longest = max(len(trace.steps) for trace in shown)
-    highest = max(max(live_of(trace, in_nodes)) for trace in shown)
+    scales = scales_of(shown)
     names = headings(shown, title)
-    last = longest - 1
+    last = scales.longest - 1
     if step is not None and not 0 <= step <= last:
         raise OptionError(f"step {step} is out of range: legal are 0 to {last}")
     parts: list[str] = []
@@ -242,11 +245,11 @@ def svg_still(
         at = min(last if step is None else step, len(trace.steps) - 1)
         name = names[index]
         plan = overview(trace.graph)
-        group(0, heading_elements(trace, at, name, in_nodes, colours))
+        group(0, heading_elements(trace, at, name, scales.in_nodes, colours))
         top += HEADER
         group(0, graph_elements(plan, looks_at(trace, plan, at), colours, f"p{index}-"))
         top += plan.height
-        group(MARGIN, strip_elements(trace, at, longest, highest, in_nodes, colours))
+        group(MARGIN, strip_elements(trace, at, scales, colours))
         top += STRIP + GAP
     group(0, legend_elements(colours))
     style = f"<style>{font_faces()}</style>" if fonts else ""

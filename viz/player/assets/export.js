@@ -84,18 +84,23 @@ class Frame {
       const d = boxes.map(([left, low, right, high]) => `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`).join("");
       if (d) svgElement("path", { d, fill: this.ink(fill) }, group);
     });
-    const line = FRAME_STRIP - model.peaks[model.count - 1] * unit;
-    const dashes = { d: `M0 ${line}H${width}`, stroke: this.ink("muted"), "stroke-dasharray": "4 4" };
-    svgElement("path", dashes, group);
+    for (const { amount, dashes } of model.strip_lines) {
+      const looks = { stroke: this.ink("muted"), "stroke-dasharray": dashes.join(" ") };
+      svgElement("path", { d: `M0 ${FRAME_STRIP - amount * unit}H${width}`, ...looks }, group);
+    }
     svgElement("path", { d: `M${now} ${HEAD}V${FRAME_STRIP}`, stroke: this.ink("ink"), "stroke-width": 2 }, group);
     this.text(FRAME_MARGIN + 4, this.top + 10, model.strip_words, 10, "muted");
-    const right = FRAME_WIDTH - FRAME_MARGIN;
     ruler.font = "400 10px Inter, system-ui, sans-serif";
-    const wide = ruler.measureText(model.peak_words).width + 8;
-    // The cursor runs below the words.
-    const ground = { x: right - wide, y: this.top + line - 13, width: wide, height: 12, fill: this.ink("panel") };
-    svgElement("rect", ground, this.root);
-    this.text(right - 4, this.top + line - 3, model.peak_words, 10, "muted", 400, "end");
+    const widths = model.strip_lines.map(({ words }) => ruler.measureText(words).width + 8);
+    const ends = wordsEnd(model.strip_lines, widths, unit);
+    model.strip_lines.forEach(({ words, amount }, i) => {
+      const [right, wide] = [FRAME_WIDTH - FRAME_MARGIN - ends[i], widths[i]];
+      const y = this.top + FRAME_STRIP - amount * unit;
+      // The cursor runs below the words.
+      const ground = { x: right - wide, y: y - 13, width: wide, height: 12, fill: this.ink("panel") };
+      svgElement("rect", ground, this.root);
+      this.text(right - 4, y - 3, words, 10, "muted", 400, "end");
+    });
   }
 
   legend() {

@@ -15,7 +15,7 @@ class Player {
     this.scales = {
       align: this.align,
       ticks: 0,
-      highest: Math.max(...this.models.map((model) => model.peaks[model.count - 1])),
+      highest: data.highest,
     };
     this.measure();
     this.speed = firstSpeed(this.ticks, this.motion.matches);

@@ -6,6 +6,7 @@
  */
 
 const HEAD = 14; // pixels above the highest peak, for the strip's own text
+const WORDS = 15; // pixels that words upon a line of a strip are high
 
 /** The tick that every column of pixels shows; -1 where the trace has ended.
  * @param {any} model
@@ -80,6 +81,17 @@ function heightOf(tops, band, unit) {
   return band < 0 ? 0 : Math.round(tops[band] * unit);
 }
 
+/** Where the words upon a strip's lines end, in pixels from the right: to the left of those that are
+ * so near above or below that they would meet.
+ * @param {{amount: number}[]} lines @param {number[]} widths of the words @param {number} unit pixels of height
+ */
+function wordsEnd(lines, widths, unit) {
+  return lines.map(({ amount }, i) => {
+    const near = widths.filter((_, k) => k < i && Math.abs(lines[k].amount - amount) * unit < WORDS);
+    return near.reduce((sum, width) => sum + width, 0);
+  });
+}
+
 class Timeline {
   /**
    * @param {HTMLElement} element
@@ -95,11 +107,17 @@ class Timeline {
     this.layers = null;
     this.tick = -1;
     this.cursor = 0; // the column at which it was drawn last
-    element.querySelector(".peak").textContent = model.peak_words;
+    this.words = model.strip_lines.map(({ words }) => {
+      const span = document.createElement("span");
+      span.className = "line";
+      span.textContent = words;
+      return span;
+    });
+    element.append(...this.words);
     element.querySelector(".what").textContent = model.strip_words;
     this.canvas.setAttribute(
       "aria-label",
-      `Live memory over ${counted(model.count, "step")}; ${model.peak_words} at step ${model.peakStep}`,
+      `Live memory over ${counted(model.count, "step")}; ${model.strip_lines[0].words} at step ${model.peakStep}`,
     );
   }
 
@@ -128,12 +146,17 @@ class Timeline {
           context.fillRect(left, height - high, right - left, high - low);
         }
       });
-      this.dashes(context, width, height, style.getPropertyValue("--muted"));
+      this.lines(context, width, height, style.getPropertyValue("--muted"));
       return layer;
     });
-    const above = (this.model.peaks[this.model.count - 1] * unit) / ratio;
-    // One pixel above the line, which its ground would hide.
-    this.element.querySelector(".peak").style.bottom = `${Math.min(above, box.height - HEAD) + 1}px`;
+    const widths = this.words.map((span) => span.offsetWidth);
+    const ends = wordsEnd(this.model.strip_lines, widths, unit / ratio);
+    this.words.forEach((span, i) => {
+      const above = (this.model.strip_lines[i].amount * unit) / ratio;
+      // One pixel above the line, which its ground would hide.
+      span.style.bottom = `${Math.min(above, box.height - HEAD) + 1}px`;
+      span.style.right = `${ends[i]}px`;
+    });
     this.draw(true);
   }
 
@@ -141,16 +164,18 @@ class Timeline {
     return (height - HEAD * this.ratio) / Math.max(this.scales.highest, 1);
   }
 
-  /** The dashed line at the peak. */
-  dashes(context, width, height, ink) {
-    const y = height - this.model.peaks[this.model.count - 1] * this.unit(height);
+  /** The lines at the peak and at limits. */
+  lines(context, width, height, ink) {
     context.strokeStyle = ink;
     context.lineWidth = this.ratio;
-    context.setLineDash([4 * this.ratio, 4 * this.ratio]);
-    context.beginPath();
-    context.moveTo(0, Math.round(y) - this.ratio / 2);
-    context.lineTo(width, Math.round(y) - this.ratio / 2);
-    context.stroke();
+    for (const { amount, dashes } of this.model.strip_lines) {
+      const y = Math.round(height - amount * this.unit(height)) - this.ratio / 2;
+      context.setLineDash(dashes.map((pixels) => pixels * this.ratio));
+      context.beginPath();
+      context.moveTo(0, y);
+      context.lineTo(width, y);
+      context.stroke();
+    }
   }
 
   /** @param {number} tick */
