@@ -5,6 +5,7 @@ What was kept lies at the bottom, and what is recomputed upon it, as in a strip 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,15 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
         filled_pixels(level, coverage.shape, box, scale) for level in (look.level or 0, look.kept)
     )
     corner = corner_of(box)
-    full, empty, below = (
-        np.where(
-            coverage == 0,
-            shape_sprite(part, box, corner, inks, scale),
-            label_inks(part, inks)[coverage],
-        )
-        for part in (look, emptied(look), kept_part(look))
-    )
-    sprite: Indices = np.where(kept, below, np.where(filled, full, empty))
+    sprite: Indices = np.zeros(coverage.shape, np.uint8)
+    for part, where in (
+        (look, filled & ~kept), (emptied(look), ~filled), (kept_part(look), kept),
+    ):  # fmt: skip
+        if where.any():
+            plain = replace(part, level=None, kept=0)
+            shape = shape_sprite(plain, box, corner, inks.theme, scale)
+            drawn = np.where(coverage == 0, shape, label_inks(part, inks)[coverage])
+            np.copyto(sprite, drawn, where=where)
     return sprite
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -74,20 +75,22 @@ def layer(
 
 def node_sprite(look: Look, diameter: float, inks: Inks, scale: int) -> Indices:
     """Return a square picture of a node without its label; TRANSPARENT where the ground shows."""
-    return shape_sprite(look, (diameter, diameter), diameter / 2, inks, scale)
+    return shape_sprite(look, (diameter, diameter), diameter / 2, inks.theme, scale)
 
 
-def shape_sprite(look: Look, size: Size, corner: float, inks: Inks, scale: int) -> Indices:
-    """Return a picture of a rounded rectangle with a look's fill, ring and halo.
+# A group's picture is put together of few shapes, however many levels and labels there are.
+@lru_cache(maxsize=1024)
+def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: int) -> Indices:
+    """Return a picture of a rounded rectangle with a look's fill, ring and halo; not to be changed.
 
     Args:
         look: how it looks.
         size: width and height in pixels at scale 1, without ring and halo.
         corner: radius of its corners; half of its size makes a disc.
-        inks: the palette.
+        theme: the colours.
         scale: of the result.
     """
-    theme = inks.theme
+    inks = inks_of(theme)
     width, height = map(sprite_size, size)
     fill, outline, _ = node_colours(look, theme)
     stroke = outline_of(size)
@@ -117,6 +120,7 @@ def shape_sprite(look: Look, size: Size, corner: float, inks: Inks, scale: int) 
     # Outside the shape the ground shows; inside it every pixel is the sprite's own.
     beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
     sprite[distances(sprite.shape, size, corner, scale) > beyond * scale] = TRANSPARENT
+    sprite.flags.writeable = False
     return sprite
 
 
