@@ -25,6 +25,7 @@ from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Schedule
 from tinyckpt.tree import leaves_with_paths, map_leaves
 
+LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
 RESERVED = {"np", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
 
@@ -153,7 +154,7 @@ class Writer:
             self.arrays[name] = value
         for node in self.graph.data:
             if node.producer is not None:
-                self.names[node.id] = self.identifier(node.name)
+                self.names[node.id] = self.identifier((node.label or node.name)[:LONGEST_NAME])
         body = [*prologue, *self.steps(), f"return {self.results()}"]
         lines = [f"import {self.backend.name} as np"]
         if self.imported:
@@ -196,6 +197,7 @@ class Writer:
         """Yield the line of every step; frees that follow each other share one ``del``."""
         freed: list[str] = []
         seen: set[int] = set()
+        scope = ""
         for step in self.schedule.steps:
             if isinstance(step, Free):
                 freed.append(self.names[step.data])
@@ -204,9 +206,13 @@ class Writer:
                 yield f"del {', '.join(freed)}"
                 freed = []
             if isinstance(step, Compute):
-                again = "  # again" if step.operator in seen else ""
+                operator = self.graph.operators[step.operator]
+                entered = one_line(operator.scope) if operator.scope != scope else ""
+                remarks = [entered, "again" if step.operator in seen else ""]
+                comment = ", ".join(filter(None, remarks))
+                yield self.evaluation(operator) + (f"  # {comment}" if comment else "")
                 seen.add(step.operator)
-                yield self.evaluation(self.graph.operators[step.operator]) + again
+                scope = operator.scope
             elif isinstance(step, Fetch):
                 name, host = self.names[step.data], self.on_host[step.data]
                 yield f"{name} = np.array({host}); del {host}"
@@ -270,6 +276,12 @@ class Writer:
         if template is None:
             return "None"
         return self.names[template]
+
+
+def one_line(text: str) -> str:
+    """Return text that no line break leads out of a comment."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
 
 
 def constant_line(name: str, value: Any) -> str:

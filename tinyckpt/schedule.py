@@ -205,7 +205,7 @@ class Schedule:
         try:
             return str(replay(self))
         except ScheduleError as error:
-            lines = [" ".join(step_text(self.graph, step)) for step in self.steps]
+            lines = [" ".join(step_title(self.graph, step)) for step in self.steps]
             numbered = [f"{position}  {line}" for position, line in enumerate(lines)]
             return "\n".join([*numbered, f"illegal: {error}"])
 
@@ -216,7 +216,44 @@ def within(numbers: Sequence[int], count: int) -> bool:
 
 
 def step_text(graph: Graph, step: Step) -> tuple[str, str]:
-    """Return a step's verb and the name of what it acts on."""
+    """Return a step's verb and the unique name of what it acts on, for errors and for files."""
     if isinstance(step, Compute):
         return "compute", graph.operators[step.operator].name
     return type(step).__name__.lower(), graph.data[step.data].name
+
+
+def step_title(graph: Graph, step: Step) -> tuple[str, str]:
+    """Return a step's verb and what people call the thing that it acts on."""
+    if isinstance(step, Compute):
+        return "compute", operator_title(graph, step.operator)
+    return type(step).__name__.lower(), data_title(graph, step.data)
+
+
+def data_title(graph: Graph, data: int) -> str:
+    """Return what people call a value: its scope and the name that they gave it come first.
+
+    >>> import tinyckpt as tc
+    >>> def model(x):
+    ...     with tc.scope("layer1"):
+    ...         return tc.name(tc.tanh(tc.sin(x)), "hidden")
+    >>> graph = tc.build(model, tc.Spec(3))
+    >>> [data_title(graph, node.id) for node in graph.data]
+    ['x', 'layer1/sin_1', 'layer1/hidden (tanh_1)']
+    """
+    node = graph.data[data]
+    scope = "" if node.producer is None else graph.operators[node.producer].scope
+    return titled(scope, [node.label] if node.label else [], node.name)
+
+
+def operator_title(graph: Graph, operator: int) -> str:
+    """Return what people call an operator: by the names that they gave to what it makes."""
+    found = graph.operators[operator]
+    labels = [graph.data[data].label for data in found.outputs]
+    return titled(found.scope, [label for label in labels if label], found.name)
+
+
+def titled(scope: str, labels: Sequence[str], name: str) -> str:
+    """Return ``scope/label (name)``, without what is not there or would be said twice."""
+    title = ", ".join(dict.fromkeys(labels)) or name
+    own = "" if title == name else f" ({name})"
+    return f"{scope}/{title}{own}" if scope else f"{title}{own}"

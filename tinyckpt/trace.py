@@ -18,7 +18,7 @@ from typing import Any
 
 from tinyckpt.display import mimebundle
 from tinyckpt.graph import Graph
-from tinyckpt.schedule import Compute, Fetch, Schedule, Step, step_text
+from tinyckpt.schedule import Compute, Fetch, Schedule, Step, step_title
 from tinyckpt.units import size_text
 
 # The columns of a trace, in the order of a row.
@@ -142,7 +142,7 @@ class Trace:
 
     def lines(self) -> Iterator[str]:
         """Yield one line a step: ``12  compute  tanh_4   live 5 nodes, 20.0 KiB``."""
-        texts = [step_text(self.graph, step) for step in self.steps]
+        texts = [step_title(self.graph, step) for step in self.steps]
         width = max((len(name) for _, name in texts), default=0)
         digits = len(str(len(texts)))
         for position, ((verb, name), nodes, nbytes) in enumerate(

@@ -15,7 +15,7 @@ from tinyckpt.cost import Costs, in_nodes
 from tinyckpt.fates import Recomputed, Residual, recomputed_of, residuals_of
 from tinyckpt.planning.plan import certified, cost_of, costs_of, frontier, peak_of
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Certificate, Compute, Schedule, step_text
+from tinyckpt.schedule import Certificate, Compute, Schedule, data_title, operator_title, step_title
 from tinyckpt.table import html_table, table
 from tinyckpt.trace import Trace
 from tinyckpt.units import cost_text, memory_text, size_text
@@ -81,12 +81,13 @@ class Explanation:
         schedule, unit = self.trace.schedule, self.costs.unit
         if not schedule.steps:
             return []
-        verb, name = step_text(schedule.graph, schedule.steps[self.trace.peak_step])
+        verb, name = step_title(schedule.graph, schedule.steps[self.trace.peak_step])
         live = [[n, size_text(b)] for n, b in self.at_peak]
         read = [[r.name, r.shape, size_text(r.nbytes), r.made_by, r.reason] for r in self.residuals]
+        names = [operator_title(schedule.graph, entry.operator) for entry in self.recomputed]
         again = [
-            [r.name, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
-            for r in self.recomputed
+            [title, str(r.times), cost_text(r.cost, unit), listed(r.needed_for)]
+            for title, r in zip(names, self.recomputed, strict=True)
         ]
         title = f"At the peak, step {self.trace.peak_step} ({verb} {name}), these are live:"
         found = [
@@ -154,7 +155,8 @@ def explain(
     dearer = (p for p in points if p.peak > peak and p.cost < best)
     following = next(dearer, None)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
-    held = [(schedule.graph.data[d].name, schedule.graph.data[d].nbytes) for d in sorted(live)]
+    graph = schedule.graph
+    held = [(data_title(graph, data), graph.data[data].nbytes) for data in sorted(live)]
     step = schedule.steps[trace.peak_step] if trace.steps else None
     if isinstance(step, Compute):
         workspace = schedule.graph.operators[step.operator].workspace
