@@ -36,7 +36,7 @@ from tinyckpt.errors import (
 )
 from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all
-from tinyckpt.ops.activation import gelu, relu, sigmoid, silu, tanh
+from tinyckpt.ops.activation import gelu, log_sigmoid, relu, sigmoid, silu, tanh
 from tinyckpt.ops.elementwise import (
     absolute,
     add,
@@ -157,6 +157,7 @@ __all__ = [
     "load_schedule",
     "load_trace",
     "log",
+    "log_sigmoid",
     "log_softmax",
     "lower_bound",
     "matmul",

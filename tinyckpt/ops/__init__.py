@@ -6,6 +6,7 @@ from tinyckpt.ops.primitive import Primitive, apply, apply_all
 ALL = (
     activation.TANH_VJP,
     activation.SIGMOID_VJP,
+    activation.LOG_SIGMOID_VJP,
     activation.RELU_VJP,
     elementwise.SQRT_VJP,
     elementwise.SIN_VJP,
@@ -24,6 +25,7 @@ ALL = (
     elementwise.ABSOLUTE,
     activation.TANH,
     activation.SIGMOID,
+    activation.LOG_SIGMOID,
     activation.RELU,
     activation.SILU,
     activation.GELU,

@@ -42,29 +42,53 @@ def silu_slope(x: Var) -> Var:
 
 
 # The facts ---------------------------------------------------------------------------------------
+# FLOPs: one for each arithmetic operation or elementary function on an element, as in the kernel.
+
+# The normal distribution: 3 for each of 27 coefficients of Clenshaw's recurrence, 5 before and 4
+# after it; 13 for the bell, and 6 from there to the result.
+CDF_FLOPS = 3 * 27 + 5 + 4 + 13 + 6
 
 TANH_VJP = unary_vjp("tanh_vjp", kernels.tanh_vjp, lambda y: -2 * y, flops=3)
 SIGMOID_VJP = unary_vjp("sigmoid_vjp", kernels.sigmoid_vjp, lambda y: 1 - 2 * y, flops=3)
+LOG_SIGMOID_VJP = unary_vjp("log_sigmoid_vjp", kernels.log_sigmoid_vjp, lambda y: -exp(y), flops=3)
 RELU_VJP = unary_vjp("relu_vjp", kernels.relu_vjp, no_slope, flops=1, workspace=mask_bytes)
-SILU_VJP = unary_vjp("silu_vjp", kernels.silu_vjp, silu_slope, flops=9, workspace=outputs_bytes(1))
+SILU_VJP = unary_vjp(
+    "silu_vjp", kernels.silu_vjp, silu_slope, flops=20,
+    # 1 + exp(-|x|), the slope's other factor, and the mask that picks its numerator.
+    workspace=lambda inputs, outputs: 2 * outputs[0].nbytes + outputs[0].size,
+)  # fmt: skip
 GELU_VJP = unary_vjp(
     "gelu_vjp",
     kernels.gelu_vjp,
     lambda x: normal_density(x) * (2 - x * x),
-    flops=105,
-    workspace=lambda inputs, outputs: 4 * outputs[0].nbytes + outputs[0].size,
+    # The bell once more, and 4 to put both together. It needs four arrays, too, when those of the
+    # distribution are gone.
+    flops=CDF_FLOPS + 13 + 4,
+    workspace=outputs_bytes(4),
 )
 GELU_TANH_VJP = unary_vjp(
-    "gelu_tanh_vjp", kernels.gelu_tanh_vjp, gelu_tanh_slope, flops=15, workspace=outputs_bytes(2)
-)
+    "gelu_tanh_vjp", kernels.gelu_tanh_vjp, gelu_tanh_slope, flops=15,
+    workspace=outputs_bytes(2),  # the tanh, and the slope of its argument
+)  # fmt: skip
 
 TANH = unary("tanh", kernels.tanh, by_output(TANH_VJP))
-SIGMOID = unary("sigmoid", kernels.sigmoid, by_output(SIGMOID_VJP), flops=4)
+SIGMOID = unary(
+    "sigmoid", kernels.sigmoid, by_output(SIGMOID_VJP), flops=7,
+    # 1 + exp(-|x|), and the mask that picks the numerator.
+    workspace=lambda inputs, outputs: outputs[0].nbytes + outputs[0].size,
+)  # fmt: skip
+LOG_SIGMOID = unary(
+    "log_sigmoid", kernels.log_sigmoid, by_output(LOG_SIGMOID_VJP), flops=6,
+    workspace=outputs_bytes(1),  # min(x, 0)
+)  # fmt: skip
 RELU = unary("relu", kernels.relu, by_output(RELU_VJP))
-SILU = unary("silu", kernels.silu, by_input(SILU_VJP), flops=5)
+SILU = unary(
+    "silu", kernels.silu, by_input(SILU_VJP), flops=9,
+    workspace=outputs_bytes(1),  # the factor for the far negative tail
+)  # fmt: skip
 GELU = unary(
-    "gelu", kernels.gelu, by_input(GELU_VJP), flops=98,
-    workspace=lambda inputs, outputs: 4 * outputs[0].nbytes + outputs[0].size,
+    "gelu", kernels.gelu, by_input(GELU_VJP), flops=CDF_FLOPS + 1,
+    workspace=outputs_bytes(4),  # two of the recurrence beside the sum, and two of the bell
 )  # fmt: skip
 GELU_TANH = unary("gelu_tanh", kernels.gelu_tanh, by_input(GELU_TANH_VJP), flops=8)
 
@@ -79,6 +103,11 @@ def tanh(x: Any) -> Var:
 def sigmoid(x: Any) -> Var:
     """Return ``1 / (1 + exp(-x))`` of every element, evaluated without overflow."""
     return apply(SIGMOID, x)
+
+
+def log_sigmoid(x: Any) -> Var:
+    """Return ``log(sigmoid(x))`` of every element, exact in both tails."""
+    return apply(LOG_SIGMOID, x)
 
 
 def relu(x: Any) -> Var:

@@ -16,7 +16,7 @@ A kernel of one ``return`` is written out as an expression by ``compile``; other
 
 import math
 
-from tinyckpt.ops.special import normal_cdf, random_bits, random_key
+from tinyckpt.ops.special import normal_cdf, random_bits, random_key, times_normal_bell
 
 # Elementwise ------------------------------------------------------------------------------------
 
@@ -120,11 +120,14 @@ def tanh_vjp(xp, y, g):
 
 
 def sigmoid(xp, x):
-    # (1 + tanh(x/2)) / 2: no overflow on either side, unlike 1 / (1 + exp(-x)).
-    out = xp.asarray(0.5 * x)
-    xp.tanh(out, out=out)
-    out += 1
-    out *= 0.5
+    # e / (1 + e) below zero and 1 / (1 + e) above, with e = exp(-|x|): nothing overflows, and
+    # nothing cancels, as 1 + tanh(x/2) does in the negative tail.
+    out = xp.asarray(xp.absolute(x))
+    xp.negative(out, out=out)
+    xp.exp(out, out=out)
+    total = xp.asarray(out + 1)
+    xp.maximum(out, x >= 0, out=out)
+    out /= total
     return out
 
 
@@ -143,20 +146,65 @@ def relu_vjp(xp, y, g):
     return xp.where(y > 0, g, 0)
 
 
+def log_sigmoid(xp, x):
+    # min(x, 0) - log(1 + exp(-|x|)): both terms have one sign.
+    out = xp.asarray(xp.absolute(x))
+    xp.negative(out, out=out)
+    xp.exp(out, out=out)
+    xp.log1p(out, out=out)
+    xp.subtract(xp.minimum(x, 0), out, out=out)
+    return out
+
+
+def log_sigmoid_vjp(xp, y, g):
+    # 1 - sigmoid = 1 - exp(y): of the output, and exact where y is close to 0.
+    out = xp.asarray(xp.expm1(y))
+    out *= g
+    xp.negative(out, out=out)
+    return out
+
+
+# The least integer whose exponential is a normal number, by bytes of the dtype. Below it exp loses
+# digits, and a product with x would show that: there exp(x) is taken as exp(least) exp(x - least),
+# of which the second factor comes last. The difference is exact.
+LEAST_EXPONENT = {2: -9, 4: -87, 8: -708}
+
+
 def silu(xp, x):
-    out = sigmoid(xp, x)
-    out *= x
+    # x / (1 + exp(-x)): one rounding less than x times the sigmoid.
+    least = LEAST_EXPONENT[x.dtype.itemsize]
+    out = xp.asarray(xp.maximum(x, least))
+    xp.negative(out, out=out)
+    xp.exp(out, out=out)
+    out += 1
+    xp.divide(x, out, out=out)
+    rest = xp.asarray(xp.subtract(x, least))
+    xp.minimum(rest, 0, out=rest)
+    xp.exp(rest, out=rest)
+    out *= rest
     return out
 
 
 def silu_vjp(xp, x, g):
-    # d/dx x s(x) = s (1 + x (1 - s)).
-    s = sigmoid(xp, x)
-    out = xp.asarray(1 - s)
-    out *= x
-    out += 1
-    out *= s
+    # d/dx x s = s (1 + x (1 - s)), where 1 - s is not a difference: e / (1 + e) above zero.
+    least = LEAST_EXPONENT[x.dtype.itemsize]
+    out = xp.asarray(xp.absolute(x))
+    xp.negative(out, out=out)
+    xp.maximum(out, least, out=out)
+    xp.exp(out, out=out)
+    spare = xp.asarray(xp.maximum(out, x < 0))
+    spare *= xp.minimum(x, -least)
+    total = xp.asarray(out + 1)
+    xp.maximum(out, x >= 0, out=out)
+    spare /= total
+    spare += 1
+    out *= spare
+    out /= total
     out *= g
+    xp.subtract(x, least, out=spare)
+    xp.minimum(spare, 0, out=spare)
+    xp.exp(spare, out=spare)
+    out *= spare
     return out
 
 
@@ -169,9 +217,8 @@ def gelu(xp, x):
 def gelu_vjp(xp, x, g):
     # d/dx x cdf(x) = cdf(x) + x pdf(x).
     out = xp.asarray(normal_cdf(xp, x))
-    density = xp.asarray(x * x)
-    density *= -0.5
-    xp.exp(density, out=density)
+    density, spare = xp.zeros_like(out), xp.empty_like(out)
+    times_normal_bell(xp, x, density, spare)
     density *= 1 / math.sqrt(2 * math.pi)
     density *= x
     out += density
@@ -377,24 +424,30 @@ def log_softmax_vjp(xp, y, g, axis):
 
 
 def cross_entropy(xp, logits, labels):
-    # The second result, log sum exp(logits), is what the backward needs besides the inputs.
+    # Everything is counted from the largest logit, so that a shift of all logits changes nothing.
+    # The second result, log sum exp(logits - largest), is what the backward needs besides inputs.
+    classes = logits.shape[-1]
     if labels.size:
         lowest, highest = labels.min().item(), labels.max().item()
-        if not 0 <= lowest <= highest < logits.shape[-1]:
-            raise ValueError(
-                f"labels must be 0 to {logits.shape[-1] - 1}, got {lowest} to {highest}"
-            )
-    largest = logits.max(axis=-1, keepdims=True)
-    shifted = xp.asarray(logits - largest)
+        if not 0 <= lowest <= highest < classes:
+            raise ValueError(f"labels must be 0 to {classes - 1}, got {lowest} to {highest}")
+    # C-contiguous, whatever the logits are: its elements are picked by their places in memory.
+    shifted = xp.empty(logits.shape, logits.dtype)
+    xp.subtract(logits, logits.max(axis=-1, keepdims=True), out=shifted)
+    places = xp.arange(0, shifted.size, classes)
+    places += labels.reshape(-1)
+    losses = xp.take(shifted, places).reshape(labels.shape)
+    del places
     xp.exp(shifted, out=shifted)
-    logsumexp = xp.log(shifted.sum(axis=-1))
-    logsumexp += largest[..., 0]
-    picked = xp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    return logsumexp - picked, logsumexp
+    spread = xp.asarray(shifted.sum(axis=-1))
+    xp.log(spread, out=spread)
+    xp.subtract(spread, losses, out=losses)
+    return losses, spread
 
 
-def cross_entropy_vjp(xp, logits, labels, logsumexp, g):
-    out = xp.asarray(logits - logsumexp[..., None])
+def cross_entropy_vjp(xp, logits, labels, spread, g):
+    out = xp.asarray(logits - logits.max(axis=-1, keepdims=True))
+    out -= spread[..., None]
     xp.exp(out, out=out)
     out -= labels[..., None] == xp.arange(logits.shape[-1])
     out *= g[..., None]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.elementwise import exp
+from tinyckpt.ops.elementwise import add, exp
 from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var, per_element, zero
-from tinyckpt.ops.reduce import mean, sum
+from tinyckpt.ops.reduce import MAX_VJP, mean, sum
+from tinyckpt.ops.reduce import max as largest
 from tinyckpt.ops.shape import expand_dims
 
 if TYPE_CHECKING:
@@ -93,55 +95,80 @@ ONE_HOT = Primitive(
 )  # fmt: skip
 
 
+def shifted_softmax(logits: Var, spread: Var) -> Var:
+    """Return the softmax, given ``log sum exp(logits - largest)``."""
+    return exp(logits - largest(logits, -1, keepdims=True) - expand_dims(spread, -1))
+
+
 def vjp_cross_entropy(ct: Any, ins: Any, outs: Any) -> Any:
     logits, labels = ins
-    _, logsumexp = outs
-    g, g_logsumexp = ct
+    _, spread = outs
+    g, g_spread = ct
     parts = []
     if g is not None:
-        parts.append(apply(CROSS_ENTROPY_VJP, logits, labels, logsumexp, g))
-    if g_logsumexp is not None:
-        parts.append(exp(logits - expand_dims(logsumexp, -1)) * expand_dims(g_logsumexp, -1))
-    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        parts.append(apply(CROSS_ENTROPY_VJP, logits, labels, spread, g))
+    if g_spread is not None:
+        parts.append(shifted_softmax(logits, spread) * expand_dims(g_spread, -1))
+        parts.append(-to_largest(logits, g_spread))
+    return functools.reduce(add, parts)
+
+
+def to_largest(logits: Var, g: Var) -> Var:
+    """Return the cotangent ``g`` of the largest logit, at its place."""
+    return apply(MAX_VJP, logits, largest(logits, -1), g, axes=(logits.ndim - 1,), keepdims=False)
 
 
 def vjp_cross_entropy_vjp_logits(ct: Any, ins: Any, outs: Any) -> Any:
-    logits, _, logsumexp, g = ins
-    return ct[0] * exp(logits - expand_dims(logsumexp, -1)) * expand_dims(g, -1)
+    logits = ins[0]
+    slope = scaled_softmax(ct, ins)
+    return slope - to_largest(logits, sum(slope, -1))
 
 
-def vjp_cross_entropy_vjp_logsumexp(ct: Any, ins: Any, outs: Any) -> Any:
-    return -sum(vjp_cross_entropy_vjp_logits(ct, ins, outs), -1)
+def vjp_cross_entropy_vjp_spread(ct: Any, ins: Any, outs: Any) -> Any:
+    return -sum(scaled_softmax(ct, ins), -1)
+
+
+def scaled_softmax(ct: Any, ins: Any) -> Any:
+    logits, _, spread, g = ins
+    return ct[0] * shifted_softmax(logits, spread) * expand_dims(g, -1)
 
 
 def vjp_cross_entropy_vjp_g(ct: Any, ins: Any, outs: Any) -> Any:
-    logits, labels, logsumexp, _ = ins
-    softmax_less_target = exp(logits - expand_dims(logsumexp, -1)) - one_hot(
-        labels, logits.shape[-1], logits.dtype
-    )
-    return sum(ct[0] * softmax_less_target, -1)
+    logits, labels, spread, _ = ins
+    target = one_hot(labels, logits.shape[-1], logits.dtype)
+    return sum(ct[0] * (shifted_softmax(logits, spread) - target), -1)
 
 
 CROSS_ENTROPY_VJP = Primitive(
-    "cross_entropy_vjp",  # (logits, labels, logsumexp, g) -> (softmax - one_hot) g
+    "cross_entropy_vjp",  # (logits, labels, spread, g) -> (softmax - one_hot) g
     kernels.cross_entropy_vjp,
-    lambda logits, labels, logsumexp, g: (logits,),
+    lambda logits, labels, spread, g: (logits,),
     vjp=(
         vjp_cross_entropy_vjp_logits,
         zero,
-        vjp_cross_entropy_vjp_logsumexp,
+        vjp_cross_entropy_vjp_spread,
         vjp_cross_entropy_vjp_g,
     ),
-    flops=per_element(4),
-    workspace=lambda inputs, outputs: outputs[0].size + 8 * outputs[0].shape[-1],
+    # The largest, two differences, exp, the target, the product with g.
+    flops=per_element(6),
+    # First the largest of each row; then what compares labels (a boolean an element) with all
+    # classes (eight bytes each).
+    workspace=lambda inputs, outputs: max(
+        inputs[2].nbytes, outputs[0].size + 8 * outputs[0].shape[-1]
+    ),
 )
 CROSS_ENTROPY = Primitive(
-    "cross_entropy",  # (logits, labels) -> (losses, log sum exp(logits))
+    "cross_entropy",  # (logits, labels) -> (losses, log sum exp(logits - largest))
     kernels.cross_entropy,
     infer_cross_entropy,
     vjp=(vjp_cross_entropy, zero),
+    # The largest, the difference, exp, the sum.
     flops=lambda inputs, outputs: 4 * inputs[0].size,
-    workspace=lambda inputs, outputs: inputs[0].nbytes + outputs[0].nbytes,
+    # The shifted logits; beside them the largest of each row, or eight bytes a label for its place
+    # in memory, while the second result is not there yet.
+    workspace=lambda inputs, outputs: (
+        inputs[0].nbytes + max(0, 8 * outputs[0].size - outputs[1].nbytes)
+    ),
 )
 
 

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.elementwise import divide, equal, multiply, where
+from tinyckpt.ops.elementwise import astype, divide, equal, multiply, where
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import full, reshape
 
@@ -108,9 +110,14 @@ def max(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
 
 
 def mean(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the mean over an axis or several, as a ``sum`` and a ``divide``."""
+    """Return the mean over an axis or several, as a ``sum`` and a ``divide``.
+
+    Of float16 it is computed in float32, as NumPy does, since 65,504 is soon passed by a sum.
+    """
     x = as_var(x)
     count = math.prod(x.shape[axis] for axis in infer.checked_axes(axis, x.ndim))
     if count == 0:
         raise GraphError(f"mean: {x.spec} has no elements to average")
+    if x.dtype == np.float16:
+        return astype(mean(astype(x, "float32"), axis, keepdims), "float16")
     return divide(sum(x, axis, keepdims), float(count))

@@ -3,7 +3,7 @@
 Written as kernels are: over ``xp``, in place on memory of their own.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 import math
 from typing import Any
@@ -60,15 +60,36 @@ def normal_cdf(xp, x):
     d += ERFC_CHEBYSHEV[0]
     d *= 0.5
     d -= dd
-    xp.multiply(x, x, out=spare)
-    spare *= 0.5
-    d -= spare
-    xp.exp(d, out=d)
+    del dd
+    times_normal_bell(xp, x, exponent=d, spare=spare)
     ty += 2
     ty *= 0.125
     d *= ty
+    del ty
     xp.subtract(1, d, out=spare)
     return xp.where(x >= 0, spare, d)
+
+
+def times_normal_bell(xp, x, exponent, spare):
+    """Replace the exponent by ``exp(exponent - x^2 / 2)``; ``spare`` is overwritten.
+
+    Rounding x^2 would cost as many digits as the exponent is large. So x = h + r with h a multiple
+    of 1/16, of which the square is exact, and exp(-h^2 / 2) is a factor of its own.
+    """
+    h = xp.asarray(x * 16)
+    xp.rint(h, out=h)
+    h /= 16
+    # (x^2 - h^2) / 2 = r (r / 2 + h)
+    xp.subtract(x, h, out=spare)
+    rest = xp.asarray(spare * 0.5)
+    rest += h
+    rest *= spare
+    exponent -= rest
+    xp.exp(exponent, out=exponent)
+    h *= h
+    h *= -0.5
+    xp.exp(h, out=h)
+    exponent *= h
 
 
 def random_key(xp: Any, seed: Any) -> Any:

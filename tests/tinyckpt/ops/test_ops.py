@@ -61,6 +61,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "tanh": (tc.tanh, (normal(3, 2),)),
     "tanh 0-d": (tc.tanh, (np.array(0.3),)),
     "sigmoid": (tc.sigmoid, (normal(3),)),
+    "log_sigmoid": (tc.log_sigmoid, (normal(3),)),
     "relu": (tc.relu, (apart(8),)),
     "silu": (tc.silu, (normal(5),)),
     "gelu": (tc.gelu, (normal(5),)),
@@ -316,8 +317,9 @@ LARGE = (512, 1024)  # 4 MiB in float64: fixed costs of Python do not show
 LARGE_CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "elementwise": (
         lambda x: [
-            tc.tanh(x), tc.sigmoid(x), tc.relu(x), tc.silu(x), tc.gelu(x), tc.sin(x), tc.cos(x),
-            tc.gelu(x, approximate=True), tc.exp(x), abs(x), -x, x**3, tc.sqrt(x * x + 1.0),
+            tc.tanh(x), tc.sigmoid(x), tc.log_sigmoid(x), tc.relu(x), tc.silu(x),
+            tc.gelu(x), tc.sin(x), tc.cos(x), tc.gelu(x, approximate=True),
+            tc.exp(x), abs(x), -x, x**3, tc.sqrt(x * x + 1.0),
             tc.log(x * x + 1.0), x / (x * x + 1.0), tc.maximum(x, 0.1), tc.where(x > 0, x, 0.0),
             tc.minimum(0.2, x), x - x, x.astype("float32").astype("float64"),
         ],
