@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from viz.layout.cells import Cell
 
 LABEL_BAND = 0.46  # of a group's height, in the middle, that its label takes
+NOWHERE = -1
 LEVELS = 8  # of a group's fill: few, so that pictures of them can be kept and do not flicker
 
 
@@ -44,12 +45,15 @@ class Memory:
         bytes: bytes held.
         bytes_again: those of them that were taken by a recomputation.
         all_values, all_bytes: what there would be if everything was.
+        touched: the cells that may look different, until somebody clears it.
     """
 
     def __init__(self, graph: Graph, home: Mapping[int, int], cells: int) -> None:
-        self.graph, self.home = graph, home
+        self.graph = graph
+        self.home = [NOWHERE] * len(graph.data)  # the cell that a value is in
+        self.touched: set[int] = set()
         self.resident = bytearray(len(graph.data))  # 2 for values that were recomputed
-        self.block = [-1] * len(graph.data)  # the memory that a value is in; a source's is not ours
+        self.block = [NOWHERE] * len(graph.data)  # the memory of a value; a source's is not ours
         self.times = [0] * len(graph.operators)  # evaluations so far
         self.owner: list[int] = []  # by block, the value that it was taken for
         self.again: list[bool] = []  # by block, whether a recomputation took it
@@ -58,79 +62,81 @@ class Memory:
         self.bytes, self.bytes_again = [0] * cells, [0] * cells
         self.all_values, self.all_bytes = [0] * cells, [0] * cells
         for data, cell in home.items():
+            self.home[data] = cell
             self.all_values[cell] += 1
             self.all_bytes[cell] += graph.data[data].nbytes
 
-    def take(self, step: Step) -> list[int]:
-        """Note what a step does; return the cells that this may change."""
+    def take(self, step: Step) -> None:
+        """Note what a step does."""
         if isinstance(step, Compute):
             self.times[step.operator] += 1
-            outputs, again = self.graph.operators[step.operator].outputs, self.is_again(step)
-            return [cell for data in outputs for cell in self.hold(data, again)]
-        if isinstance(step, Fetch):
+            again = self.is_again(step)
+            for data in self.graph.operators[step.operator].outputs:
+                self.hold(data, again)
+        elif isinstance(step, Fetch):
             # Nothing is evaluated anew while a result of it is on the host.
             producer = self.graph.data[step.data].producer
             again = producer is not None and self.times[producer] > 1
-            return self.hold(step.data, again, fetched=True)
-        return self.release(step.data)
+            self.hold(step.data, again, fetched=True)
+        else:
+            self.release(step.data)
 
     def is_again(self, step: Compute) -> bool:
         """Whether the evaluation that was noted last was a recomputation."""
         return self.times[step.operator] > 1
 
-    def hold(self, data: int, recomputed: bool, fetched: bool = False) -> list[int]:
-        """Note that a value is resident now; return the cells that this may change.
+    def hold(self, data: int, recomputed: bool, fetched: bool = False) -> None:
+        """Note that a value is resident now.
 
         What comes back from the host has memory of its own, a view too.
         """
-        before, now = self.resident[data], 1 + recomputed
-        self.resident[data] = now
-        base = self.graph.data[data].view_of
-        if not before:
+        if not self.resident[data]:
+            base = self.graph.data[data].view_of
             if base is None or fetched:
                 self.block[data] = self.allocate(data, recomputed)
             else:
                 self.block[data] = self.block[base]
-            if self.block[data] >= 0:
+            if self.block[data] != NOWHERE:
                 self.holders[self.block[data]] += 1
-        return self.count(data, (now > 0) - (before > 0), (now == 2) - (before == 2))
+        self.become(data, 2 if recomputed else 1)
 
-    def release(self, data: int) -> list[int]:
-        """Note that a value is not resident any more; return the cells that this may change."""
-        before = self.resident[data]
-        self.resident[data] = 0
+    def release(self, data: int) -> None:
+        """Note that a value is not resident any more; its block goes with the last one in it."""
         block = self.block[data]
-        if before and block >= 0:
+        if self.resident[data] and block != NOWHERE:
             self.holders[block] -= 1
             if not self.holders[block]:
                 self.count_bytes(block, -1)
-        return self.count(data, -(before > 0), -(before == 2))
+        self.become(data, 0)
 
     def allocate(self, data: int, recomputed: bool) -> int:
         """Return a new block for a value."""
+        block = len(self.owner)
         self.owner.append(data)
         self.again.append(recomputed)
         self.holders.append(0)
-        self.count_bytes(len(self.owner) - 1, 1)
-        return len(self.owner) - 1
+        self.count_bytes(block, 1)
+        return block
 
-    def count(self, data: int, values: int, recomputed: int) -> list[int]:
-        """Add to the counts of a value's cell; return it and the cell that owns the memory."""
-        block = self.block[data]
-        cell, owner = self.home.get(data), self.home.get(self.owner[block]) if block >= 0 else None
-        if cell is not None:
-            self.values[cell] += values
-            self.recomputed[cell] += recomputed
-        return [index for index in (cell, owner) if index is not None]
+    def become(self, data: int, now: int) -> None:
+        """Count a value in its cell: 0 if it is not resident, 2 if it was recomputed."""
+        before = self.resident[data]
+        self.resident[data] = now
+        cell = self.home[data]
+        if cell != NOWHERE:
+            self.values[cell] += (now > 0) - (before > 0)
+            self.recomputed[cell] += (now == 2) - (before == 2)
+            self.touched.add(cell)
 
     def count_bytes(self, block: int, sign: int) -> None:
         """Add the bytes of a block to its owner's cell, or take them away."""
         owner = self.owner[block]
-        cell = self.home.get(owner)
-        if cell is not None:
+        cell = self.home[owner]
+        if cell != NOWHERE:
             nbytes = sign * self.graph.data[owner].spec.nbytes
             self.bytes[cell] += nbytes
             self.bytes_again[cell] += nbytes if self.again[block] else 0
+            self.touched.add(cell)
 
     def level(self, cell: Cell) -> int:
         """Return how many of LEVELS parts of a cell's bytes are held, rounded.

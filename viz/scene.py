@@ -207,7 +207,8 @@ class State:
         self.active: int | None = None  # the cell whose operator is being evaluated
         self.again = False  # whether that is a recomputation
         self.shown: dict[int, Look] = {}
-        self.touched = {cell.id for cell in cells}
+        self.touched = self.memory.touched
+        self.touched.update(cell.id for cell in cells)
 
     def cells_with_rings(self) -> set[int]:
         """Return the cells that hold a checkpoint; of groups, those out of which one leads.
@@ -232,7 +233,7 @@ class State:
         if self.active is not None:
             self.touched.add(self.active)
             self.active = None
-        self.touched.update(self.memory.take(step))
+        self.memory.take(step)
         if isinstance(step, Compute):
             self.active = self.cell_of_operator.get(step.operator)
             self.again = self.memory.is_again(step)
