@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +14,6 @@ from viz.theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1
 DASH_AND_GAP, DASH = 4.4, 0.6  # pixels, and the share of them that is drawn
-POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
 
 
 def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
@@ -34,25 +33,6 @@ def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
         Fill.GRADIENT: (theme.gradient, theme.ink, theme.gradient_label),
     }
     return fills[look.fill]
-
-
-def label_points(labels: Iterable[str], size: Size, scale: int) -> int:
-    """Return the largest size at which all of these labels fit a node; the smallest if none is."""
-    texts = list(labels)
-    sizes = POINTS if scale == 1 else (*POINTS, 7)
-    for points in sizes:
-        face = font("SemiBold", points * scale)
-        if all(face.getlength(text) <= label_room(size, points) * scale for text in texts):
-            return points
-    return sizes[-1]
-
-
-def label_room(size: Size, points: int) -> float:
-    """Return how wide a label may be, in pixels at scale 1."""
-    if size[0] != size[1]:
-        return size[0] - 4
-    # A disc has more room for lower letters; and a label that nearly touches is better than none.
-    return (0.84 if points > POINTS[-1] else 0.92) * size[0]
 
 
 def fitted(text: str, weight: str, size: int, room: float) -> str:

@@ -7,13 +7,13 @@ counterpart, in pictures of any graph.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from viz.layout.parts import DASH, Part
+from viz.layout.naming import Labels, asked_label
+from viz.layout.parts import Part
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph, Operator
@@ -63,8 +63,7 @@ SYMBOLS = {
     "sum": "Σ",
     "transpose": "T",
 }
-LONGEST_NAME = 4
-LONGEST_LABEL = 9  # of a group
+LONGEST_NAME = 4  # letters of an operator's own name that is preferred to its kind's symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,15 @@ class Cell:
 
     Attributes:
         id: position in the list of cells.
-        label: what it says, a few letters.
+        label: what it says, in full; a picture may have room for less.
         backward: whether it stands in the backward row.
         operators: the operators that it stands for.
         data: the values that they make.
         mirror: for a backward cell, the forward cell above it, if there is one.
         group: whether it stands for a group of operators, or mirrors one.
         title: the full name of the group; empty for an operator.
-        within: what a heading over a group and its neighbours says, such as ``stage3``.
+        within: what a heading over it and its neighbours says, such as ``stage3``.
+        named: whether the label is a name, which no other node is to have; else it is a symbol.
     """
 
     id: int
@@ -92,16 +92,22 @@ class Cell:
     group: bool = False
     title: str = ""
     within: str = ""
+    named: bool = True
 
 
-def cells_of(graph: Graph) -> list[Cell]:
+def cells_of(graph: Graph, labels: Labels = None) -> list[Cell]:
     """Return one cell an operator: the forward ones in build order, then the backward ones."""
     parts = [Part(operator, operator + 1) for operator in range(graph.forward_count)]
-    return cells_of_parts(graph, parts, range(graph.forward_count, len(graph.operators)))
+    backward = range(graph.forward_count, len(graph.operators))
+    return cells_of_parts(graph, parts, backward, labels=labels)
 
 
 def cells_of_parts(
-    graph: Graph, parts: Sequence[Part], backward: Iterable[int], most_alone: int | None = None
+    graph: Graph,
+    parts: Sequence[Part],
+    backward: Iterable[int],
+    most_alone: int | None = None,
+    labels: Labels = None,
 ) -> list[Cell]:
     """Return a cell for each part of the forward half, then the cells of backward operators.
 
@@ -111,8 +117,12 @@ def cells_of_parts(
         backward: ids of the backward operators that are shown, ascending.
         most_alone: the most cells for those that are no adjoint of what is shown; more of them
             share cells. Any number if it is None.
+        labels: what operators are called, see ``Naming``.
     """
-    cells = [forward_cell(graph, place, part) for place, part in enumerate(parts)]
+    within = scopes_within(graph, parts)
+    cells = [
+        forward_cell(graph, place, part, within[place], labels) for place, part in enumerate(parts)
+    ]
     home = {operator: cell.id for cell in cells for operator in cell.operators}
     rows: dict[int, list[int]] = {}
     for index in backward:
@@ -127,107 +137,94 @@ def cells_of_parts(
                 rows[alone[place]] += rows.pop(key)
     for key, operators in rows.items():
         above = cells[key] if key >= 0 else None
-        cells.append(backward_cell(graph, len(cells), operators, above))
+        cells.append(backward_cell(graph, len(cells), operators, above, labels))
     return cells
 
 
-def forward_cell(graph: Graph, place: int, part: Part) -> Cell:
+def scopes_within(graph: Graph, parts: Sequence[Part]) -> list[str]:
+    """Return what a heading may say over each part: what its scope is more than everybody's.
+
+    Operators that stand among groups have none: those of groups say less.
+    """
+    if any(part.stop - part.start > 1 for part in parts):
+        return [part.within for part in parts]
+    paths = [graph.operators[part.start].scope.split("/") for part in parts]
+    alike = (len(set(names)) == 1 for names in zip(*paths, strict=False))
+    common = sum(takewhile(bool, alike))
+    return ["/".join(path[common:]) for path in paths]
+
+
+def forward_cell(graph: Graph, place: int, part: Part, within: str, labels: Labels) -> Cell:
     """Return the cell of a part of the forward half."""
     operators = graph.operators[part.start : part.stop]
     group = len(operators) > 1
+    own = group or part.label
+    label, named = (part.label, True) if own else label_of(graph, operators[0], labels)
     return Cell(
         place,
-        shortened(printable(part.label)) if group else label_of(operators[0]),
+        one_line(label),
         False,
         tuple(range(part.start, part.stop)),
         tuple(data for operator in operators for data in operator.outputs),
         None,
         group,
         printable(part.title),
-        printable(part.within),
+        one_line(within),
+        named,
     )
 
 
-def backward_cell(graph: Graph, place: int, operators: Sequence[int], above: Cell | None) -> Cell:
+def backward_cell(
+    graph: Graph, place: int, operators: Sequence[int], above: Cell | None, labels: Labels
+) -> Cell:
     """Return the cell of backward operators: adjoints of what is above, or of nothing shown."""
     first = graph.operators[operators[0]]
     group = above.group if above is not None else len(operators) > 1
-    if above is not None and (group or len(first.name) > LONGEST_NAME):
-        label = above.label
+    asked = (asked_label(labels, graph.operators[index]) for index in operators)
+    own = None if group else next((text for text in asked if text is not None), None)
+    if own is not None:
+        label, named = own, True
+    elif above is not None and (group or labels == "symbol" or len(first.name) > LONGEST_NAME):
+        label, named = above.label, above.named
     elif group:
-        label = f"{len(operators)} ops"
+        label, named = f"{len(operators)} ops", False
     else:
-        label = label_of(first)
+        label, named = label_of(graph, first, labels)
     return Cell(
         place,
-        label,
+        one_line(label),
         True,
         tuple(operators),
         tuple(data for index in operators for data in graph.operators[index].outputs),
         None if above is None else above.id,
         group,
         (above.title if above is not None else label) if group else "",
+        "",
+        named,
     )
 
 
-def told_apart(cells: Sequence[Cell]) -> list[Cell]:
-    """Return cells whose groups say more where they would say the same: ``s3/block1``.
+def label_of(graph: Graph, operator: Operator, labels: Labels = None) -> tuple[str, bool]:
+    """Return what an operator is called, and whether that is a name and not a symbol.
 
-    For pictures in which no heading says what neighbours have in common.
+    It is what ``labels`` asks for. Else it is the name that somebody gave to what it makes; its own
+    if that is short, or if nobody knows its kind, as in a model of somebody's own; or else the
+    symbol of its kind.
     """
-    forward = [cell for cell in cells if cell.group and not cell.backward]
-    counts = Counter(cell.label for cell in forward)
-    longer = {
-        cell.id: shortened(f"{initials(cell.within)}/{cell.label}")
-        for cell in forward
-        if cell.within and counts[cell.label] > 1
-    }
-    return [
-        replace(cell, label=longer.get(cell.id if cell.mirror is None else cell.mirror, cell.label))
-        for cell in cells
-    ]
-
-
-def initials(scope: str) -> str:
-    """Return the first letter of each name in a scope, and its number.
-
-    >>> initials("encoder/stage12")
-    'e/s12'
-    """
-    names = scope.split("/")
-    return "/".join(name[:1] + name[len(name.rstrip("0123456789")) :] for name in names)
-
-
-def shortened(label: str) -> str:
-    """Return a group's label, cut to what a node has room for.
-
-    >>> shortened("layer13\u201316"), shortened("f12501\u201315625"), shortened("self_attention")
-    ('13\u201316', '12501\u2026', 'self_att\u2026')
-    """
-    if len(label) > LONGEST_LABEL and DASH in label:
-        label = label.lstrip("abcdefghijklmnopqrstuvwxyz_")
-        if len(label) > LONGEST_LABEL:
-            # Where a range is too long to be read, its beginning says where the reader is.
-            return f"{label.partition(DASH)[0][: LONGEST_LABEL - 1]}\u2026"
-    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}\u2026"
-
-
-def label_of(operator: Operator) -> str:
-    """Return a few letters for an operator: its name if that is short, else its kind's symbol.
-
-    Of somebody's own model, whose kinds nobody knows, they are what tells its operators apart: the
-    last word's first letter and the last number, such as ``a12`` for ``layers.12.attention``.
-    """
-    if len(operator.name) <= LONGEST_NAME:
-        return printable(operator.name)
+    asked = asked_label(labels, operator)
+    if asked is not None:
+        return asked, True
     kind = operator.kind.removesuffix("_vjp")
-    if kind in SYMBOLS or operator.primitive is not None or len(kind) <= LONGEST_NAME:
-        return SYMBOLS.get(kind, printable(kind[:LONGEST_NAME]))
-    words: list[str] = re.findall(r"[^\W\d_]+", operator.name)
-    numbers: list[str] = re.findall(r"\d+", operator.name)
-    if words and numbers and len(numbers[-1]) < LONGEST_NAME:
-        return words[-1][0] + numbers[-1]
-    return printable(kind[:LONGEST_NAME])
+    symbol = SYMBOLS.get(kind, kind)
+    if labels == "symbol":
+        return symbol, len(symbol) > LONGEST_NAME
+    given = (graph.data[data].label for data in operator.outputs)
+    own = next((label for label in given if label and one_line(label)), operator.name)
+    if labels == "scope":
+        return f"{operator.scope}/{own}" if operator.scope else own, True
+    if labels == "name" or own != operator.name or len(own) <= LONGEST_NAME:
+        return own, True
+    return (symbol, False) if len(symbol) <= LONGEST_NAME else (own, True)
 
 
 def reads_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
@@ -246,6 +243,11 @@ def reads_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
 def links_of(graph: Graph, cells: Sequence[Cell]) -> list[tuple[int, int]]:
     """Return the reads within the forward half, and those within the backward half."""
     return [(a, b) for a, b in reads_of(graph, cells) if cells[a].backward == cells[b].backward]
+
+
+def one_line(text: str) -> str:
+    """Return text with single spaces between its words."""
+    return " ".join(printable(text).split())
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from viz.layout.cells import Cell, cells_of, printable, reads_of
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def dot(
-    graph: Graph, forward_only: bool = False, cells: Sequence[Cell] | None = None
+    graph: Graph,
+    forward_only: bool = False,
+    cells: Sequence[Cell] | None = None,
+    widths: Mapping[int, float] = MappingProxyType({}),
 ) -> graphviz.Digraph:
     """Return the graph as DOT; ``.source`` is the text, which needs no Graphviz to be written.
 
@@ -26,6 +30,7 @@ def dot(
         graph: the graph.
         forward_only: whether to leave the backward half out.
         cells: the nodes, if not one an operator.
+        widths: of cells that are no discs, in points.
     """
     import graphviz
 
@@ -38,7 +43,8 @@ def dot(
     for cell in cells:
         if not (forward_only and cell.backward):
             names = ", ".join(graph.operators[operator].name for operator in cell.operators)
-            shape = {"shape": "box", "width": "0.72"} if cell.group else {}
+            width = 52.0 if cell.group else widths.get(cell.id)
+            shape = {"shape": "box", "width": f"{width / 72:.2f}"} if width else {}
             digraph.node(
                 str(cell.id),
                 graphviz_text(cell.label),

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from viz.layout.cells import Cell
 
-WIDTH = 800
+WIDTH = 800  # pixels of a panel, where nothing else is asked for
 MARGIN = 26
+HEADING = 18  # pixels above a row for the headings of its nodes
 Point = tuple[float, float]
 Line = tuple[Point, ...]
 Size = tuple[float, float]
@@ -30,7 +31,7 @@ def curve(begin: Point, leaving: Point, entering: Point, end: Point, *, parts: i
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What neighbouring groups have in common, over a line that runs above them.
+    """What neighbours have in common, over a line that runs above them.
 
     Attributes:
         text: such as ``stage3``.
@@ -67,14 +68,17 @@ class Layout:
     Attributes:
         cells: what stands there.
         centres: the centre of every cell.
-        diameter: of every cell that is no group.
+        diameter: of the cells that are discs: operators, but for those with long names.
         reads: the arrows; there is no other kind.
         dots: where a cotangent passes through a forward cell's mirror unchanged, as below an
             ``add``: no backward operator stands there.
         height: of the graph area.
         labelled: whether cells are large enough for text.
-        box: width and height of every group, a rounded square.
-        headings: of neighbouring groups.
+        sizes: width and height of every cell: a disc, wider for a long name, or a rounded square.
+        headings: of neighbours that have a scope in common.
+        width: of the panel.
+        labels: what every cell says, such that it fits and no two look alike; may be empty.
+        points: the size of every label.
     """
 
     cells: tuple[Cell, ...]
@@ -84,8 +88,11 @@ class Layout:
     dots: tuple[Point, ...]
     height: float
     labelled: bool
-    box: Size = (0.0, 0.0)
+    sizes: tuple[Size, ...]
     headings: tuple[Heading, ...] = ()
+    width: float = WIDTH
+    labels: tuple[str, ...] = ()
+    points: tuple[int, ...] = ()
 
     @property
     def arrows(self) -> tuple[Line, ...]:
@@ -99,4 +106,4 @@ class Layout:
 
     def size(self, cell: Cell) -> Size:
         """Return width and height of a cell."""
-        return self.box if cell.group else (self.diameter, self.diameter)
+        return self.sizes[cell.id]

@@ -8,25 +8,25 @@ half of a band is its mirror image, below it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from viz.layout.cells import Cell
 from viz.layout.dot import dot
-from viz.layout.geometry import MARGIN, WIDTH, Layout
+from viz.layout.fitting import breadth_of, broad_cells
+from viz.layout.geometry import HEADING, MARGIN, WIDTH, Heading, Layout, Point, Size
 from viz.layout.positions import curve_of, point_of, run_dot
 from viz.layout.ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
 
-ROOM = WIDTH - 2 * MARGIN - 30  # between the centres of the first and the last rank
 # Nodes are 30 of dot's points wide. The least scale at which they are folded into bands, and the
 # scale from which one band is better than several.
 SCALES = 0.54, 0.6
-GROUP_SCALES = 0.7, 0.8  # the names of groups are longer than those of operators
-MOST_BANDS = 12
+WIDE_SCALES = 0.7, 0.8  # names are longer than symbols
+MOST_BANDS = 12  # at 800 pixels of width, as the heights below; a narrower picture is higher
 HIGHEST = 300  # pixels between the uppermost and the lowest node of a half that has one band
 FOLDED = 560, 900  # pixels for all bands together: wished, and at most, at the smallest scale
 DIAMETER = 30.0
@@ -35,22 +35,29 @@ ALONE = 40  # points from one column of cells without a counterpart to the next
 
 
 def dot_layout(
-    graph: Graph, cells: Sequence[Cell], reads: Sequence[tuple[int, int]], passing: set[int]
-) -> Layout:
+    graph: Graph,
+    cells: Sequence[Cell],
+    reads: Sequence[tuple[int, int]],
+    passing: set[int],
+    width: float,
+) -> tuple[Layout, Mapping[int, str]]:
     """Return dot's positions for the forward cells and their mirror image for the backward ones.
+
+    And which heading each forward cell stands under, if it does.
 
     Args:
         graph: the graph.
         cells: the nodes.
         reads: pairs of cells of which the second reads a value of the first.
         passing: forward cells below which a cotangent passes unchanged.
+        width: of the panel.
 
     Raises:
         BackendError: if pygraphviz is not installed.
     """
     links = [(source, target) for source, target in reads if not cells[target].backward]
     drawing = drawing_of(graph, cells, links)
-    folding = folded(drawing)
+    folding = folded(drawing, width)
     home = {index: folding.band_at(x) for index, (x, _) in drawing.nodes.items()}
     centres = {index: folding.place(point, home[index]) for index, point in drawing.nodes.items()}
     for cell in cells:
@@ -62,21 +69,33 @@ def dot_layout(
         if drawing.halves == 2:
             centres[index] = mirrored(centres[index], band)
     diameter, wide, high = (max(6.0, side * folding.scale) for side in (DIAMETER, *BOX))
-    return Layout(
+    sizes = tuple(
+        (wide, high)
+        if cell.group
+        else (max(diameter, drawing.broad.get(cell.id, 0.0) * folding.scale), diameter)
+        for cell in cells
+    )
+    plan = Layout(
         tuple(cells),
         tuple(centres[cell.id] for cell in cells),
         diameter,
-        tuple(dot_arrows(cells, reads, passing, Placed(drawing, folding, (diameter, high)))),
+        tuple(dot_arrows(cells, reads, passing, Placed(drawing, folding, sizes))),
         tuple(mirrored(centres[index], home[index]) for index in passing),
         folding.height,
         diameter >= 16,
-        (wide, high),
+        sizes,
+        tuple(dot_headings(drawing, folding, sizes)),
+        width,
     )
+    return plan, drawing.headings
 
 
 def drawing_of(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> Drawing:
     """Return what dot makes of the forward cells, and the others in columns behind them."""
-    placed = run_dot(dot(graph, forward_only=True, cells=cells).source)
+    broad = broad_cells(cells, DIAMETER)
+    breadth = breadth_of(cells, broad, BOX[0])
+    widths = dict.fromkeys(broad, breadth)
+    placed = run_dot(dot(graph, forward_only=True, cells=cells, widths=widths).source)
     raw = {
         cell.id: point_of(placed.get_node(str(cell.id)).attr["pos"])
         for cell in cells
@@ -99,28 +118,43 @@ def drawing_of(graph: Graph, cells: Sequence[Cell], links: Sequence[tuple[int, i
         index: (right + ALONE * (offset // rows + 1), middle - ALONE * (offset % rows))
         for offset, index in enumerate(alone)
     }
-    groups = any(cell.group for cell in cells)
+    wide = any(cell.group for cell in cells) or 2 * len(broad) > len(cells)
     halves = 2 if any(cell.mirror is not None for cell in cells) else 1
-    return Drawing(groups, halves, nodes, curves, beside)
+    return Drawing(wide, widths, halves, nodes, curves, beside, headed(cells, nodes))
 
 
-def folded(drawing: Drawing) -> Folding:
+def headed(cells: Sequence[Cell], nodes: Mapping[int, Point]) -> dict[int, str]:
+    """Return by forward cell the scope that a heading names, as deep as they stand side by side."""
+    paths = {cell.id: cell.within.split("/") for cell in cells if cell.within and not cell.backward}
+    for depth in range(max(map(len, paths.values()), default=0), 0, -1):
+        names = {index: "/".join(path[:depth]) for index, path in paths.items()}
+        spans: dict[str, list[float]] = {}
+        for index, name in names.items():
+            spans.setdefault(name, []).append(nodes[index][0])
+        ordered = sorted((min(xs), max(xs)) for xs in spans.values())
+        if all(one[1] < other[0] for one, other in pairwise(ordered)):
+            return names
+    return {}
+
+
+def folded(drawing: Drawing, width: float) -> Folding:
     """Return the bands in which the drawing is as large as it can be without being too high."""
     xs = [x for x, _ in drawing.all_nodes()]
     ys = [y for _, y in drawing.nodes.values()]
     wide, high = max(max(xs) - min(xs), 1), max(max(ys) - min(ys), 1)
-    alike = min(ROOM / wide, HIGHEST / high, 1.0)
-    one_band = arranged(drawing, [min(xs), max(xs)], alike)
-    least, enough = GROUP_SCALES if drawing.groups else SCALES
+    room, narrower = width - 2 * MARGIN - max(DIAMETER, *drawing.broad.values(), 0), WIDTH / width
+    alike = min(room / wide, HIGHEST / high, 1.0)
+    one_band = arranged(drawing, [min(xs), max(xs)], alike, width)
+    least, enough = WIDE_SCALES if drawing.wide else SCALES
     if alike >= enough:
         return one_band
     foldings = []
-    for count in range(1, MOST_BANDS + 1):
+    for count in range(1, round(MOST_BANDS * max(1.0, narrower)) + 1):
         cuts = cuts_of(drawing, wide / count)
-        scale = min(1.0, ROOM / max(right - left for left, right in pairwise(cuts)))
+        scale = min(1.0, room / max(1.0, *(right - left for left, right in pairwise(cuts))))
         if scale >= least:
-            foldings.append(arranged(drawing, cuts, scale))
-    wished, most = FOLDED
+            foldings.append(arranged(drawing, cuts, scale, width))
+    wished, most = (height * narrower for height in FOLDED)
     low = [folding for folding in foldings if folding.height <= wished]
     if low:
         return max(low, key=lambda folding: folding.scale)
@@ -138,19 +172,31 @@ def cuts_of(drawing: Drawing, aim: float) -> list[float]:
     return [*cuts, ranks[-1]]
 
 
-def arranged(drawing: Drawing, cuts: Sequence[float], scale: float) -> Folding:
+def arranged(drawing: Drawing, cuts: Sequence[float], scale: float, width: float) -> Folding:
     """Return the bands between the cuts, below each other, centred."""
     bands: list[Band] = []
     half = max(6.0, DIAMETER * scale) / 2
-    top = half + 7
+    heading = HEADING if drawing.headings else 0
+    top = half + 7 + heading
     wide = max(right - left for left, right in pairwise(cuts))
     for left, right in pairwise(cuts):
         ys = [y for x, y in drawing.all_nodes() if left <= x <= right]
         ys += [y for curve in drawing.curves.values() for x, y in curve if left < x < right]
         low, high = min(ys), max(ys)
         axis = top + scale * (high - low) + half + 10  # between the halves
-        x = MARGIN + 15 + (ROOM - scale * wide) / 2
+        x = (width - scale * wide) / 2
         bands.append(Band(left, right, low, high, x, top, axis))
         bottom = 2 * axis - top if drawing.halves == 2 else top + scale * (high - low)
-        top = bottom + 2 * half + 16
-    return Folding(tuple(bands), scale, top - half - 9)
+        top = bottom + 2 * half + 16 + heading
+    return Folding(tuple(bands), scale, top - half - 9 - heading)
+
+
+def dot_headings(drawing: Drawing, folding: Folding, sizes: Sequence[Size]) -> Iterator[Heading]:
+    """Yield a heading over the nodes of each scope, in every band that it reaches."""
+    spans: dict[tuple[str, Band], list[float]] = {}
+    for index, name in drawing.headings.items():
+        band = folding.band_at(drawing.nodes[index][0])
+        x, half = folding.place(drawing.nodes[index], band)[0], sizes[index][0] / 2
+        spans.setdefault((name, band), []).extend((x - half, x + half))
+    for (name, band), xs in spans.items():
+        yield Heading(name, min(xs), max(xs), band.y - sizes[0][1] / 2 - 10)

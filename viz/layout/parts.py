@@ -31,8 +31,9 @@ class Part:
 
     Attributes:
         start, stop: the operators are ``start`` to ``stop - 1``.
-        title: its full name, such as ``stage3/block2``; empty for a single operator.
-        label: its short name; empty for a single operator, which has its own.
+        title: its full name, such as ``stage3/block2``; empty for most single operators.
+        label: its short name; empty for a single operator, which has its own, unless somebody
+            gave it one.
         within: what a heading over it and its neighbours may say, such as ``stage3``.
     """
 
@@ -129,6 +130,11 @@ def parts_of(known: Anatomy, start: int, stop: int) -> list[Part]:
     """
     if is_small(known, start, stop):
         return [Part(operator, operator + 1) for operator in range(start, stop)]
+    return parts_by_scope(known, start, stop) or chunks(known, start, stop)
+
+
+def parts_by_scope(known: Anatomy, start: int, stop: int) -> list[Part]:
+    """Return the parts that scopes make of these operators; none if they do not divide them."""
     parts = by_scope(known, start, stop)
     while parts and len(parts) < FEW:
         # One scope around nearly everything says nothing: what is inside stands in its place.
@@ -140,7 +146,7 @@ def parts_of(known: Anatomy, start: int, stop: int) -> list[Part]:
             break
         at = parts.index(largest)
         parts[at : at + 1] = inner
-    return parts or chunks(known, start, stop)
+    return parts
 
 
 def is_small(known: Anatomy, start: int, stop: int) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from viz.layout.cells import Cell, cells_of, reads_of, told_apart
+from viz.layout.cells import Cell, cells_of, reads_of
+from viz.layout.fitting import with_labels
 from viz.layout.geometry import MARGIN, WIDTH, Heading, Layout, Line, Point
 from viz.layout.layered import dot_layout
 from viz.layout.rows import chain_layout
@@ -29,8 +30,8 @@ def layout(graph: Graph) -> Layout:
     return layout_of(graph, cells_of(graph))
 
 
-def layout_of(graph: Graph, cells: Sequence[Cell]) -> Layout:
-    """Return where these cells stand.
+def layout_of(graph: Graph, cells: Sequence[Cell], width: float = WIDTH) -> Layout:
+    """Return where these cells stand in a panel of a width, and what they say.
 
     Every arrow is a read. That a backward cell is the adjoint of a forward one is said by its
     place: below it.
@@ -42,8 +43,9 @@ def layout_of(graph: Graph, cells: Sequence[Cell]) -> Layout:
     links = [(a, b) for a, b in reads if not cells[b].backward]
     passing = passed_through(cells, links)
     if is_chain(cells, links):
-        return chain_layout(cells, passing, reads)
-    return dot_layout(graph, told_apart(cells), reads, passing)
+        plan = chain_layout(cells, passing, reads, width)
+        return with_labels(plan, {cell.id: cell.within for cell in cells if cell.within})
+    return with_labels(*dot_layout(graph, cells, reads, passing, width))
 
 
 def is_chain(cells: Sequence[Cell], links: Sequence[tuple[int, int]]) -> bool:

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from viz.layout.cells import Cell
-from viz.layout.geometry import MARGIN, WIDTH, Arrow, Heading, Layout, Line, Point, Size, curve
+from viz.layout.cells import LONGEST_NAME, Cell
+from viz.layout.fitting import breadth_of, broad_cells
+from viz.layout.geometry import HEADING, MARGIN, Arrow, Heading, Layout, Line, Point, Size, curve
 
-BAND = 32  # the most operators in a row, where a chain folds
-GROUP_BAND = 10  # likewise of groups, which are wider
-GROUP_BOX = 60.0, 30.0  # the largest that a group is drawn
+# Pixels from one node to the next where a chain folds: 32 operators a row of 800 pixels, 10 groups.
+PITCH, GROUP_PITCH = 23.375, 74.8
+WIDEST_PITCH = 93.5
+DISC = 30.0  # the largest that an operator is drawn
+GROUP_BOX = 60.0, 30.0  # likewise a group
+SHARE = 0.8  # of a pitch that a wide node takes
+MOST_ROWS = 6  # that a chain folds into so that its names can be read
 LETTER = 5.4  # pixels of a disc's diameter for each letter of its label, at the smallest
-HEADING = 18  # pixels above a row for the headings of its groups
 DIP = 6  # pixels below a row to which an arrow goes that passes nodes by
 
 Link = tuple[int, int]
@@ -27,9 +31,12 @@ class Grid:
 
     Attributes:
         band: forward cells in a row.
+        columns: places in the longest row.
         pitch: from one column to the next.
         left: the left edge of the first column.
-        diameter, box: sizes of operators and groups.
+        diameter: of operators.
+        breadth: of those with long names.
+        box: of groups.
         apart: from a forward row to the mirrors below it.
         top: from the top to the first row.
         band_height: from one forward row to the next.
@@ -37,9 +44,11 @@ class Grid:
     """
 
     band: int
+    columns: int
     pitch: float
     left: float
     diameter: float
+    breadth: float
     box: Size
     apart: float
     top: float
@@ -53,31 +62,64 @@ class Grid:
 
     def edge(self, side: float) -> float:
         """Return where arrows leave a row, on the right for 1 and on the left for -1."""
-        return WIDTH / 2 + side * (WIDTH / 2 - self.left + 6)
+        middle = self.left + self.pitch * self.columns / 2
+        return middle + side * (self.pitch * self.columns / 2 + 6)
 
 
-def grid_of(cells: Sequence[Cell], forward: int, alone: int) -> Grid:
+def grid_of(cells: Sequence[Cell], forward: int, alone: int, width: float) -> Grid:
     """Return the measures for so many forward cells and cells without a counterpart above."""
     groups = any(cell.group for cell in cells)
-    bands = max(1, -(-forward // (GROUP_BAND if groups else BAND)))
-    band = -(-forward // bands)  # equally long, so that the last is not a lone node
+    room = width - 2 * MARGIN
+    wanted = breadth_of(cells, broad_cells(cells, DISC), GROUP_BOX[0])
+    least = GROUP_PITCH if groups else PITCH
+    # Fewer in a row where they have names to be read, unless that makes a tower of the chain.
+    wished = min(wanted / SHARE, MOST_ROWS * room / max(forward, 1)) if wanted else least
+    most = max(1, int(room / max(least, wished) + 1e-9))
+    most = max(most // 2, most - max(0, alone - 1), 1)
+    bands = max(1, -(-forward // most))
+    band = max(1, -(-forward // bands))  # equally long, so that the last is not a lone node
     # Cells without a counterpart above, such as the seed of the backward half, stand at the end.
     columns = band + alone
-    pitch = (WIDTH - 2 * MARGIN) / max(columns, 8)
-    left = (WIDTH - pitch * columns) / 2
-    diameter = min(30.0, round(0.7 * pitch))
-    longest = max((len(cell.label) for cell in cells if not cell.group), default=0)
-    labelled = diameter >= max(20.0, LETTER * longest)
+    pitch = min(room / columns, WIDEST_PITCH)
+    left = (width - pitch * columns) / 2
+    diameter = min(DISC, round(0.7 * pitch))
+    breadth = max(diameter, min(wanted, SHARE * pitch))
+    # Symbols and short names are whole or not there; longer ones may be cut.
+    letters = (min(len(cell.label), LONGEST_NAME) for cell in cells if not cell.group)
+    labelled = diameter >= max(20.0, LETTER * max(letters, default=0))
     apart = diameter + 22 if labelled else diameter + 14
     band_height = 2 * apart - 4 if labelled else diameter + apart + 18
     heading = HEADING if any(cell.within for cell in cells) else 0
     top = diameter / 2 + 7 + heading
     box = min(GROUP_BOX[0], round(0.76 * pitch)), min(GROUP_BOX[1], diameter)
-    return Grid(band, pitch, left, diameter, box, apart, top, band_height + heading, labelled)
+    return Grid(
+        band,
+        columns,
+        pitch,
+        left,
+        diameter,
+        breadth,
+        box,
+        apart,
+        top,
+        band_height + heading,
+        labelled,
+    )
+
+
+def sizes_of(cells: Sequence[Cell], grid: Grid) -> tuple[Size, ...]:
+    """Return the size of every cell."""
+    broad = broad_cells(cells, grid.diameter)
+    return tuple(
+        grid.box
+        if cell.group
+        else (grid.breadth if cell.id in broad else grid.diameter, grid.diameter)
+        for cell in cells
+    )
 
 
 def chain_layout(
-    cells: Sequence[Cell], passing: set[int], reads: Sequence[tuple[int, int]]
+    cells: Sequence[Cell], passing: set[int], reads: Sequence[tuple[int, int]], width: float
 ) -> Layout:
     """Return a row of forward cells above their mirrors, folded into bands if it is long.
 
@@ -85,10 +127,12 @@ def chain_layout(
         cells: the nodes.
         passing: forward cells below which a cotangent passes unchanged.
         reads: pairs of cells of which the second reads a value of the first.
+        width: of the panel.
     """
     forward = [cell.id for cell in cells if not cell.backward]
     alone = [cell.id for cell in cells if cell.backward and cell.mirror is None]
-    grid = grid_of(cells, len(forward), len(alone))
+    grid = grid_of(cells, len(forward), len(alone), width)
+    sizes = sizes_of(cells, grid)
     centres: dict[int, Point] = {}
     for position, index in enumerate(forward):
         centres[index] = grid.place(position % grid.band, position // grid.band)
@@ -106,23 +150,28 @@ def chain_layout(
         tuple(cells),
         tuple(centres[cell.id] for cell in cells),
         grid.diameter,
-        tuple(chain_arrows(cells, centres, grid, reads)),
+        tuple(chain_arrows(cells, centres, sizes, grid, reads)),
         dots,
         grid.top + last_row * grid.band_height + grid.apart + grid.diameter / 2 + DIP + 5,
         grid.labelled,
-        grid.box,
-        headings=tuple(chain_headings([cells[index] for index in forward], centres, grid)),
+        sizes,
+        headings=tuple(chain_headings([cells[index] for index in forward], centres, sizes)),
+        width=width,
     )
 
 
 def chain_arrows(
-    cells: Sequence[Cell], centres: Mapping[int, Point], grid: Grid, reads: Iterable[Link]
+    cells: Sequence[Cell],
+    centres: Mapping[int, Point],
+    sizes: Sequence[Size],
+    grid: Grid,
+    reads: Iterable[Link],
 ) -> Iterator[Arrow]:
     """Yield the arrows: short ones in the gaps, arcs below nodes that are passed by."""
     air = max(2.0, 0.09 * grid.diameter)
     ends = {}
     for cell in cells:
-        width, height = grid.box if cell.group else (grid.diameter, grid.diameter)
+        width, height = sizes[cell.id]
         ends[cell.id] = (*centres[cell.id], width / 2 + air, height / 2 + air)
     # The backward cells as a reader meets them, with nothing between two that are neighbours.
     backward = sorted((index for index in ends if cells[index].backward), key=lambda index: (
@@ -198,11 +247,12 @@ def below(start: End, end: End, grid: Grid) -> Iterator[Line]:
 
 
 def chain_headings(
-    forward: Sequence[Cell], centres: Mapping[int, Point], grid: Grid
+    forward: Sequence[Cell], centres: Mapping[int, Point], sizes: Sequence[Size]
 ) -> Iterator[Heading]:
-    """Yield a heading for each run of groups within one scope, again in every row it reaches."""
+    """Yield a heading for each run of cells within one scope, again in every row it reaches."""
     for (text, y), run in groupby(forward, key=lambda cell: (cell.within, centres[cell.id][1])):
         if text:
-            xs = [centres[cell.id][0] for cell in run]
-            half, above = grid.box[0] / 2, y - grid.box[1] / 2 - 10
-            yield Heading(text, min(xs) - half, max(xs) + half, above)
+            cells = [cell.id for cell in run]
+            left = min(centres[index][0] - sizes[index][0] / 2 for index in cells)
+            right = max(centres[index][0] + sizes[index][0] / 2 for index in cells)
+            yield Heading(text, left, right, y - max(sizes[index][1] for index in cells) / 2 - 10)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from viz.layout.cells import Cell, cells_of_parts
+from viz.layout.geometry import WIDTH
+from viz.layout.grouping import asked_parts
+from viz.layout.naming import PLAIN, Naming
 from viz.layout.parts import Anatomy, Part, anatomy, parts_of
 from viz.layout.place import Layout, layout_of
 
@@ -49,16 +52,17 @@ class Sketch:
     cells: tuple[Cell, ...]
 
 
-def overview(graph: Graph) -> Layout:
+def overview(graph: Graph, width: float = WIDTH, naming: Naming = PLAIN) -> Layout:
     """Return the layout of the whole graph: what ``views_of(graph)[0]`` shows.
 
     Raises:
+        OptionError: if the graph cannot be grouped as it is asked for.
         BackendError: if the picture is no chain and pygraphviz is not installed.
     """
-    return layout_of(graph, whole(anatomy(graph)).cells)
+    return layout_of(graph, whole(anatomy(graph), naming).cells, width)
 
 
-def views_of(graph: Graph) -> tuple[View, ...]:
+def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[View, ...]:
     """Return the views of a graph, the whole first, level by level.
 
     A level is there if all views down to it have at most MOST_CELLS cells: a picture that is opened
@@ -68,7 +72,7 @@ def views_of(graph: Graph) -> tuple[View, ...]:
         BackendError: if a picture is no chain and pygraphviz is not installed.
     """
     known = anatomy(graph)
-    sketches = [whole(known)]
+    sketches = [whole(known, naming)]
     opens: list[dict[int, int]] = [{}]
     level = range(1)
     count = len(sketches[0].cells)
@@ -85,7 +89,8 @@ def views_of(graph: Graph) -> tuple[View, ...]:
         level = range(len(sketches), len(sketches) + len(below))
         for index, place, parts in below:
             opens[index][place] = len(sketches)
-            sketches.append(opened(known, index, sketches[index].parts[place].title, parts))
+            title = sketches[index].parts[place].title
+            sketches.append(opened(known, index, title, parts, naming))
             opens.append({})
     for sketch, some in zip(sketches, opens, strict=True):
         above = {cell.id: cell.mirror for cell in sketch.cells if cell.mirror in some}
@@ -96,20 +101,22 @@ def views_of(graph: Graph) -> tuple[View, ...]:
     )
 
 
-def whole(known: Anatomy) -> Sketch:
+def whole(known: Anatomy, naming: Naming) -> Sketch:
     """Return the view of the whole graph."""
     graph = known.graph
-    parts = parts_of(known, 0, graph.forward_count)
+    parts = asked_parts(known, naming.group)
     backward = range(graph.forward_count, len(graph.operators))
     grouped = any(part.stop - part.start > 1 for part in parts)
-    cells = cells_of_parts(graph, parts, backward, MOST_ALONE if grouped else None)
+    cells = cells_of_parts(graph, parts, backward, MOST_ALONE if grouped else None, naming.labels)
     return Sketch("", None, tuple(parts), tuple(cells))
 
 
-def opened(known: Anatomy, parent: int, title: str, parts: Sequence[Part]) -> Sketch:
+def opened(
+    known: Anatomy, parent: int, title: str, parts: Sequence[Part], naming: Naming
+) -> Sketch:
     """Return the view of a group: the forward operators in it, and their adjoints."""
     backward = known.adjoints_of(parts[0].start, parts[-1].stop)
-    cells = cells_of_parts(known.graph, parts, backward)
+    cells = cells_of_parts(known.graph, parts, backward, labels=naming.labels)
     return Sketch(title, parent, tuple(parts), tuple(cells))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from viz.layout.cells import Cell
-from viz.layout.geometry import Arrow, Line, Point
+from viz.layout.geometry import Arrow, Line, Point, Size
 
 STUB = 9  # pixels that a cut arrow reaches beyond the cut
 
@@ -23,18 +23,22 @@ class Drawing:
     """What dot made of the forward cells, in points, y upwards.
 
     Attributes:
-        groups: whether some of the cells are groups.
+        wide: whether most of the cells are groups, or have names to be read.
+        broad: the cells that are wider than discs for their names, and how wide, in points.
         halves: 2, or 1 if no forward cell has a mirror.
         nodes: the centre of every forward cell; the first one is not in the lower half.
         curves: the polyline of every link.
         alone: the centres of backward cells that mirror nothing, behind the last rank.
+        headings: what stands above forward cells, where scopes stand side by side.
     """
 
-    groups: bool
+    wide: bool
+    broad: Mapping[int, float]
     halves: int
     nodes: Mapping[int, Point]
     curves: Mapping[tuple[int, int], Line]
     alone: Mapping[int, Point]
+    headings: Mapping[int, str]
 
     def all_nodes(self) -> list[Point]:
         """Return the centres of everything."""
@@ -91,12 +95,12 @@ class Placed:
 
     Attributes:
         drawing, folding: of the forward half.
-        heights: of operators and of groups.
+        sizes: of all cells, in pixels.
     """
 
     drawing: Drawing
     folding: Folding
-    heights: tuple[float, float]
+    sizes: Sequence[Size]
 
 
 def dot_arrows(
@@ -207,11 +211,8 @@ def straight_lines(
             (x_begin, high + slope * (x_begin - begin)),
             (x_end, low if x_end == end else high + slope * (x_end - begin)),
         )
-        rims = (
-            placed.heights[cells[source].group] / 2 + 2 if number == first else 0.0,
-            placed.heights[cells[target].group] / 2 + 2 if number == last else 0.0,
-        )
-        yield shortened(line, *rims)
+        begins = placed.sizes[source] if number == first else None
+        yield shortened(line, begins, placed.sizes[target] if number == last else None)
 
 
 def place_of(cell: Cell, placed: Placed) -> Point:
@@ -228,9 +229,18 @@ def standing(cell: Cell, place: Point, band: Band, placed: Placed) -> Point:
     return mirrored(point, band) if cell.backward and placed.drawing.halves == 2 else point
 
 
-def shortened(line: tuple[Point, Point], first: float, last: float) -> Line:
-    """Return a line without so much of it at its ends."""
+def shortened(line: tuple[Point, Point], begins: Size | None, ends: Size | None) -> Line:
+    """Return a line from rim to rim of the nodes in which it begins and ends, if it does."""
     (x0, y0), (x1, y1) = line
     length = max(math.hypot(x1 - x0, y1 - y0), 1e-9)
     ux, uy = (x1 - x0) / length, (y1 - y0) / length
+    first, last = (0.0 if size is None else rim(size, ux, uy) + 2 for size in (begins, ends))
     return (x0 + ux * first, y0 + uy * first), (x1 - ux * last, y1 - uy * last)
+
+
+def rim(size: Size, ux: float, uy: float) -> float:
+    """Return how far the rim of a node is from its centre, into a direction of length 1."""
+    width, height = size
+    if width <= height:
+        return height / 2
+    return min(width / 2 / max(abs(ux), 1e-9), height / 2 / max(abs(uy), 1e-9))

@@ -12,7 +12,7 @@ import numpy as np
 
 from viz.layout.geometry import Size
 from viz.memory import LEVELS, shown_share
-from viz.nodes import corner_of, emptied, fitted, kept_part, label_room
+from viz.nodes import corner_of, emptied, kept_part
 from viz.raster.sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
 from viz.scene import Look
 
@@ -22,13 +22,12 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
 
     Args:
         look: how it looks.
-        label: what it says, cut if there is no room for it.
+        label: what it says.
         points: the size of the label.
         box: width and height in pixels at scale 1, without ring and halo.
         inks: the palette.
         scale: of the result.
     """
-    label = fitted(label, "SemiBold", points, label_room(box, points)) if label else ""
     coverage = label_coverage(label, box, points, scale)
     filled, kept = (
         filled_pixels(level, coverage.shape, box, scale) for level in (look.level or 0, look.kept)

@@ -14,7 +14,7 @@ import numpy as np
 
 from viz.curve import Scales
 from viz.layout.place import MARGIN, WIDTH, Layout, Line
-from viz.nodes import arrow_parts, arrow_sizes, fitted, label_points
+from viz.nodes import arrow_parts, arrow_sizes, fitted
 from viz.raster.boxes import group_sprite
 from viz.raster.canvas import Canvas, Counters
 from viz.raster.sprites import (
@@ -129,10 +129,8 @@ class Panel:
         self.graph_top = (self.top + HEADER) * self.scale
         self.ground = self.inks.match(pixels)
         for heading in plan.headings:
-            words = text_layer(
-                heading.text, "Regular", 10, theme.muted, theme.background, self.scale
-            )
-            words = words[:, : round((heading.right - heading.left) * self.scale)]
+            text = fitted(heading.text, "Regular", 10, heading.right - heading.left)
+            words = text_layer(text, "Regular", 10, theme.muted, theme.background, self.scale)
             top = max(0, round((heading.y - 1) * self.scale) - words.shape[0])
             left = round(heading.left * self.scale)
             rows, columns = slice(top, top + words.shape[0]), slice(left, left + words.shape[1])
@@ -191,27 +189,22 @@ class Panel:
             left = round(x * self.scale - width / 2)
             self.boxes.append((top, top + height, left, left + width))
         self.around = neighbours(self.boxes)
-        groups = {cell.label for cell in self.plan.cells if cell.group}
-        self.points = label_points(groups, self.plan.box, self.scale)  # of groups, one for all
 
     def sprite(self, look: Look, cell: Cell) -> Indices:
         """Return the picture of a node with its label."""
-        label = cell.label if self.plan.labelled else ""
+        label, points = self.plan.labels[cell.id], self.plan.points[cell.id]
         size, scale = self.plan.size(cell), self.scale
         if cell.group:
             if (look, label) not in self.groups:
-                self.groups[look, label] = group_sprite(
-                    look, label, self.points, size, self.inks, scale
-                )
+                self.groups[look, label] = group_sprite(look, label, points, size, self.inks, scale)
             return self.groups[look, label]
         if look not in self.shapes:
-            shape = node_sprite(look, size[0], self.inks, scale)
+            shape = node_sprite(look, size, self.inks, scale)
             self.shapes[look] = shape, label_inks(look, self.inks)
         shape, inks = self.shapes[look]
         if not label:
             return shape
         if label not in self.labels:
-            points = label_points([label], size, scale)
             self.labels[label] = label_coverage(label, size, points, scale)
         coverage = self.labels[label]
         return np.where(coverage == 0, shape, inks[coverage])

@@ -170,7 +170,11 @@ def legend_icons(theme: Theme, scale: int) -> list[Indices]:
     """Return the legend's small nodes, cut at their sides to where there is something."""
     inks, icons = inks_of(theme), []
     for _, look in LEGEND_ITEMS:
-        sprite = arrow_sprite(inks, scale) if look is None else node_sprite(look, 10.0, inks, scale)
+        sprite = (
+            arrow_sprite(inks, scale)
+            if look is None
+            else node_sprite(look, (10.0, 10.0), inks, scale)
+        )
         columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
         icons.append(sprite[:, columns[0] : columns[-1] + 1])
     return icons

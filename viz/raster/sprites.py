@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from viz.layout.geometry import Size
-from viz.nodes import dashes, is_dashed, label_room, node_colours, outline_of
+from viz.nodes import dashes, is_dashed, node_colours, outline_of
 from viz.scene import Activity, Look
 from viz.theme import RGB, Theme, blend, font, palette
 
@@ -73,9 +73,9 @@ def layer(
     return np.asarray(image.reduce(OVERSAMPLE))
 
 
-def node_sprite(look: Look, diameter: float, inks: Inks, scale: int) -> Indices:
-    """Return a square picture of a node without its label; TRANSPARENT where the ground shows."""
-    return shape_sprite(look, (diameter, diameter), diameter / 2, inks.theme, scale)
+def node_sprite(look: Look, size: Size, inks: Inks, scale: int) -> Indices:
+    """Return a picture of an operator without its label; TRANSPARENT where the ground shows."""
+    return shape_sprite(look, size, size[1] / 2, inks.theme, scale)
 
 
 # A group's picture is put together of few shapes, however many levels and labels there are.
@@ -148,9 +148,7 @@ def label_coverage(label: str, size: Size, points: int, scale: int) -> Indices:
     width, height = (sprite_size(extent) * scale for extent in size)
     image = Image.new("L", (width, height), 0)
     face = font("SemiBold", points * scale)
-    if face.getlength(label) <= label_room(size, points) * scale:
-        middle = (width / 2, height / 2)
-        ImageDraw.Draw(image).text(middle, label, fill=255, font=face, anchor="mm")
+    ImageDraw.Draw(image).text((width / 2, height / 2), label, fill=255, font=face, anchor="mm")
     return np.round(np.asarray(image) * (INK_STEPS / 255)).astype(np.uint8)
 
 

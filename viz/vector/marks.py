@@ -22,7 +22,6 @@ from viz.nodes import (
     is_dashed,
     is_partial,
     kept_part,
-    label_room,
     node_colours,
     outline_of,
     share_of,
@@ -112,7 +111,7 @@ def node_element(look: Look, size: Size, theme: Theme) -> str:
     """Return the shape of a node around 0, 0: a disc, or the rounded square of a group."""
     _, outline, _ = node_colours(look, theme)
     stroke = outline_of(size)
-    corner = size[0] / 2 if look.level is None else corner_of(size)
+    corner = size[1] / 2 if look.level is None else corner_of(size)
     around = ""
     if look.activity is not Activity.NONE:
         halo = f'fill="{css(theme.halo)}" stroke="{css(theme.ink)}"'
@@ -171,16 +170,13 @@ def level_path(size: Size, share: float) -> str:
     )
 
 
-def label_elements(
-    x: float, y: float, label: str, look: Look, size: Size, points: int, theme: Theme
-) -> str:
-    """Return a node's label; nothing if a disc has no room for it."""
-    words = fitted(label, "SemiBold", points, label_room(size, points))
-    if not words or (look.level is None and words != label):
+def label_elements(x: float, y: float, label: str, look: Look, points: int, theme: Theme) -> str:
+    """Return a node's label; nothing if it has none."""
+    if not label:
         return ""
     # Of a group that is filled to less than its half, the label stands on what is empty.
     behind = emptied(look) if is_partial(look) and share_of(look) <= 0.5 else look
     if look.kept / LEVELS > 0.5:
         behind = kept_part(look)
     ink = node_colours(behind, theme)[2]
-    return text_element(x, y + 0.36 * points, words, points, ink, 600, "middle")
+    return text_element(x, y + 0.36 * points, label, points, ink, 600, "middle")

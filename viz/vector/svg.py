@@ -18,7 +18,7 @@ from viz.curve import BANDS, Scales, by_column, scales_of, stacked
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
 from viz.layout.views import overview
-from viz.nodes import arrow_sizes, fitted, label_points
+from viz.nodes import arrow_sizes, fitted
 from viz.scene import (
     Activity,
     Fill,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
 FONT = "Inter, system-ui, sans-serif"
 COLUMN = 26  # pixels between two counters
-FINE = 2  # labels may be as small as in pictures of this scale
 
 
 def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: str) -> Iterator[str]:
@@ -70,8 +69,6 @@ def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: st
 
     Every shape is drawn once, and used wherever a node has it; ``prefix`` begins the shapes' ids.
     """
-    groups = [cell.label for cell in plan.cells if cell.group]
-    shared = label_points(groups, plan.box, FINE)  # the size of all groups' labels
     shapes: dict[tuple[Look, Size], str] = {}
     for cell, look in zip(plan.cells, looks, strict=True):
         shapes.setdefault((look, plan.size(cell)), f"{prefix}{len(shapes)}")
@@ -83,10 +80,7 @@ def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: st
     for cell, look, (x, y) in zip(plan.cells, looks, plan.centres, strict=True):
         size = plan.size(cell)
         place = f'xlink:href="#{shapes[look, size]}" x="{number(x)}" y="{number(y)}"'
-        label = ""
-        if plan.labelled:
-            points = shared if cell.group else label_points([cell.label], size, FINE)
-            label = label_elements(x, y, cell.label, look, size, points, theme)
+        label = label_elements(x, y, plan.labels[cell.id], look, plan.points[cell.id], theme)
         yield (
             f'<g class="node"><use {place}/>{label}</g>'
             if label

@@ -1,8 +1,6 @@
 """Groups: what is cut where, that nothing is lost, and that a level is what is resident."""
 
-from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.viz.layout.scoped_graphs import scoped_graph
-from viz.layout.cells import Cell, label_of, links_of, shortened
+from viz.layout.cells import Cell, links_of
 from viz.layout.geometry import WIDTH, Layout
 from viz.layout.parts import LONGEST_CHAIN, MOST, SMALL, between
 from viz.layout.views import MOST_ALONE, MOST_CELLS, overview, views_of
@@ -33,7 +31,7 @@ def graph_named(name: str) -> tc.Graph:
 
 
 def labels_of(plan: Layout) -> list[str]:
-    return [cell.label for cell in plan.cells if not cell.backward]
+    return [label for cell, label in zip(plan.cells, plan.labels, strict=True) if not cell.backward]
 
 
 # What is cut where -------------------------------------------------------------------------------
@@ -51,8 +49,8 @@ def test_networks_are_cut_where_a_reader_expects_it() -> None:
     assert labels_of(overview(graph_named("transformer:12x64"))) == ["view", *layers, "output"]
     assert labels_of(overview(graph_named("mlp:100x64")))[2:5] == [
         "layer9\u201312",
-        "13\u201316",
-        "17\u201320",
+        "layer13\u201316",
+        "layer17\u201320",
     ]
     chain = labels_of(overview(graph_named("chain:1000")))
     assert (chain[0], chain[-1]) == ("f1\u201332", "f961\u20131000")
@@ -65,21 +63,34 @@ def test_blocks_stand_below_the_name_of_their_stage() -> None:
     ]  # fmt: skip
 
 
-def test_groups_of_one_name_are_told_apart_where_there_are_no_headings() -> None:
+def encoder_and_decoder(mixed: bool) -> tc.TrainingGraph:
+    """Return a graph of stages of one name, side by side or in turns."""
+
     def loss(x: Any) -> Any:
         across = []
-        for half in ("encoder", "decoder"):
-            for number in range(1, 4):
-                with tc.scope(f"{half}/stage{number}"):
-                    for _ in range(10):
-                        x = tc.tanh(x) * 0.5 + x
-                    across.append(x)
+        halves = ("encoder", "decoder")
+        order = [(h, n) for h in halves for n in (1, 2, 3)]
+        for half, number in sorted(order, key=lambda pair: pair[1]) if mixed else order:
+            with tc.scope(f"{half}/stage{number}"):
+                for _ in range(10):
+                    x = tc.tanh(x) * 0.5 + x
+                across.append(x)
             x = x + across[0]
         return tc.sum(x)
 
-    graph = tc.differentiate(tc.build(loss, tc.Spec(3)))
-    assert labels_of(overview(graph)) == [
-        "e/stage1", "e/stage2", "e/stage3", "+", "d/stage1", "d/stage2", "d/stage3", "181\u2013182",
+    return tc.differentiate(tc.build(loss, tc.Spec(3)))
+
+
+def test_groups_of_one_name_are_told_apart_by_headings_or_by_what_they_say() -> None:
+    plan = overview(encoder_and_decoder(mixed=False))
+    assert [heading.text for heading in plan.headings] == ["encoder", "decoder"]
+    assert [label for label in labels_of(plan) if label != "+"] == [
+        "stage1", "stage2", "stage3", "stage1", "stage2", "stage3", "185\u2013186",
+    ]  # fmt: skip
+    plan = overview(encoder_and_decoder(mixed=True))
+    assert plan.headings == ()
+    assert [label for label in labels_of(plan) if label != "+"] == [
+        "e/stage1", "d/stage1", "e/stage2", "d/stage2", "e/stage3", "d/stage3", "185\u2013186",
     ]  # fmt: skip
 
 
@@ -142,19 +153,6 @@ def test_without_scopes_cuts_are_where_few_values_cross() -> None:
 )
 def test_names_of_ranges(first: str, last: str, together: str) -> None:
     assert between(first, last) == together
-
-
-def test_labels_are_short() -> None:
-    found = {
-        name: shortened(name)
-        for name in ("attention", "layer13\u201316", "f12501\u201315625", "a" * 20)
-    }
-    assert found == {
-        "attention": "attention",
-        "layer13\u201316": "13\u201316",
-        "f12501\u201315625": "12501…",
-        "a" * 20: "aaaaaaaa…",
-    }
 
 
 # Nothing is lost ---------------------------------------------------------------------------------
@@ -263,13 +261,3 @@ def test_wide_drawings_fold_and_their_arrows_stay_in_the_picture() -> None:
     assert plan.labelled
     for line in (*plan.arrows, *plan.faint):
         assert all(0 <= x <= WIDTH and 0 <= y <= plan.height for x, y in line)
-
-
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [("layer1", "l1"), ("layers.12.attention", "a12"), ("head", "head"), ("encoder", "enco")],
-)
-def test_operators_of_somebody_elses_model_are_told_apart(name: str, label: str) -> None:
-    graph = tc.load_graph(Path(__file__).parents[3] / "docs" / "profile.json")
-    operator = replace(graph.operators[0], name=name, kind="custom_kind" if "." in name else name)
-    assert label_of(operator) == label

@@ -284,7 +284,8 @@ def test_memory_is_counted_by_blocks_as_in_python(
     trace = views_and_moves()
     plan = overview(trace.graph)
     # As groups, so that levels say what is held.
-    grouped = replace(plan, box=(40, 30), cells=tuple(replace(c, group=True) for c in plan.cells))
+    cells = tuple(replace(cell, group=True) for cell in plan.cells)
+    grouped = replace(plan, sizes=((40.0, 30.0),) * len(cells), cells=cells)
     views = (View("", None, grouped),)
     monkeypatch.setattr(sys.modules["viz.player.data"], "views_of", lambda _: views)
     page = open_page(viz.player(trace, tmp_path / "player.html"))

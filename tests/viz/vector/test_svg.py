@@ -37,10 +37,9 @@ def nodes_of(text: str) -> list[tuple[str, str | None]]:
 def test_nodes_share_a_picture_exactly_if_they_look_alike() -> None:
     trace = trace_of(tc.networks.chain(9))
     for step in (0, 7, len(trace.steps) - 1):
-        cells = overview(trace.graph).cells
         looks = looks_at(trace, overview(trace.graph), step)
         nodes = nodes_of(svg_still(trace, step))
-        assert [label for _, label in nodes] == [cell.label for cell in cells]
+        assert [label for _, label in nodes] == list(overview(trace.graph).labels)
         pairs = set(zip(looks, (used for used, _ in nodes), strict=True))
         assert len(pairs) == len(set(looks)) == len({used for used, _ in nodes})
 

@@ -1,7 +1,6 @@
 /** The graph of one view as SVG, and the looks of its nodes at a step. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const LABEL_SIZES = [11, 10, 9, 8, 7];
 const ARROWS_A_PATH = 16;
 const LABEL_BAND = 0.46; // of a group's height, in the middle, that its label takes
 const LEAST_FILL = 3; // pixels of a group of which anything is resident
@@ -25,18 +24,6 @@ const ruler = document.createElement("canvas").getContext("2d");
 function textWidth(text, size) {
   ruler.font = `600 ${size}px Inter, system-ui, sans-serif`;
   return ruler.measureText(text).width;
-}
-
-/** The largest font size with which all labels fit into nodes of a size; 0 if none does. */
-function labelSize(labels, size) {
-  const fits = (points) => labels.every((label) => textWidth(label, points) <= labelRoom(size, points));
-  return LABEL_SIZES.find(fits) ?? 0;
-}
-
-/** How wide a label may be: a disc has more room for lower letters. @param {number[]} size of the node */
-function labelRoom([width, height], points) {
-  if (width !== height) return width - 4;
-  return (points > 8 ? 0.84 : 0.92) * width;
 }
 
 /** A text cut to a width. */
@@ -126,8 +113,6 @@ class GraphView {
     }
     this.mark = svgElement("rect", { class: "mark", visibility: "hidden" }, this.element);
     this.halo = svgElement("rect", { class: "halo", visibility: "hidden" }, this.element);
-    const groups = view.labels.filter((_, cell) => view.groups[cell]);
-    this.groupPoints = labelSize(groups, view.box) || LABEL_SIZES.at(-1);
     this.nodes = Array.from(view.labels, (_, cell) => this.node(cell));
     this.element.addEventListener("click", (event) => this.chosen(event));
     this.element.addEventListener("keydown", (event) => this.key(event));
@@ -148,7 +133,7 @@ class GraphView {
   /** Width and height of a cell. @returns {[number, number]} */
   size(cell) {
     const { view } = this;
-    return view.groups[cell] ? view.box : [view.diameter, view.diameter];
+    return [view.widths[cell] / 10, view.heights[cell] / 10];
   }
 
   /** Where a cell's centre is. @returns {[number, number]} */
@@ -162,7 +147,7 @@ class GraphView {
   around(cell, beyond) {
     const [x, y] = this.centre(cell);
     const [width, height] = this.size(cell);
-    const corner = this.view.groups[cell] ? Math.min(CORNER, height / 4) : width / 2;
+    const corner = this.view.groups[cell] ? Math.min(CORNER, height / 4) : height / 2;
     return {
       x: x - width / 2 - beyond,
       y: y - height / 2 - beyond,
@@ -199,17 +184,14 @@ class GraphView {
     return node;
   }
 
-  /** Write a node's label, if there is room for it. */
+  /** Write a node's label: it was cut where it had to be, such that no two look alike. */
   label(cell, node) {
     const { view } = this;
-    if (!view.labelled) return;
-    const own = view.labels[cell];
-    const size = view.groups[cell] ? this.groupPoints : labelSize([own], this.size(cell));
-    if (!size) return;
-    const words = cutTo(own, size, labelRoom(this.size(cell), size));
+    if (!view.labels[cell]) return;
+    const size = view.points[cell];
     const [x, y] = this.centre(cell);
     const label = svgElement("text", { "font-size": size, x, y: (y + 0.36 * size).toFixed(2) }, node);
-    label.textContent = words;
+    label.textContent = view.labels[cell];
   }
 
   /** The names of the operators that a cell stands for. */
