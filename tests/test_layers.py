@@ -18,7 +18,7 @@ LAYERS = [
     "documents", "networks", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [
-    "packages", "theme", "layout", "memory", "scene", "curve", "sheet", "nodes",
+    "packages", "theme", "layout", "memory", "scene", "curve", "sheet", "arrange", "nodes",
     "raster", "vector", "progress", "gif", "charts", "player", "notebook",
 ]  # fmt: skip
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is kept and the

@@ -8,7 +8,7 @@ from viz.charts.frontier import frontier
 from viz.charts.ledger import ledger
 from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
-from viz.gif import gif, save_still
+from viz.gif import frames, gif, save_still
 from viz.layout.dot import dot
 from viz.notebook import mimebundle
 from viz.player import player
@@ -16,6 +16,7 @@ from viz.progress import with_bar
 
 __all__ = [
     "dot",
+    "frames",
     "frontier",
     "gif",
     "ledger",

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-PACKAGES = ("PIL", "matplotlib", "graphviz")  # pygraphviz has no wheel everywhere: see positions
+PACKAGES = (
+    "PIL",
+    "imageio",
+    "matplotlib",
+    "graphviz",
+)  # pygraphviz has no wheel everywhere: see positions
 
 
 def require_packages() -> None:

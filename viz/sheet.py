@@ -10,7 +10,7 @@ from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
 from viz.curve import Scales, limits_of
 from viz.scene import Activity, Fill, Look, count_text, live_of, live_text, title_of
-from viz.theme import THEMES
+from viz.theme import THEMES, font
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 GAP = 14  # pixels between the parts of a picture
 HEADER = 66  # pixels for title, subtitle and counters
 STRIP = 64  # pixels of the memory strip
+AIR = 4  # pixels between the strip's words and its sides
 HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
 COUNTERS = ("step", "evaluations", "live", "peak so far")
@@ -36,12 +37,6 @@ LEGEND_ITEMS: tuple[tuple[str, Look | None], ...] = (
     ("not yet", Look(Fill.NOT_YET)),
     ("reads", None),
 )
-
-
-def strip_words(trace: Trace) -> str:
-    """Return what a memory strip shows."""
-    grey = " · grey: workspace" if any(trace.workspace) else ""
-    return f"live memory · outline: to come{grey}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +71,21 @@ def lines_of(trace: Trace, scales: Scales) -> list[StripLine]:
         words = f"{name} {live_text(amount, in_nodes)}"
         lines.append(StripLine(words, amount, DASHES_OF[name], near))
     return lines
+
+
+def strip_words(trace: Trace, scales: Scales, width: float) -> str:
+    """Return what a memory strip shows, as far as there is room beside what stands on its lines."""
+    face = font("Regular", 10)
+    room = width - 2 * AIR
+    for line in lines_of(trace, scales):
+        if (scales.highest - line.amount) * (STRIP - HEAD) < WORDS * scales.highest:
+            room -= face.getlength(line.words) + 2 * AIR
+    words = ["live memory", "outline: to come"]
+    if any(trace.workspace):
+        words.append("grey: workspace")
+    while len(words) > 1 and face.getlength(" · ".join(words)) > room:
+        words.pop()
+    return " · ".join(words)
 
 
 def as_list(traces: Any) -> list[Trace]:

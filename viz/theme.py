@@ -155,7 +155,7 @@ def font_file(weight: str) -> str:
 
 
 @cache
-def font(weight: str, size: int) -> Any:
+def font(weight: str, size: float) -> Any:
     """Return the bundled Inter, ``Regular`` or ``SemiBold``, at a size in pixels."""
     from PIL import ImageFont
 

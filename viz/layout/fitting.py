@@ -51,7 +51,7 @@ Seen = tuple[str, bytes]  # below which heading, and which pixels
 def label_room(size: Size, points: int) -> float:
     """Return how wide a label may be, in pixels at scale 1."""
     if size[0] > size[1]:
-        return size[0] - 4
+        return size[0] - 6
     # A disc has more room for lower letters; and a label that nearly touches is better than none.
     return (0.84 if points > POINTS[-1] else 0.92) * size[0]
 

@@ -9,13 +9,27 @@ from itertools import groupby
 
 from viz.layout.cells import LONGEST_NAME, Cell
 from viz.layout.fitting import breadth_of, broad_cells
-from viz.layout.geometry import HEADING, MARGIN, Arrow, Heading, Layout, Line, Point, Size, curve
+from viz.layout.geometry import (
+    HEADING,
+    MARGIN,
+    WIDTH,
+    Arrow,
+    Heading,
+    Layout,
+    Line,
+    Point,
+    Size,
+    curve,
+)
 
 # Pixels from one node to the next where a chain folds: 32 operators a row of 800 pixels, 10 groups.
 PITCH, GROUP_PITCH = 23.375, 74.8
 WIDEST_PITCH = 93.5
 DISC = 30.0  # the largest that an operator is drawn
 GROUP_BOX = 60.0, 30.0  # likewise a group
+WIDEST = 74.0  # likewise an operator with a long name
+LABEL_PITCH = 30.0  # pixels from one disc to the next with which they have room for labels
+LABEL_ROWS = 4  # that a chain folds into for that, where a panel is narrower than a picture
 SHARE = 0.8  # of a pitch that a wide node takes
 MOST_ROWS = 6  # that a chain folds into so that its names can be read
 LETTER = 5.4  # pixels of a disc's diameter for each letter of its label, at the smallest
@@ -70,8 +84,10 @@ def grid_of(cells: Sequence[Cell], forward: int, alone: int, width: float) -> Gr
     """Return the measures for so many forward cells and cells without a counterpart above."""
     groups = any(cell.group for cell in cells)
     room = width - 2 * MARGIN
-    wanted = breadth_of(cells, broad_cells(cells, DISC), GROUP_BOX[0])
+    wanted = breadth_of(cells, broad_cells(cells, DISC), WIDEST)
     least = GROUP_PITCH if groups else PITCH
+    if width < WIDTH and not groups and forward * LABEL_PITCH <= LABEL_ROWS * room:
+        least = LABEL_PITCH
     # Fewer in a row where they have names to be read, unless that makes a tower of the chain.
     wished = min(wanted / SHARE, MOST_ROWS * room / max(forward, 1)) if wanted else least
     most = max(1, int(room / max(least, wished) + 1e-9))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tinyckpt.display import Drawn
 from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
+from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.player.page import page
 from viz.sheet import as_list, check
 from viz.theme import THEMES
@@ -57,6 +58,8 @@ def player(
     *,
     theme: str = "auto",
     title: str | None = None,
+    labels: Labels = None,
+    group: Grouping = None,
 ) -> Page: ...
 @overload
 def player(
@@ -65,6 +68,8 @@ def player(
     *,
     theme: str = "auto",
     title: str | None = None,
+    labels: Labels = None,
+    group: Grouping = None,
 ) -> Path: ...
 def player(
     traces: Trace | Sequence[Trace],
@@ -72,6 +77,8 @@ def player(
     *,
     theme: str = "auto",
     title: str | None = None,
+    labels: Labels = None,
+    group: Grouping = None,
 ) -> Path | Page:
     """Write traces as one HTML file: graph, memory, counters, steps and program, in step.
 
@@ -84,6 +91,8 @@ def player(
             Without it nothing is written: what is returned displays itself in a notebook.
         theme: ``light``, ``dark``, or ``auto`` for what the reader's system prefers.
         title: of the page; for one trace, in place of the policy's name too.
+        labels, group: what nodes are called, and what shares one, as in ``viz.gif``; in a group
+            that is opened there are groups as its size asks for.
 
     Raises:
         OptionError: if there is nothing to show, or an option is not legal.
@@ -95,7 +104,9 @@ def player(
     check(shown, "light")
     if path is not None and Path(path).suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
-    text = page(shown, theme, title)
+    naming = Naming(labels, group)
+    check_naming(naming, [trace.graph for trace in shown])
+    text = page(shown, theme, title, naming)
     if path is None:
         return Page(text, len(shown))
     write_atomically(path, text.encode())

@@ -23,6 +23,7 @@ from tinyckpt.fates import residuals_of
 from tinyckpt.schedule import Compute, Fetch, Free, Offload
 from viz.curve import BANDS, Scales, scales_of, stacked
 from viz.layout.geometry import WIDTH, Line
+from viz.layout.naming import PLAIN, Naming
 from viz.layout.views import View, views_of
 from viz.nodes import arrow_sizes
 from viz.scene import live_of, one_line, subtitle_of, title_of
@@ -74,7 +75,7 @@ def shown(name: str) -> str:
     return one_line(name, LONGEST_NAME)
 
 
-def page_data(traces: Sequence[Trace], title: str | None) -> dict[str, Any]:
+def page_data(traces: Sequence[Trace], title: str | None, naming: Naming = PLAIN) -> dict[str, Any]:
     """Return all that a page knows; ``title`` is in place of the policy's name, for one trace."""
     scales = scales_of(traces)
     graphs = list({id(trace.graph): trace.graph for trace in traces}.values())
@@ -83,7 +84,7 @@ def page_data(traces: Sequence[Trace], title: str | None) -> dict[str, Any]:
     return {
         "in_nodes": scales.in_nodes,
         "highest": scales.highest,
-        "graphs": [graph_data(graph) for graph in graphs],
+        "graphs": [graph_data(graph, naming) for graph in graphs],
         "traces": [
             {"graph": positions[id(trace.graph)], **trace_data(trace, scales, named)}
             for trace in traces
@@ -91,7 +92,7 @@ def page_data(traces: Sequence[Trace], title: str | None) -> dict[str, Any]:
     }
 
 
-def graph_data(graph: Graph) -> dict[str, Any]:
+def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
     """Return a graph's nodes and views."""
     return {
         "name": shown(graph.name),
@@ -113,7 +114,7 @@ def graph_data(graph: Graph) -> dict[str, Any]:
             "inputs": packed_lists([operator.inputs for operator in graph.operators]),
             "outputs": packed_lists([operator.outputs for operator in graph.operators]),
         },
-        "views": [view_data(view, graph.name) for view in views_of(graph)],
+        "views": [view_data(view, graph.name) for view in views_of(graph, naming)],
     }
 
 
@@ -184,7 +185,7 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
         "policy": shown(schedule.policy),
         "note": one_line(schedule.note, 400),
         "certificate": "" if schedule.certificate is None else str(schedule.certificate),
-        "strip_words": strip_words(trace),
+        "strip_words": strip_words(trace, scales, WIDTH),
         "strip_lines": [
             {"words": line.words, "amount": line.amount, "dashes": line.dashes}
             for line in lines_of(trace, scales)

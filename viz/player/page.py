@@ -11,6 +11,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.units import size_text
+from viz.arrange import Design
+from viz.layout.naming import PLAIN, Naming
 from viz.player.data import page_data, shown
 from viz.scene import count_text, title_of
 from viz.theme import DARK, LIGHT, Theme, css, faint_edge
@@ -28,7 +30,7 @@ SCRIPTS = (
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
 
-def page(traces: Sequence[Trace], theme: str, title: str | None) -> str:
+def page(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming = PLAIN) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``."""
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
@@ -38,8 +40,8 @@ def page(traces: Sequence[Trace], theme: str, title: str | None) -> str:
         "title": html.escape(shown(heading)),
         "styles": f"{font_faces()}\n{theme_styles()}\n{lean(asset('player.css'))}",
         "scripts": "\n".join(lean(asset(f"{name}.js")) for name in SCRIPTS),
-        "data": json_text(page_data(traces, title)),
-        "still": still(traces, theme, title),
+        "data": json_text(page_data(traces, title, naming)),
+        "still": still(traces, theme, title, naming),
         "table": table(traces),
     }
     # One pass over the template alone: what is put in is not looked at again.
@@ -81,11 +83,12 @@ def theme_styles() -> str:
     )
 
 
-def still(traces: Sequence[Trace], theme: str, title: str | None) -> str:
+def still(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming) -> str:
     """Return the moment of the first trace's peak, without fonts: the page has them."""
     name = "dark" if theme == "dark" else "light"
     own = title if len(traces) == 1 else None  # that of a page of several is none of theirs
-    return svg_still(traces, traces[0].peak_step, name, own, fonts=False)
+    design = Design(name, own, labels=naming.labels, group=naming.group)
+    return svg_still(traces, traces[0].peak_step, design, fonts=False)
 
 
 def table(traces: Sequence[Trace]) -> str:

@@ -17,7 +17,9 @@ from viz.raster.sprites import Indices, Inks, label_coverage, label_inks, shape_
 from viz.scene import Look
 
 
-def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, scale: int) -> Indices:
+def group_sprite(
+    look: Look, label: str, points: int, box: Size, inks: Inks, scale: float
+) -> Indices:
     """Return a picture of a group with its label; TRANSPARENT where the ground shows.
 
     Args:
@@ -45,7 +47,7 @@ def group_sprite(look: Look, label: str, points: int, box: Size, inks: Inks, sca
     return sprite
 
 
-def filled_pixels(level: int, shape: tuple[int, ...], box: Size, scale: int) -> Any:
+def filled_pixels(level: int, shape: tuple[int, ...], box: Size, scale: float) -> Any:
     """Return for every pixel of a group's picture whether it lies below the level."""
     if level in (0, LEVELS):
         # A full group is full to the brim, its outline included, and an empty one has no rest.

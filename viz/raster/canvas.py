@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.layout.place import MARGIN, WIDTH
 from viz.raster.sprites import Digits, Indices, Inks, inks_of, text_layer
-from viz.scene import count_text, live_of, live_text
-from viz.sheet import COUNTERS
-from viz.theme import RGB, Theme, font
+from viz.theme import RGB, Theme
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from viz.arrange import Header
 
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
 
@@ -46,10 +43,10 @@ class Canvas:
         scale: pixels for every pixel at scale 1, in which positions of text are given.
     """
 
-    def __init__(self, height: int, inks: Inks, scale: int) -> None:
+    def __init__(self, shape: tuple[int, int], inks: Inks, scale: float) -> None:
         self.inks, self.scale = inks, scale
         self.ground = inks.index(inks.theme.background)
-        self.pixels = np.full((height * scale, WIDTH * scale), self.ground, np.uint8)
+        self.pixels = np.full(shape, self.ground, np.uint8)
         self.shown: Indices = None  # the pixels at the last change, once there was one
         self.touched: dict[Box, None] = {}  # where they may differ from the pixels now
 
@@ -88,66 +85,52 @@ class Canvas:
         return Change(left, top, pixels)
 
     def put(self, sprite: Indices, x: int, y: int) -> None:
-        """Copy a picture to (x, y), in pixels of the canvas."""
-        height, width = sprite.shape
-        self.pixels[y : y + height, x : x + width] = sprite
+        """Copy a picture to (x, y), in pixels of the canvas, as far as it is on it."""
+        region = self.pixels[y : y + sprite.shape[0], x : x + sprite.shape[1]]
+        region[:] = sprite[: region.shape[0], : region.shape[1]]
 
-    def text(self, x: float, y: float, text: str, weight: str, size: int, ink: RGB) -> int:
-        """Write text with its top left corner at (x, y), at scale 1; return its width there."""
+    def text(self, x: float, y: float, text: str, weight: str, size: int, ink: RGB) -> None:
+        """Write text with its top left corner at (x, y), at scale 1."""
         line = words(text, weight, size, ink, self.inks.theme, self.scale)
-        line = line[:, : self.pixels.shape[1] - round(x * self.scale)]
         self.put(line, round(x * self.scale), round(y * self.scale))
-        return int(line.shape[1] / self.scale)
 
 
 # Pictures have most of their words and all of their digits in common.
 @lru_cache(maxsize=256)
-def words(text: str, weight: str, size: int, ink: RGB, theme: Theme, scale: int) -> Indices:
+def words(text: str, weight: str, size: int, ink: RGB, theme: Theme, scale: float) -> Indices:
     """Return the picture of a line of text on the background."""
     pixels = text_layer(text, weight, size, ink, theme.background, scale)
     return inks_of(theme).match(pixels)
 
 
 @lru_cache(maxsize=16)
-def digits_of(theme: Theme, scale: int) -> Digits:
+def digits_of(theme: Theme, scale: float) -> Digits:
     """Return what the counters are written with."""
     return Digits(15, inks_of(theme), scale)
 
 
 class Counters:
-    """The columns in which the counters of all panels stand.
+    """The counters of one panel, each at a place of its own.
 
-    Attributes:
-        columns: left edges, in pixels at scale 1, in the order of COUNTERS.
+    Args:
+        canvas: where they stand.
+        header: where on the panel.
+        left, top: of the panel, at scale 1.
     """
 
-    def __init__(self, traces: Sequence[Trace], in_nodes: bool, inks: Inks, scale: int) -> None:
-        self.digits = digits_of(inks.theme, scale)
-        self.widths = [font("Regular", 12).getlength(name) for name in COUNTERS]
-        for trace in traces:
-            memory = max(memory_texts(trace, in_nodes), key=self.digits.width)
-            steps = count_text(len(trace.steps) - 1)
-            evaluations = count_text(trace.evaluations)
-            texts = [f"{steps} / {steps}", f"{evaluations} / {evaluations}", memory, memory]
-            for column, text in enumerate(texts):
-                needed = self.digits.width(text) / scale
-                self.widths[column] = max(self.widths[column], needed)
-        self.columns = [0.0] * len(COUNTERS)
-        right = float(WIDTH - MARGIN)
-        for column in reversed(range(len(COUNTERS))):
-            self.columns[column] = right - self.widths[column]
-            right = self.columns[column] - 26
+    def __init__(self, canvas: Canvas, header: Header, left: float, top: float) -> None:
+        self.canvas = canvas
+        self.digits = digits_of(canvas.inks.theme, canvas.scale)
+        scale, height = canvas.scale, self.digits.height
+        self.boxes = []
+        for (x, y), width in zip(header.counters, header.widths, strict=True):
+            begin, upper = round((left + x) * scale), round((top + y + 17) * scale)
+            end = round((left + x + width + 4) * scale)
+            self.boxes.append((upper, upper + height, begin, end))
 
-    def write(self, canvas: Canvas, y: int, texts: Sequence[str]) -> None:
-        """Write the counters of a panel over what stood there, at ``y`` at scale 1."""
-        top, left = y * canvas.scale, round(self.columns[0] * canvas.scale)
-        right = round((self.columns[-1] + self.widths[-1] + 4) * canvas.scale)
-        row = canvas.region(top, top + self.digits.height, left, right)
-        row[:] = canvas.ground
-        for x, text in zip(self.columns, texts, strict=True):
-            self.digits.write(row, round(x * canvas.scale) - left, 0, text)
-
-
-def memory_texts(trace: Trace, in_nodes: bool) -> list[str]:
-    """Return every text that the memory counters may show."""
-    return [live_text(amount, in_nodes) for amount in {0, *live_of(trace, in_nodes)}]
+    def write(self, texts: Sequence[str]) -> None:
+        """Write the counters over what stood there."""
+        for box, text in zip(self.boxes, texts, strict=True):
+            region = self.canvas.region(*box)
+            region[:] = self.canvas.ground
+            self.digits.write(region, 0, 0, text)

@@ -1,9 +1,9 @@
-"""From what every frame changes to a file: GIF, animated PNG, animated WebP, MP4.
+"""From what every frame changes to a file: GIF, animated PNG, animated WebP; films are in film.py.
 
 Each encoder takes one change after the other and writes it at once, so that memory does not grow
 with the number of frames: a GIF, PNG or WebP holds the changed rectangle, transparent where
-nothing changed. libx264 alone keeps a window of some 50 whole frames. Frames that look alike are
-kept: a file has as many as were drawn. Pillow compresses; the containers are written here.
+nothing changed. Frames that look alike are kept: a file has as many as were drawn. Pillow
+compresses; the containers are written here.
 
 Sources: "Graphics Interchange Format, Version 89a" (CompuServe, 1990); "Portable Network Graphics
 Specification, Third Edition" (W3C); "WebP Container Specification" (Google).
@@ -16,39 +16,15 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from PIL import Image
 
-from tinyckpt.errors import BackendError
+from viz.raster.film import Film, write_mp4, write_webm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from viz.raster.canvas import Change
-
-
-@dataclass(frozen=True, slots=True)
-class Film:
-    """What holds for all frames of a file.
-
-    Attributes:
-        width, height: in pixels.
-        colours: the palette, uint8, (colours, 3).
-        delays: how long each frame stays, in centiseconds; two bytes each.
-    """
-
-    width: int
-    height: int
-    colours: Any
-    delays: Sequence[int]
-
-    @property
-    def unchanged(self) -> int:
-        """The index of a pixel that is as it was: one that no colour has."""
-        return len(self.colours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +34,12 @@ class Encoder:
     Attributes:
         write: writes a film and the changes of its frames to a file that can be sought in.
         largest: the most pixels in width or height that the format can hold.
+        suffixes: what names of its files end in.
     """
 
     write: Callable[[BinaryIO, Film, Iterable[Change]], None]
     largest: int
+    suffixes: tuple[str, ...]
 
 
 def write_gif(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
@@ -160,65 +138,12 @@ def bitstream(image: Image.Image) -> bytes:
     return content[place:]
 
 
-def write_mp4(file: BinaryIO, film: Film, changes: Iterable[Change]) -> None:
-    """Write an MP4 (H.264); lossy, as its colours have half the resolution.
-
-    Raises:
-        BackendError: if PyAV is not installed, or cannot do it.
-    """
-    try:
-        import av
-    except ImportError as error:
-        raise BackendError(
-            "mp4 needs av (PyAV), which is not installed: pip install 'tinyckpt[mp4]'"
-        ) from error
-    try:
-        with av.open(file, "w", format="mp4") as container:
-            write_video(container, film, changes)
-    except av.FFmpegError as error:
-        if isinstance(error.__context__, OSError):  # the file's own, met again while closing it
-            raise error.__context__ from None
-        raise BackendError(f"PyAV cannot write this mp4: {error}") from error
-
-
-def write_video(container: Any, film: Film, changes: Iterable[Change]) -> None:
-    """Write all frames as a video stream, each with its own duration."""
-    from av import VideoFrame
-
-    # Half the colour resolution takes even sizes: a row is repeated where there is an odd one.
-    margin = ((0, film.height % 2), (0, film.width % 2), (0, 0))
-    centisecond = Fraction(1, 100)
-    stream = container.add_stream("libx264", rate=100)
-    stream.width, stream.height = film.width + margin[1][1], film.height + margin[0][1]
-    stream.pix_fmt = "yuv420p"
-    stream.codec_context.time_base = stream.time_base = centisecond
-    # Without B-frames packets come in the order of the frames, as durations in MP4 need it.
-    stream.options = {"crf": "18", "preset": "veryfast", "tune": "animation", "bf": "0"}
-    delays = iter(film.delays)
-
-    def write(frame: VideoFrame | None) -> None:
-        for packet in stream.encode(frame):
-            packet.duration = next(delays)
-            container.mux(packet)
-
-    canvas = np.zeros((film.height, film.width), np.uint8)
-    now = 0
-    for change, delay in zip(changes, film.delays, strict=True):
-        height, width = change.pixels.shape
-        box = canvas[change.top : change.top + height, change.left : change.left + width]
-        np.copyto(box, change.pixels, where=change.pixels != film.unchanged)
-        frame = VideoFrame.from_ndarray(np.pad(film.colours[canvas], margin, mode="edge"))
-        frame.pts, frame.time_base = now, centisecond
-        write(frame)
-        now += delay
-    write(None)
-
-
-# GIF has two bytes for a size, PNG 31 bits, a frame of WebP 14 bits; libx264 takes no more either.
+# GIF has two bytes for a size, PNG 31 bits, a frame of WebP 14 bits; films hold no more either.
 ENCODERS = {
-    "gif": Encoder(write_gif, 2**16 - 1),
-    "apng": Encoder(write_apng, 2**31 - 1),
-    "webp": Encoder(write_webp, 2**14 - 1),
-    "mp4": Encoder(write_mp4, 2**14 - 1),
+    "gif": Encoder(write_gif, 2**16 - 1, (".gif",)),
+    "apng": Encoder(write_apng, 2**31 - 1, (".apng", ".png")),
+    "webp": Encoder(write_webp, 2**14 - 1, (".webp",)),
+    "mp4": Encoder(write_mp4, 2**14 - 1, (".mp4",)),
+    "webm": Encoder(write_webm, 2**14 - 1, (".webm",)),
 }
-SUFFIXES = {".gif": "gif", ".apng": "apng", ".png": "apng", ".webp": "webp", ".mp4": "mp4"}
+SUFFIXES = {suffix: name for name, encoder in ENCODERS.items() for suffix in encoder.suffixes}

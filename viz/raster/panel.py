@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from viz.curve import Scales
-from viz.layout.place import MARGIN, WIDTH, Layout, Line
+from viz.layout.geometry import MARGIN, Line, Size
 from viz.nodes import arrow_parts, arrow_sizes, fitted
 from viz.raster.boxes import group_sprite
 from viz.raster.canvas import Canvas, Counters
@@ -24,38 +24,32 @@ from viz.raster.sprites import (
     label_inks,
     layer,
     node_sprite,
-    sprite_size,
+    sprite_shape,
     text_layer,
 )
 from viz.raster.strip import strip_of
 from viz.scene import Activity, Frame, Look, count_text, frames, subtitles_of
-from viz.sheet import COUNTERS, HEAD, HEADER, STRIP
+from viz.sheet import COUNTERS, HEAD
 from viz.theme import RGB, faint_edge, font
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
+    from viz.arrange import Panel
     from viz.layout.cells import Cell
 
 
-class Panel:
+class PanelPicture:
     """One trace: heading, counters, graph and memory strip."""
 
     def __init__(
-        self,
-        canvas: Canvas,
-        counters: Counters,
-        trace: Trace,
-        plan: Layout,
-        scales: Scales,
-        top: int,
-        title: str,
+        self, canvas: Canvas, trace: Trace, place: Panel, scales: Scales, title: str
     ) -> None:
-        self.canvas, self.counters, self.scales = canvas, counters, scales
-        self.trace, self.plan, self.top = trace, plan, top
-        self.inks, self.scale = canvas.inks, canvas.scale
+        self.canvas, self.scales, self.trace, self.place = canvas, scales, trace, place
+        self.plan, self.inks, self.scale = place.plan, canvas.inks, canvas.scale
+        self.counters = Counters(canvas, place.header, place.left, place.top)
         self.ink = self.inks.index(self.inks.theme.ink)
-        self.shapes: dict[Look, tuple[Indices, Indices]] = {}
-        self.labels: dict[str, Indices] = {}
+        self.shapes: dict[tuple[Look, Size], tuple[Indices, Indices]] = {}
+        self.labels: dict[tuple[str, Size], Indices] = {}
         self.groups: dict[tuple[Look, str], Indices] = {}
         self.looks: dict[int, Look] = {}
         self.last: Frame | None = None
@@ -63,11 +57,13 @@ class Panel:
         self.place_nodes()
         self.draw_counter_names()
         self.draw_heading(title)
-        self.strip_top = top + HEADER + round(plan.height)
-        size = (STRIP * self.scale, (WIDTH - 2 * MARGIN) * self.scale)
+        left = round((place.left + MARGIN) * self.scale)
+        self.strip_at = left, round(place.strip_top * self.scale)
+        right = round((place.left + place.width - MARGIN) * self.scale)
+        size = (round(place.strip * self.scale), right - left)
         self.strip = strip_of(trace, scales, size, self.scale, self.inks)
         self.cursor = 0
-        canvas.put(self.strip.future, MARGIN * self.scale, self.strip_top * self.scale)
+        canvas.put(self.strip.future, *self.strip_at)
 
     def frames(self, steps: Sequence[int]) -> Iterator[Frame]:
         """Yield a frame for every step, the last one again and again once the trace has ended.
@@ -91,20 +87,20 @@ class Panel:
     # Parts that stand still ----------------------------------------------------------------------
 
     def draw_heading(self, title: str) -> None:
-        """Write title and subtitle, cut where the counters begin."""
-        theme, room = self.inks.theme, self.counters.columns[0] - MARGIN - 12
-        self.canvas.text(
-            MARGIN, self.top + 15, fitted(title, "SemiBold", 20, room), "SemiBold", 20, theme.ink
-        )
+        """Write title and subtitle, cut to the room there is."""
+        theme, room = self.inks.theme, self.place.header.room
+        left, top = self.place.left + MARGIN, self.place.top
+        words = fitted(title, "SemiBold", 20, room)
+        self.canvas.text(left, top + 15, words, "SemiBold", 20, theme.ink)
         face = font("Regular", 12)
         fitting = (text for text in subtitles_of(self.trace) if face.getlength(text) <= room)
-        subtitle = next(fitting, "")
-        self.canvas.text(MARGIN, self.top + 42, subtitle, "Regular", 12, theme.muted)
+        self.canvas.text(left, top + 42, next(fitting, ""), "Regular", 12, theme.muted)
 
     def draw_counter_names(self) -> None:
         """Write what the counters count."""
-        for x, name in zip(self.counters.columns, COUNTERS, strict=True):
-            self.canvas.text(x, self.top + 13, name, "Regular", 12, self.inks.theme.muted)
+        left, top, theme = self.place.left, self.place.top, self.inks.theme
+        for (x, y), name in zip(self.place.header.counters, COUNTERS, strict=True):
+            self.canvas.text(left + x, top + y, name, "Regular", 12, theme.muted)
 
     def draw_graph(self) -> None:
         """Draw the arrows and headings; the nodes come with the first frame."""
@@ -112,21 +108,25 @@ class Panel:
         edge, faint = theme.edge, faint_edge(theme)
         head, line = arrow_sizes(plan.diameter)
 
-        def paint(draw: Any, factor: int) -> None:
+        def paint(draw: Any, factor: float) -> None:
             for arrow in plan.faint:
                 draw_arrow(draw, arrow, factor, head, 1.0, faint)
             for heading in plan.headings:
                 ends = [(x * factor, heading.y * factor) for x in (heading.left, heading.right)]
-                draw.line(ends, fill=faint, width=factor)
+                draw.line(ends, fill=faint, width=max(1, round(factor)))
             for arrow in plan.arrows:
                 draw_arrow(draw, arrow, factor, head, line, edge)
             for x, y in plan.dots:
                 box = [(x - 2) * factor, (y - 2) * factor, (x + 2) * factor, (y + 2) * factor]
                 draw.ellipse(box, fill=edge)
 
-        height = round(plan.height)
-        pixels = layer(WIDTH, height, self.inks.theme.background, self.scale, paint)
-        self.graph_top = (self.top + HEADER) * self.scale
+        left, right = self.place.left, self.place.left + self.place.width
+        self.graph_left = round(left * self.scale)
+        self.graph_top = round((self.place.top + self.place.header.height) * self.scale)
+        shape = (
+            round(round(plan.height) * self.scale), round(right * self.scale) - self.graph_left
+        )  # fmt: skip
+        pixels = layer(shape, self.inks.theme.background, self.scale, paint)
         self.ground = self.inks.match(pixels)
         for heading in plan.headings:
             text = fitted(heading.text, "Regular", 10, heading.right - heading.left)
@@ -134,8 +134,9 @@ class Panel:
             top = max(0, round((heading.y - 1) * self.scale) - words.shape[0])
             left = round(heading.left * self.scale)
             rows, columns = slice(top, top + words.shape[0]), slice(left, left + words.shape[1])
-            self.ground[rows, columns] = self.inks.match(words)
-        self.canvas.put(self.ground, 0, self.graph_top)
+            target = self.ground[rows, columns]
+            target[:] = self.inks.match(words)[: target.shape[0], : target.shape[1]]
+        self.canvas.put(self.ground, self.graph_left, self.graph_top)
 
     # Parts that move -----------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class Panel:
         texts = (
             f"{step} / {total}", f"{frame.evaluations} / {evaluations}", frame.live, frame.peak,
         )  # fmt: skip
-        self.counters.write(self.canvas, self.top + 30, texts)
+        self.counters.write(texts)
         self.draw_cursor(frame.step)
 
     def draw_nodes(self, changed: dict[int, Look]) -> None:
@@ -162,7 +163,8 @@ class Panel:
         for index in changed:
             top, bottom, left, right = self.boxes[index]
             self.canvas.region(top, bottom, left, right)[:] = self.ground[
-                top - self.graph_top : bottom - self.graph_top, left:right
+                top - self.graph_top : bottom - self.graph_top,
+                left - self.graph_left : right - self.graph_left,
             ]
             affected.update(self.around[index])
         # Those with a halo or a ring last: they lie above the others.
@@ -184,9 +186,9 @@ class Panel:
         """Find each node's box on the canvas, and the nodes whose boxes overlap with it."""
         self.boxes = []
         for cell, (x, y) in zip(self.plan.cells, self.plan.centres, strict=True):
-            width, height = (sprite_size(side) * self.scale for side in self.plan.size(cell))
+            height, width = sprite_shape(self.plan.size(cell), self.scale)
             top = self.graph_top + round(y * self.scale - height / 2)
-            left = round(x * self.scale - width / 2)
+            left = self.graph_left + round(x * self.scale - width / 2)
             self.boxes.append((top, top + height, left, left + width))
         self.around = neighbours(self.boxes)
 
@@ -198,21 +200,21 @@ class Panel:
             if (look, label) not in self.groups:
                 self.groups[look, label] = group_sprite(look, label, points, size, self.inks, scale)
             return self.groups[look, label]
-        if look not in self.shapes:
+        if (look, size) not in self.shapes:
             shape = node_sprite(look, size, self.inks, scale)
-            self.shapes[look] = shape, label_inks(look, self.inks)
-        shape, inks = self.shapes[look]
+            self.shapes[look, size] = shape, label_inks(look, self.inks)
+        shape, inks = self.shapes[look, size]
         if not label:
             return shape
-        if label not in self.labels:
-            self.labels[label] = label_coverage(label, size, points, scale)
-        coverage = self.labels[label]
+        if (label, size) not in self.labels:
+            self.labels[label, size] = label_coverage(label, size, points, scale)
+        coverage = self.labels[label, size]
         return np.where(coverage == 0, shape, inks[coverage])
 
     def draw_cursor(self, step: int) -> None:
         """Move the cursor: filled before it, in outline after it."""
         now, before = self.strip.column(step), self.cursor
-        x, y, wide = MARGIN * self.scale, self.strip_top * self.scale, self.strip.cursor
+        (x, y), wide = self.strip_at, self.strip.cursor
         past, future = self.strip.past, self.strip.future
         low, high = max(0, min(before, now) - wide), max(before, now) + wide
         high = min(high, past.shape[1])
@@ -220,7 +222,7 @@ class Panel:
         strip[:, : now - low] = past[:, low:now]
         strip[:, now - low :] = future[:, now:high]
         # Below the strip's own words, which it would strike through.
-        head, begin = HEAD * self.scale, max(0, now - wide)
+        head, begin = round(HEAD * self.scale), max(0, now - wide)
         free = ~self.strip.words[head:, begin : begin + wide]
         strip[head:, begin - low : begin - low + wide][free] = self.ink
         self.cursor = now
@@ -253,7 +255,7 @@ def neighbours(boxes: Sequence[tuple[int, int, int, int]]) -> list[list[int]]:
     return around
 
 
-def draw_arrow(draw: Any, arrow: Line, factor: int, head: float, line: float, ink: RGB) -> None:
+def draw_arrow(draw: Any, arrow: Line, factor: float, head: float, line: float, ink: RGB) -> None:
     """Draw a polyline with an arrowhead at its end."""
     shaft, triangle = (
         [(x * factor, y * factor) for x, y in points] for points in arrow_parts(arrow, head)

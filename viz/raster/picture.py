@@ -1,4 +1,4 @@
-"""From traces to pixels: one panel a policy, stacked, in step, on shared scales."""
+"""From traces to pixels: one panel a policy, in step, on shared scales."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.errors import OptionError
+from viz.arrange import PLAIN, Design, Item, sheet_of
 from viz.curve import peak_step, scales_of
-from viz.layout.geometry import MARGIN, WIDTH
-from viz.layout.views import overview
 from viz.nodes import arrow_sizes
-from viz.raster.canvas import Canvas, Change, Counters
-from viz.raster.panel import Panel, draw_arrow
+from viz.raster.canvas import Canvas, Change
+from viz.raster.panel import PanelPicture, draw_arrow
 from viz.raster.sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
 from viz.scene import frame_steps
-from viz.sheet import GAP, HEADER, LEGEND, LEGEND_ITEMS, STRIP, check, headings
-from viz.theme import THEMES, Theme, font
+from viz.sheet import LEGEND_ITEMS, headings
+from viz.theme import THEMES, Theme
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -34,6 +33,7 @@ def chosen(
     first: int | None,
     last: int | None,
     every: int | None,
+    most: int = MOST_FRAMES,
 ) -> list[int]:
     """Return the steps of a picture's frames, of all that could have one.
 
@@ -43,7 +43,8 @@ def chosen(
         moments: ascending, from -1, the moment before the first step, to the last step.
         peaks: the steps of the peaks.
         first, last: the range; its ends are shown as they are in stills of these steps.
-        every: take every one of so many; None for as many as leave about MOST_FRAMES.
+        every: take every one of so many; None for as many as leave about ``most``.
+        most: frames.
 
     Raises:
         OptionError: if the range is empty or leaves the trace, or ``every`` is not positive.
@@ -59,12 +60,12 @@ def chosen(
     begin = 0 if first is None else bisect_right(moments, first) - 1
     stop = len(moments) if last is None else bisect_right(moments, last)
     shown = moments[begin:stop]
-    stride = -(-len(shown) // MOST_FRAMES) if every is None else every
+    stride = -(-len(shown) // most) if every is None else every
     return sorted({*shown[::stride], shown[-1], *(set(peaks) & set(shown))})
 
 
 class Picture:
-    """Traces drawn above each other; ``play`` yields the picture frame by frame.
+    """Traces drawn in step; ``play`` yields the picture frame by frame.
 
     Attributes:
         moments: the steps that could have a frame; -1 is the moment before the first step.
@@ -74,32 +75,26 @@ class Picture:
     def __init__(
         self,
         traces: Sequence[Trace],
-        theme: str = "light",
-        scale: int = 1,
-        title: str | Sequence[str] | None = None,
+        design: Design = PLAIN,
         *,
         first: int | None = None,
         last: int | None = None,
         every: int | None = None,
+        most: int = MOST_FRAMES,
     ) -> None:
-        check(traces, theme)
-        if not isinstance(scale, int) or scale not in (1, 2, 3):
-            raise OptionError(f"scale {scale!r}: legal are 1, 2 and 3")
-        names = headings(traces, title)
-        self.inks = inks_of(THEMES[theme])
+        sheet = sheet_of(traces, design)
+        names = headings(traces, design.title)
         scales = scales_of(traces)
+        self.inks = inks_of(THEMES[design.theme])
         self.moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
-        self.steps = chosen(self.moments, peak_step(traces, scales.in_nodes), first, last, every)
-        layouts = [overview(trace.graph) for trace in traces]
-        heights = [HEADER + round(plan.height) + STRIP + GAP for plan in layouts]
-        self.drawing = Canvas(sum(heights) + LEGEND, self.inks, scale)
-        counters = Counters(traces, scales.in_nodes, self.inks, scale)
-        self.panels = []
-        top = 0
-        for trace, plan, extent, name in zip(traces, layouts, heights, names, strict=True):
-            self.panels.append(Panel(self.drawing, counters, trace, plan, scales, top, name))
-            top += extent
-        draw_legend(self.drawing, top)
+        peaks = peak_step(traces, scales.in_nodes)
+        self.steps = chosen(self.moments, peaks, first, last, every, most)
+        self.drawing = Canvas(sheet.pixels, self.inks, sheet.scale)
+        self.panels = [
+            PanelPicture(self.drawing, trace, place, scales, name)
+            for trace, place, name in zip(traces, sheet.panels, names, strict=True)
+        ]
+        draw_legend(self.drawing, sheet.legend)
 
     @property
     def canvas(self) -> Indices:
@@ -134,39 +129,32 @@ class Picture:
         return self.inks.colours[self.canvas]
 
 
-def draw_legend(canvas: Canvas, top: int) -> None:
-    """Draw what the looks mean, evenly spread from margin to margin."""
+def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:
+    """Draw what the looks mean."""
     scale, theme = canvas.scale, canvas.inks.theme
-    icons = legend_icons(theme, scale)
-    face, between = font("Regular", 12), 6.0
-    taken = sum(icon.shape[1] / scale + between for icon in icons)
-    taken += sum(face.getlength(name) for name, _ in LEGEND_ITEMS)
-    gap = (WIDTH - 2 * MARGIN - taken) / (len(icons) - 1)
-    x = float(MARGIN)
-    for (name, _), icon in zip(LEGEND_ITEMS, icons, strict=True):
-        y = round((top + 17) * scale - icon.shape[0] / 2)
+    for item, icon in zip(items, legend_icons(theme, scale), strict=True):
+        left = round(item.x * scale - icon.shape[1] / 2)
         picture = np.where(icon == TRANSPARENT, canvas.ground, icon).astype(np.uint8)
-        canvas.put(picture, round(x * scale), y)
-        x += icon.shape[1] / scale + between
-        canvas.text(x, top + 9, name, "Regular", 12, theme.muted)
-        x += face.getlength(name) + gap
+        canvas.put(picture, left, round(item.y * scale - icon.shape[0] / 2))
+        canvas.text(item.words, item.y - 8, item.name, "Regular", 12, theme.muted)
 
 
-def arrow_sprite(inks: Inks, scale: int) -> Indices:
+def arrow_sprite(inks: Inks, scale: float) -> Indices:
     """Return the legend's arrow, as pictures of nodes are."""
 
-    def paint(draw: Any, factor: int) -> None:
+    def paint(draw: Any, factor: float) -> None:
         head, line = arrow_sizes(ARROW)
         ends = ((1.0, ARROW / 2), (ARROW - 1.0, ARROW / 2))
         draw_arrow(draw, ends, factor, head, line, inks.theme.edge)
 
-    sprite = inks.match(layer(ARROW, ARROW, inks.theme.background, scale, paint))
+    shape = (round(ARROW * scale), round(ARROW * scale))
+    sprite = inks.match(layer(shape, inks.theme.background, scale, paint))
     sprite[sprite == inks.index(inks.theme.background)] = TRANSPARENT
     return sprite
 
 
 @lru_cache(maxsize=16)
-def legend_icons(theme: Theme, scale: int) -> list[Indices]:
+def legend_icons(theme: Theme, scale: float) -> list[Indices]:
     """Return the legend's small nodes, cut at their sides to where there is something."""
     inks, icons = inks_of(theme), []
     for _, look in LEGEND_ITEMS:

@@ -57,30 +57,30 @@ def inks_of(theme: Theme) -> Inks:
 
 
 def layer(
-    width: int, height: int, background: RGB, scale: int, paint: Callable[[Any, int], None]
+    shape: tuple[int, int], background: RGB, scale: float, paint: Callable[[Any, float], None]
 ) -> Any:
     """Return an RGB array painted ``OVERSAMPLE`` times too large and scaled down.
 
     Args:
-        width, height: in pixels at scale 1.
+        shape: height and width of the result.
         background: colour below everything.
         scale: of the result.
         paint: called as ``paint(ImageDraw, factor)``, with the factor from pixels at scale 1.
     """
-    factor = scale * OVERSAMPLE
-    image = Image.new("RGB", (width * factor, height * factor), background)
-    paint(ImageDraw.Draw(image), factor)
+    height, width = shape
+    image = Image.new("RGB", (width * OVERSAMPLE, height * OVERSAMPLE), background)
+    paint(ImageDraw.Draw(image), scale * OVERSAMPLE)
     return np.asarray(image.reduce(OVERSAMPLE))
 
 
-def node_sprite(look: Look, size: Size, inks: Inks, scale: int) -> Indices:
+def node_sprite(look: Look, size: Size, inks: Inks, scale: float) -> Indices:
     """Return a picture of an operator without its label; TRANSPARENT where the ground shows."""
     return shape_sprite(look, size, size[1] / 2, inks.theme, scale)
 
 
 # A group's picture is put together of few shapes, however many levels and labels there are.
 @lru_cache(maxsize=1024)
-def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: int) -> Indices:
+def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: float) -> Indices:
     """Return a picture of a rounded rectangle with a look's fill, ring and halo; not to be changed.
 
     Args:
@@ -91,14 +91,14 @@ def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: int
         scale: of the result.
     """
     inks = inks_of(theme)
-    width, height = map(sprite_size, size)
+    shape = sprite_shape(size, scale)
     fill, outline, _ = node_colours(look, theme)
     stroke = outline_of(size)
 
-    def paint(draw: Any, factor: int) -> None:
+    def paint(draw: Any, factor: float) -> None:
         def rounded(beyond: float, colour: RGB) -> None:
             x, y = (size[0] / 2 + beyond) * factor, (size[1] / 2 + beyond) * factor
-            middle, centre = width * factor / 2, height * factor / 2
+            middle, centre = shape[1] * OVERSAMPLE / 2, shape[0] * OVERSAMPLE / 2
             corners = (middle - x, centre - y, middle + x, centre + y)
             draw.rounded_rectangle(corners, (corner + beyond) * factor, fill=colour)
 
@@ -112,11 +112,12 @@ def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: int
         rounded(-stroke, fill)
         if is_dashed(look):
             middle = ((size[0] - stroke), (size[1] - stroke))
+            across, down = shape[1] * OVERSAMPLE / 2, shape[0] * OVERSAMPLE / 2
             for dash in dashes(middle, corner - stroke / 2):
-                line = [((width / 2 + x) * factor, (height / 2 + y) * factor) for x, y in dash]
+                line = [(across + x * factor, down + y * factor) for x, y in dash]
                 draw.line(line, fill=outline, width=round(stroke * factor), joint="curve")
 
-    sprite = inks.match(layer(width, height, theme.background, scale, paint))
+    sprite = inks.match(layer(shape, theme.background, scale, paint))
     # Outside the shape the ground shows; inside it every pixel is the sprite's own.
     beyond = 0.5 if look.activity is Activity.NONE and not look.checkpoint else 5.5
     sprite[distances(sprite.shape, size, corner, scale) > beyond * scale] = TRANSPARENT
@@ -124,7 +125,7 @@ def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: int
     return sprite
 
 
-def distances(shape: tuple[int, ...], size: Size, corner: float, scale: int) -> Any:
+def distances(shape: tuple[int, ...], size: Size, corner: float, scale: float) -> Any:
     """Return how far each pixel of a picture is from the rounded rectangle in its middle."""
     rows, columns = np.ogrid[: shape[0], : shape[1]]
     # From the rectangle on which the corners' centres lie; as far as that, less their radius.
@@ -135,17 +136,18 @@ def distances(shape: tuple[int, ...], size: Size, corner: float, scale: int) -> 
     return np.hypot(down, across) - corner * scale
 
 
-def sprite_size(extent: float) -> int:
-    """Return a side of a node's picture at scale 1: ring and halo included."""
-    return int(np.ceil(extent + 13))
+def sprite_shape(size: Size, scale: float) -> tuple[int, int]:
+    """Return height and width of a node's picture in pixels: ring and halo included."""
+    width, height = (round(float(np.ceil(extent + 13)) * scale) for extent in size)
+    return height, width
 
 
 INK_STEPS = 4  # steps from no ink to all of it; as many as the palette has between two colours
 
 
-def label_coverage(label: str, size: Size, points: int, scale: int) -> Indices:
+def label_coverage(label: str, size: Size, points: int, scale: float) -> Indices:
     """Return how much of each pixel of a node's picture its label covers, 0 to INK_STEPS."""
-    width, height = (sprite_size(extent) * scale for extent in size)
+    height, width = sprite_shape(size, scale)
     image = Image.new("L", (width, height), 0)
     face = font("SemiBold", points * scale)
     ImageDraw.Draw(image).text((width / 2, height / 2), label, fill=255, font=face, anchor="mm")
@@ -159,7 +161,7 @@ def label_inks(look: Look, inks: Inks) -> Indices:
     return inks.match(np.array([blends], np.uint8))[0]
 
 
-def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: int) -> Any:
+def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: float) -> Any:
     """Return the RGB picture of a line of text on a ground, as high as the font's line."""
     face = font(weight, size * scale)
     ascent, descent = face.getmetrics()
@@ -175,7 +177,7 @@ class Digits:
     All digits are equally wide, so that counters do not tremble.
     """
 
-    def __init__(self, size: int, inks: Inks, scale: int) -> None:
+    def __init__(self, size: int, inks: Inks, scale: float) -> None:
         self.inks, self.size, self.scale = inks, size, scale
         self.sprites: dict[str, Indices] = {}
         face = font("SemiBold", size * scale)

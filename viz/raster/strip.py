@@ -9,13 +9,12 @@ import numpy as np
 
 from viz.curve import BANDS, Scales, by_column, stacked
 from viz.raster.sprites import Indices, Inks, text_layer
-from viz.sheet import HEAD, lines_of, strip_words
+from viz.sheet import AIR, HEAD, lines_of, strip_words
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
 CURSOR = 2
-AIR = 4  # pixels between the strip's words and its sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,12 @@ class Strip:
         return -(-(step + 1) * cursors // self.longest) * self.cursor
 
 
-def strip_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: int, inks: Inks) -> Strip:
+def strip_of(
+    trace: Trace, scales: Scales, size: tuple[int, int], scale: float, inks: Inks
+) -> Strip:
     """Return the strip of a trace, ``size`` = (height, width) in pixels."""
     height, width = size
+    thick = max(1, round(scale))
     unit = (height - HEAD * scale) / max(scales.highest, 1)
     columns = by_column(stacked(trace, scales.in_nodes), scales.longest, width).astype(float)
     edges = np.round(np.cumsum(columns, axis=0) * unit).astype(int)
@@ -57,53 +59,56 @@ def strip_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: int, in
     for below, top, fill in bands:
         ink = inks.index(getattr(inks.theme, fill))
         past[(rows >= below) & (rows < top)] = ink
-        future[outline(below, top, rows, scale)] = ink
-    strip = Strip(past, future, np.zeros((height, width), bool), scales.longest, CURSOR * scale)
+        future[outline(below, top, rows, thick)] = ink
+    words = np.zeros((height, width), bool)
+    strip = Strip(past, future, words, scales.longest, max(1, round(CURSOR * scale)))
     for layer in (past, future):
         draw_lines(layer, strip.words, trace, scales, scale, inks)
     return strip
 
 
-def outline(below: Any, top: Any, rows: Any, scale: int) -> Any:
+def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
     """Return for every pixel whether it lies on a band's upper edge, or on a step up or down.
 
     Args:
         below, top: of the band in every column, in pixels above the ground.
         rows: the height of every row of pixels.
-        scale: pixels that a line is thick.
+        thick: pixels that a line is thick.
     """
     here = top > below
-    edge = here & (rows < top) & (rows >= np.maximum(top - scale, below))
-    before = np.concatenate([np.zeros(scale, int), top[:-scale]])
-    near = here | np.concatenate([np.zeros(scale, bool), here[:-scale]])
+    edge = here & (rows < top) & (rows >= np.maximum(top - thick, below))
+    before = np.concatenate([np.zeros(thick, int), top[:-thick]])
+    near = here | np.concatenate([np.zeros(thick, bool), here[:-thick]])
     step = near & (rows < np.maximum(top, before)) & (rows >= np.minimum(top, before))
     return edge | step
 
 
 def draw_lines(
-    layer: Indices, written: Any, trace: Trace, scales: Scales, scale: int, inks: Inks
+    layer: Indices, written: Any, trace: Trace, scales: Scales, scale: float, inks: Inks
 ) -> None:
     """Draw the lines at the peak and at limits, and then what is written upon them."""
     height, width = layer.shape
     unit = (height - HEAD * scale) / max(scales.highest, 1)
     lines = lines_of(trace, scales)
-    tops = [max(0, height - round(line.amount * unit) - scale) for line in lines]
+    thick = max(1, round(scale))
+    tops = [max(0, height - round(line.amount * unit) - thick) for line in lines]
     for line, top in zip(lines, tops, strict=True):
-        drawn, gap = (scale * pixels for pixels in line.dashes)
+        drawn, gap = (round(scale * pixels) for pixels in line.dashes)
         dashes = np.arange(width) % (drawn + gap) < drawn
-        layer[top : top + scale, dashes] = inks.index(inks.theme.muted)
+        layer[top : top + thick, dashes] = inks.index(inks.theme.muted)
     taken: list[int] = []
     for line, top in zip(lines, tops, strict=True):
         right = width - sum(taken[place] for place in line.beside)
         taken.append(write(layer, written, line.words, right, top, scale, inks))
-    write(layer, written, strip_words(trace), None, 0, scale, inks)
+    here = strip_words(trace, scales, width / scale)
+    write(layer, written, here, None, 0, scale, inks)
 
 
 def write(
-    layer: Indices, written: Any, text: str, right: int | None, line: int, scale: int, inks: Inks
+    layer: Indices, written: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
 ) -> int:
     """Write upon a line, up to the right of what is free, or at the upper left; return how wide."""
-    theme, gap = inks.theme, AIR * scale
+    theme, gap = inks.theme, round(AIR * scale)
     words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
     x = gap if right is None else right - words.shape[1] - gap
     y = max(0, line - words.shape[0])

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
+from viz.arrange import PLAIN, Design, Header, Item, sheet_of
 from viz.curve import BANDS, Scales, by_column, scales_of, stacked
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
 from viz.layout.views import overview
 from viz.nodes import arrow_sizes, fitted
 from viz.scene import (
-    Activity,
     Fill,
     Look,
     State,
@@ -35,12 +35,7 @@ from viz.sheet import (
     COUNTERS,
     GAP,
     HEAD,
-    HEADER,
-    LEGEND,
-    LEGEND_ITEMS,
-    STRIP,
     as_list,
-    check,
     headings,
     lines_of,
     strip_words,
@@ -52,6 +47,7 @@ from viz.vector.marks import (
     label_elements,
     node_element,
     number,
+    numbers,
     text_element,
 )
 from viz.vector.webfont import font_faces
@@ -61,7 +57,6 @@ if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
 FONT = "Inter, system-ui, sans-serif"
-COLUMN = 26  # pixels between two counters
 
 
 def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: str) -> Iterator[str]:
@@ -96,29 +91,30 @@ def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
     return [state.look(cell) for cell in plan.cells]
 
 
-def strip_elements(trace: Trace, step: int, scales: Scales, theme: Theme) -> Iterator[str]:
+def strip_elements(
+    trace: Trace, step: int, scales: Scales, width: int, height: int, theme: Theme
+) -> Iterator[str]:
     """Yield the memory strip, from its top left corner at 0, 0."""
-    width = WIDTH - 2 * MARGIN
-    unit = (STRIP - HEAD) / max(scales.highest, 1)
+    unit = (height - HEAD) / max(scales.highest, 1)
     now = (step + 1) * width / scales.longest
-    yield f'<rect width="{width}" height="{STRIP}" fill="{css(theme.panel)}"/>'
+    yield f'<rect width="{width}" height="{height}" fill="{css(theme.panel)}"/>'
     columns = (
         by_column(stacked(trace, scales.in_nodes), scales.longest, width).cumsum(axis=0) * unit
     )
     here = round(now)
     for fill, tops in reversed(list(zip(BANDS.values(), columns, strict=True))):
         ink = css(getattr(theme, fill))
-        if past := skyline(tops[:here], 0):
+        if past := skyline(tops[:here], 0, height):
             yield f'<path fill="{ink}" d="{past}"/>'
     for fill, tops, below in zip(BANDS.values(), columns, [0 * columns[0], *columns], strict=False):
-        if future := outline(tops[here:], below[here:], here):
+        if future := outline(tops[here:], below[here:], here, height):
             ink = css(getattr(theme, fill))
             yield f'<path fill="none" stroke="{ink}" d="{future}"/>'
-    cursor = f"M{number(now)} {HEAD}V{STRIP}"
+    cursor = f"M{number(now)} {HEAD}V{height}"
     words = []
     taken: list[float] = []
     for mark in lines_of(trace, scales):
-        line = STRIP - mark.amount * unit
+        line = height - mark.amount * unit
         yield (
             f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" '
             f'stroke-dasharray="{mark.dashes[0]} {mark.dashes[1]}"/>'
@@ -132,28 +128,28 @@ def strip_elements(trace: Trace, step: int, scales: Scales, theme: Theme) -> Ite
         ]
     yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
     yield from words  # the cursor runs below them
-    yield text_element(4, 10, strip_words(trace), 10, theme.muted)
+    yield text_element(4, 10, strip_words(trace, scales, width), 10, theme.muted)
 
 
-def skyline(tops: Sequence[float], left: int) -> str:
+def skyline(tops: Sequence[float], left: int, height: int) -> str:
     """Return the outline of columns of pixels, equal ones together; nothing if all are 0."""
     if not max(tops, default=0):
         return ""
     runs = ((top, sum(1 for _ in run)) for top, run in groupby(map(round, tops)))
-    steps = "".join(f"V{number(STRIP - top)}h{wide}" for top, wide in runs)
-    return f"M{left} {STRIP}{steps}V{STRIP}z"
+    steps = "".join(f"V{number(height - top)}h{wide}" for top, wide in runs)
+    return f"M{left} {height}{steps}V{height}z"
 
 
-def outline(tops: Sequence[float], below: Sequence[float], left: int) -> str:
+def outline(tops: Sequence[float], below: Sequence[float], left: int, height: int) -> str:
     """Return the upper edge of a band, where there is one, and the steps up to it and down."""
     parts: list[str] = []
     before, was = 0, False
     for (top, low), run in groupby(zip(map(round, tops), map(round, below), strict=True)):
         wide, here = sum(1 for _ in run), top > low
         if here and not was:
-            parts.append(f"M{left}.5 {number(STRIP - before + 0.5)}")
+            parts.append(f"M{left}.5 {number(height - before + 0.5)}")
         if here or was:
-            parts.append(f"V{number(STRIP - top + 0.5)}")
+            parts.append(f"V{number(height - top + 0.5)}")
         if here:
             parts.append(f"h{wide}")
         before, was = top, here
@@ -162,7 +158,7 @@ def outline(tops: Sequence[float], below: Sequence[float], left: int) -> str:
 
 
 def heading_elements(
-    trace: Trace, step: int, title: str, in_nodes: bool, theme: Theme
+    trace: Trace, step: int, title: str, header: Header, in_nodes: bool, theme: Theme
 ) -> Iterator[str]:
     """Yield title, subtitle and counters."""
     live = live_of(trace, in_nodes)
@@ -172,41 +168,32 @@ def heading_elements(
         live_text(live[step], in_nodes),
         live_text(max(live[: step + 1]), in_nodes),
     )
-    right = float(WIDTH - MARGIN)
-    for name, text in zip(reversed(COUNTERS), reversed(texts), strict=True):
-        wide = max(font("Regular", 12).getlength(name), font("SemiBold", 16).getlength(text))
-        right -= wide
-        yield text_element(right, 24, name, 12, theme.muted)
-        yield text_element(right, 44, text, 16, theme.ink, 600)
-        right -= COLUMN
-    room = right - MARGIN
-    yield text_element(MARGIN, 34, fitted(title, "SemiBold", 20, room), 20, theme.ink, 600)
+    for (x, y), name, text in zip(header.counters, COUNTERS, texts, strict=True):
+        yield text_element(x, y + 11, name, 12, theme.muted)
+        yield text_element(x, y + 31, text, 16, theme.ink, 600)
+    words = fitted(title, "SemiBold", 20, header.room)
+    yield text_element(MARGIN, 34, words, 20, theme.ink, 600)
     face = font("Regular", 12)
-    fitting = (text for text in subtitles_of(trace) if face.getlength(text) <= room)
+    fitting = (text for text in subtitles_of(trace) if face.getlength(text) <= header.room)
     yield text_element(MARGIN, 54, next(fitting, ""), 12, theme.muted)
 
 
-def legend_elements(theme: Theme) -> Iterator[str]:
-    """Yield what the looks mean, from the top left corner of the legend at 0, 0."""
-    x = float(MARGIN)
-    for name, look in LEGEND_ITEMS:
-        around = look is not None and (look.checkpoint or look.activity is not Activity.NONE)
-        radius = 10 if around or look is None else 6
+def legend_elements(items: Sequence[Item], theme: Theme) -> Iterator[str]:
+    """Yield what the looks mean."""
+    for item in items:
         shape = (
             arrow_elements([((-8, 0), (8, 0))], *arrow_sizes(WIDTH), css(theme.edge))
-            if look is None
-            else node_element(look, (10, 10), theme)
+            if item.look is None
+            else node_element(item.look, (10, 10), theme)
         )
-        yield f'<g transform="translate({number(x + radius)} 17)">{shape}</g>'
-        yield text_element(x + 2 * radius + 4, 21, name, 12, theme.muted)
-        x += 2 * radius + 4 + font("Regular", 12).getlength(name) + 13
+        yield f'<g transform="translate({number(item.x)} {number(item.y)})">{shape}</g>'
+        yield text_element(item.words, item.y + 4, item.name, 12, theme.muted)
 
 
 def svg_still(
     traces: Trace | Sequence[Trace],
     step: int | None = None,
-    theme: str = "light",
-    title: str | Sequence[str] | None = None,
+    design: Design = PLAIN,
     fonts: bool = True,
 ) -> str:
     """Return one step of one trace or several, as the text of an SVG picture.
@@ -214,41 +201,39 @@ def svg_still(
     Args:
         traces: one trace, or several to compare, in step.
         step: which; the last one if none is given. A shorter trace stays at its end.
-        theme: ``light`` or ``dark``.
-        title: in place of the policy's name; for several traces, as many titles.
+        design: what it looks like.
         fonts: whether to bring the bundled font along, 27 KiB, so that it looks alike everywhere.
 
     Raises:
-        OptionError: if there is nothing to draw, or the step is out of range.
+        OptionError: if there is nothing to draw, an option is not legal, or the step is out of
+            range.
     """
     shown = as_list(traces)
-    check(shown, theme)
-    colours = THEMES[theme]
-    scales = scales_of(shown)
-    names = headings(shown, title)
+    sheet = sheet_of(shown, design)
+    colours, scales = THEMES[design.theme], scales_of(shown)
+    names = headings(shown, design.title)
     last = scales.longest - 1
     if step is not None and not 0 <= step <= last:
         raise OptionError(f"step {step} is out of range: legal are 0 to {last}")
     parts: list[str] = []
-    top = 0.0
 
-    def group(x: float, elements: Iterable[str]) -> None:
-        parts.append(f'<g transform="translate({number(x)} {number(top)})">{"".join(elements)}</g>')
+    def group(x: float, y: float, elements: Iterable[str]) -> None:
+        parts.append(f'<g transform="translate({number(x)} {number(y)})">{"".join(elements)}</g>')
 
-    for index, trace in enumerate(shown):
+    for index, (trace, place) in enumerate(zip(shown, sheet.panels, strict=True)):
         at = min(last if step is None else step, len(trace.steps) - 1)
-        name = names[index]
-        plan = overview(trace.graph)
-        group(0, heading_elements(trace, at, name, scales.in_nodes, colours))
-        top += HEADER
-        group(0, graph_elements(plan, looks_at(trace, plan, at), colours, f"p{index}-"))
-        top += plan.height
-        group(MARGIN, strip_elements(trace, at, scales, colours))
-        top += STRIP + GAP
-    group(0, legend_elements(colours))
+        words = heading_elements(trace, at, names[index], place.header, scales.in_nodes, colours)
+        group(place.left, place.top, words)
+        looks = looks_at(trace, place.plan, at)
+        nodes = graph_elements(place.plan, looks, colours, f"p{index}-")
+        group(place.left, place.top + place.header.height, nodes)
+        wide = round(place.width) - 2 * MARGIN
+        strip = strip_elements(trace, at, scales, wide, place.strip, colours)
+        group(place.left + MARGIN, place.strip_top, strip)
+    parts += legend_elements(sheet.legend, colours)
     style = f"<style>{font_faces()}</style>" if fonts else ""
-    words = alternative(shown, last if step is None else step)
-    return picture([style, *parts], top + LEGEND, words, colours)
+    said = alternative(shown, last if step is None else step)
+    return picture([style, *parts], (sheet.width, sheet.height), said, colours, sheet.scale)
 
 
 def svg_graph(graph: Graph, theme: str = "light") -> str:
@@ -279,16 +264,17 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
         *graph_elements(plan, looks, colours, prefix),
         "</g>",
     ]
-    return picture(parts, top + plan.height + GAP, f"The graph {graph.name}: {counts}", colours)
+    size = (WIDTH, top + plan.height + GAP)
+    return picture(parts, size, f"The graph {graph.name}: {counts}", colours)
 
 
-def picture(parts: Iterable[str], height: float, words: str, theme: Theme) -> str:
+def picture(parts: Iterable[str], size: Size, words: str, theme: Theme, scale: float = 1.0) -> str:
     """Return a whole SVG document, with what it shows in words."""
-    size = f"{WIDTH} {number(height)}"
+    width, height = size
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'viewBox="0 0 {size}" width="{WIDTH}" height="{number(height)}" '
-        f'font-family="{FONT}" role="img">'
+        f'viewBox="0 0 {numbers(width, height)}" width="{number(scale * width)}" '
+        f'height="{number(scale * height)}" font-family="{FONT}" role="img">'
         f"<title>{html.escape(printable(words))}</title>"
         f'<rect width="100%" height="100%" fill="{css(theme.background)}"/>{"".join(parts)}</svg>\n'
     )

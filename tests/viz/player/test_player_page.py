@@ -287,7 +287,7 @@ def test_memory_is_counted_by_blocks_as_in_python(
     cells = tuple(replace(cell, group=True) for cell in plan.cells)
     grouped = replace(plan, sizes=((40.0, 30.0),) * len(cells), cells=cells)
     views = (View("", None, grouped),)
-    monkeypatch.setattr(sys.modules["viz.player.data"], "views_of", lambda _: views)
+    monkeypatch.setattr(sys.modules["viz.player.data"], "views_of", lambda *_: views)
     page = open_page(viz.player(trace, tmp_path / "player.html"))
     levels = set()
     for step in range(len(trace.steps)):

@@ -33,7 +33,27 @@ from viz.raster.encode import ENCODERS
         ({"last": 9}, "step 9 is out of range: legal are 0 to 8"),
         ({"first": 5, "last": 4}, "no steps from 5 to 4: the range ends before it begins"),
         ({"every": 0}, "every 0: legal are whole numbers from 1 on"),
-        ({"format": "bmp"}, "unknown format 'bmp'; known are gif, apng, webp, mp4"),
+        ({"format": "bmp"}, "unknown format 'bmp'; known are gif, apng, webp, mp4, webm"),
+        ({"width": 319}, "width 319: legal are 320 to 3840 pixels"),
+        ({"width": 3841}, "width 3841: legal are 320 to 3840 pixels"),
+        ({"width": 800.0}, "width 800.0: legal are 320 to 3840 pixels"),
+        ({"width": True}, "width True: legal are 320 to 3840 pixels"),
+        ({"width": 800, "scale": 2}, "width 800 and scale 2: give one of them"),
+        ({"aspect": "wide"}, "aspect 'wide': legal are width and height such as 16:9"),
+        ({"aspect": "16:0"}, "aspect '16:0': legal"),
+        ({"aspect": 1.5}, "aspect 1.5: legal"),
+        ({"aspect": "9:1"}, "aspect '9:1': legal are .*, from 1:4 to 4:1"),
+        ({"arrange": "beside"}, "arrange 'beside': legal are stacked, side by side"),
+        ({"seconds": 0.5}, "seconds 0.5: legal are 1 to 600"),
+        ({"seconds": 5, "fps": 8}, "fps 8 and seconds 5: give one of them"),
+        ({"seconds": 5, "hold": 2}, "hold 2: the first and the last frame take more than half"),
+        ({"labels": "kind"}, "labels 'kind': legal are name, scope, symbol, a mapping"),
+        ({"labels": {"x": "y"}}, "labels: no operator has the id or name 'x'"),
+        ({"labels": {0: 1}}, "labels: expected a text for 0, got a int"),
+        ({"labels": lambda _: 3}, "labels: expected a text or None for f1, got a int"),
+        ({"group": "layer"}, "group 'layer': legal are scope, operator, or a function"),
+        ({"group": "scope"}, "group 'scope': chain:2 has no scopes that divide it"),
+        ({"group": lambda _: 3}, "group: expected a text or None for f1, got a int"),
         ({"title": ["a", "b"]}, "2 titles for 1 trace: give one for each, in order, or none"),
     ],
 )
@@ -42,6 +62,18 @@ def test_options_out_of_range(tmp_path: Path, options: Any, match: str) -> None:
         viz.gif(trace_of("chain:2"), tmp_path / "out.gif", **options)
     with pytest.raises(tc.OptionError, match=r"out.bmp: the name must end in one of \.gif"):
         viz.gif(trace_of("chain:2"), tmp_path / "out.bmp")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_that_the_number_of_traces_and_frames_decides(tmp_path: Path) -> None:
+    three, path = [trace_of("chain:2")] * 3, tmp_path / "out.gif"
+    with pytest.raises(tc.OptionError, match="width 900: 3 traces side by side need 960 at least"):
+        viz.gif(three, path, width=900, arrange="side by side")
+    with pytest.raises(tc.OptionError, match="seconds 1: 292 frames are too many for it"):
+        viz.gif(trace_of("chain:64"), path, seconds=1, every=1)
+    many = trace_of("chain:1001")
+    with pytest.raises(tc.OptionError, match="chain:1001 would have 1,001 nodes, and a picture"):
+        viz.gif(many, path, group="operator")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,7 +86,7 @@ def test_a_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ENCODERS)
 def test_a_full_disk_is_one_clear_error_and_leaves_the_old_file(tmp_path: Path, form: str) -> None:
-    if form == "mp4":
+    if form in ("mp4", "webm"):
         require("av")
     path = tmp_path / f"out.{form}"
     path.write_bytes(b"old")

@@ -13,10 +13,12 @@ from PIL import Image
 import tinyckpt as tc
 import viz
 from tests.conftest import require
-from viz.gif import delays_of
-from viz.layout.place import MARGIN, WIDTH
+from viz.arrange import Design
+from viz.gif import delays_of, holds_of, speed_of
+from viz.layout.geometry import MARGIN, WIDTH
 from viz.raster.canvas import Canvas, Change
-from viz.raster.encode import ENCODERS, Film
+from viz.raster.encode import ENCODERS
+from viz.raster.film import Film
 from viz.raster.picture import MOST_FRAMES, Picture
 from viz.raster.sprites import inks_of
 from viz.sheet import LEGEND
@@ -70,10 +72,10 @@ def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(
     name: str, every: int, theme: str
 ) -> None:
     trace = trace_of(name)
-    picture = Picture([trace], theme)
+    picture = Picture([trace], Design(theme))
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step >= 0 and step % every == 0:
-            fresh = Picture([trace], theme)
+            fresh = Picture([trace], Design(theme))
             fresh.show(step)
             assert np.array_equal(canvas, fresh.canvas)
 
@@ -95,7 +97,7 @@ def test_an_animation_plays_back_what_was_drawn(
     traces = [trace_of(name, policy) for name in names for policy in policies]
     path = viz.gif(traces, tmp_path / f"out.{form}", scale=scale, theme=theme, fps=30, hold=(1, 2))
     frames, delays = decoded(path)
-    expected = drawn(traces, theme, scale)
+    expected = drawn(traces, Design(theme, scale=scale))
     assert equal(frames, expected)
     assert delays == [10 * delay for delay in delays_of(len(expected), 30, (1, 2))]
     assert (delays[0], delays[-1]) == (1000, 2000)
@@ -108,26 +110,50 @@ def test_another_decoder_sees_the_same(tmp_path: Path, form: str) -> None:
     traces = [trace_of("chain:40"), trace_of("chain:40", "store_all")]
     path = viz.gif(traces, tmp_path / f"out.{form}", theme="dark", fps=20, hold=0)
     frames, starts = decoded_by_ffmpeg(str(path))
-    assert equal(frames, drawn(traces, "dark"))
+    assert equal(frames, drawn(traces, Design("dark")))
     assert starts == pytest.approx([frame / 20 for frame in range(len(frames))])
 
 
-def test_an_mp4_shows_nearly_what_was_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "apart"), [("mp4", 3), ("webm", 4)])
+@pytest.mark.parametrize("width", [800, 641])
+def test_a_film_shows_nearly_what_was_drawn(
+    tmp_path: Path, form: str, apart: int, width: int
+) -> None:
     require("av")
     import av
 
     traces = [trace_of("chain:6"), trace_of("chain:6", "store_all")]
-    path = viz.gif(traces, tmp_path / "out.mp4", fps=20, hold=(1, 3))
+    path = viz.gif(traces, tmp_path / f"out.{form}", fps=20, hold=(1, 3), width=width)
     frames, starts = decoded_by_ffmpeg(str(path))
-    expected = drawn(traces)
-    height = expected[0].shape[0]
+    expected = drawn(traces, Design(width=width))
+    expected.append(expected[-1])  # with which it ends, so that it stays on the screen
     assert len(frames) == len(expected)
     for seen, picture in zip(frames, expected, strict=True):
-        assert seen.shape[0] == height + height % 2
-        assert np.abs(seen[:height].astype(int) - picture).mean() < 3
+        assert seen.shape[1] == width + width % 2
+        assert np.abs(seen[:, :width].astype(int) - picture).mean() < apart
     assert starts[:3] == pytest.approx([0, 1, 1.05])
+    assert starts[-1] == pytest.approx(starts[-2] + 2.99)
     with av.open(str(path)) as container:
-        assert container.duration / 1e6 == pytest.approx(starts[-1] + 3)
+        assert container.duration / 1e6 == pytest.approx(starts[-1] + 0.01)
+
+
+def test_imageio_takes_frames(tmp_path: Path) -> None:
+    import imageio.v3 as iio
+
+    trace = trace_of("chain:4")
+    frames = list(viz.frames(trace, width=640, theme="dark"))
+    assert equal(frames, drawn([trace], Design("dark", width=640)))
+    assert {(frame.dtype.name, frame.shape[0] % 2, frame.shape[1:]) for frame in frames} == {
+        ("uint8", 0, (640, 3))
+    }
+    iio.imwrite(tmp_path / "all.gif", frames, duration=120, loop=0)
+    assert iio.improps(tmp_path / "all.gif").n_images >= 10
+    require("av")
+    with iio.imopen(tmp_path / "plan.mp4", "w", plugin="pyav") as film:
+        film.init_video_stream("libx264", fps=8)
+        for frame in viz.frames(trace, width=640):
+            film.write_frame(frame)
+    assert iio.improps(tmp_path / "plan.mp4", plugin="pyav").shape[1:] == frames[0].shape
 
 
 def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
@@ -147,7 +173,7 @@ def scribbles(canvas: Canvas, count: int) -> Iterator[Change]:
 def test_any_rectangles_and_palettes(form: str, colours: int) -> None:
     inks = inks_of(LIGHT)
     palette = np.random.default_rng(1).integers(0, 256, (colours, 3)).astype(np.uint8)
-    canvas, count = Canvas(20, inks, 1), 30
+    canvas, count = Canvas((20, 800), inks, 1), 30
     expected = []
 
     def changes() -> Iterator[Change]:
@@ -213,11 +239,38 @@ def test_a_still_is_the_frame_of_its_step_in_long_traces_too() -> None:
 
 @pytest.mark.parametrize("scale", [1, 2, 3])
 def test_the_legend_keeps_to_the_margins(scale: int) -> None:
-    picture = Picture([trace_of("chain:2")], scale=scale)
+    picture = Picture([trace_of("chain:2")], Design(scale=scale))
     legend = picture.canvas[-LEGEND * scale :]
     columns = np.flatnonzero((legend != picture.drawing.ground).any(axis=0)) / scale
     assert MARGIN <= columns[0] < MARGIN + 2
     assert WIDTH - MARGIN - 3 < columns[-1] < WIDTH - MARGIN + 1
+
+
+@pytest.mark.parametrize("name", ["chain:2", "chain:16", "chain:64", "chain:256"])
+@pytest.mark.parametrize("options", [{}, {"seconds": 12}, {"seconds": 1}, {"hold": (2, 3)}])
+def test_an_animation_lasts_as_long_as_it_is_to(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    path = viz.gif(trace_of(name, "recompute_all" if name == "chain:64" else "sqrt_n"),
+                   tmp_path / "out.gif", width=320, **options)  # fmt: skip
+    delays = decoded(path)[1]
+    if "seconds" in options:
+        assert sum(delays) == pytest.approx(1000 * options["seconds"], abs=30)
+    else:
+        assert sum(delays) <= 30_000
+        assert max(delays[1:-1]) <= 130
+    assert min(delays) >= 20
+
+
+@pytest.mark.parametrize(
+    ("count", "hold", "seconds"),
+    [(1, None, 5), (2, None, 5), (3, None, 5), (2, (0, 0), 1), (50, (2, 0), 9), (3, (0, 4), 600)],
+)
+def test_any_number_of_frames_lasts_as_long_as_it_is_to(
+    count: int, hold: Any, seconds: float
+) -> None:
+    delays = delays_of(count, speed_of(count, seconds, hold), holds_of(hold, seconds))
+    assert sum(delays) == pytest.approx(100 * seconds, abs=3)
 
 
 def test_long_traces_are_thinned_and_keep_their_peak_and_their_end() -> None:

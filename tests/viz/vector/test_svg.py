@@ -9,6 +9,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.tinyckpt.documents.test_serialize import hostile_graph
+from viz.arrange import Design
 from viz.layout.views import overview
 from viz.theme import THEMES
 from viz.vector.marks import level_path
@@ -47,7 +48,7 @@ def test_nodes_share_a_picture_exactly_if_they_look_alike() -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_hostile_names_are_text(theme: str) -> None:
     trace = trace_of(hostile_graph(), "store_all")
-    text = svg_still([trace, trace], theme=theme)
+    text = svg_still([trace, trace], design=Design(theme))
     tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(text).iter()}
     assert tags <= {"svg", "title", "style", "rect", "g", "defs", "circle", "use", "path", "text"}
     assert "<script" not in text
@@ -56,7 +57,7 @@ def test_hostile_names_are_text(theme: str) -> None:
 def test_the_suffix_decides_what_a_still_is(tmp_path: Path) -> None:
     trace = trace_of(tc.networks.chain(4))
     path = viz.save_still(trace, tmp_path / "still.svg", 3, theme="dark")
-    assert path.read_text(encoding="utf-8") == svg_still(trace, 3, "dark")
+    assert path.read_text(encoding="utf-8") == svg_still(trace, 3, Design("dark"))
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
