@@ -54,8 +54,9 @@ TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
     ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
 }  # fmt: skip
 CHARTS = (".png", ".svg", ".pdf")
-ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4")
+ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4", ".webm")
 PAGES = (".html", ".htm")
+LOOK = ("theme", "scale", "width", "aspect", "arrange", "labels", "group", "title")  # of pictures
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -256,8 +257,8 @@ def gif_job(options: Any) -> int:
     if options.format is None:
         check_output(options, *ANIMATIONS, ".svg")
     traces = traces_of(options)
-    look = {"theme": options.theme, "scale": options.scale, "title": options.title}
-    cut = {"first": options.first, "last": options.last, "every": options.every}
+    look = {name: getattr(options, name) for name in LOOK}
+    cut = {name: getattr(options, name) for name in ("first", "last", "every", "fps", "seconds")}
     if options.hold is not None:
         cut["hold"] = options.hold
     last = max(len(trace.steps) for trace in traces) - 1
@@ -271,10 +272,7 @@ def gif_job(options: Any) -> int:
         path = Path(options.output).with_suffix(".png")
         if path == Path(options.output):
             wrong_usage(options, f"--still would overwrite {path}: name the animation otherwise")
-    viz.gif(
-        traces, options.output, fps=options.fps, format=options.format, progress=True,
-        **look, **cut,
-    )  # fmt: skip
+    viz.gif(traces, options.output, format=options.format, progress=True, **look, **cut)
     print(f"written to {options.output}")
     if options.still is not None:
         viz.save_still(traces, path, options.still, **look)
@@ -287,7 +285,8 @@ def play_job(options: Any) -> int:
     import viz
 
     check_output(options, *PAGES)
-    viz.player(traces_of(options), options.output, theme=options.theme, title=options.title)
+    look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
+    viz.player(traces_of(options), options.output, **look)
     print(f"written to {options.output}; open it in a browser")
     return 0
 

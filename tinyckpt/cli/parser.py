@@ -144,6 +144,7 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
     sub.add_argument("-o", "--output", required=True, metavar="OUT.html")
     sub.add_argument("--theme", default="auto", choices=("auto", "light", "dark"))
     sub.add_argument("--title", help="of the page; for one policy, in place of its name too")
+    add_naming(sub)
     return parser
 
 
@@ -152,11 +153,23 @@ def add_pictures(parser: Any) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="OUT.gif")
     parser.add_argument(
         "--format", metavar="FORMAT",
-        help="gif, apng, webp or mp4 (pip install 'tinyckpt[mp4]'); by default what OUT ends in",
+        help="gif, apng, webp, or mp4 or webm (pip install 'tinyckpt[mp4]'); by default what OUT "
+        "ends in",
     )  # fmt: skip
     parser.add_argument("--theme", default="light", choices=("light", "dark"))
     parser.add_argument("--scale", type=int, default=1, choices=(1, 2, 3), help="800 pixels each")
-    parser.add_argument("--fps", type=float, default=8.0, help="frames a second, at most 50")
+    parser.add_argument("--width", type=int, metavar="PIXELS", help="320 to 3840, not a scale")
+    parser.add_argument("--aspect", metavar="W:H", help="such as 16:9; as high as needed without")
+    parser.add_argument(
+        "--arrange", choices=("stacked", "side by side"),
+        help="several policies; with --aspect by default what is larger, else stacked",
+    )  # fmt: skip
+    add_naming(parser)
+    parser.add_argument(
+        "--fps", type=float, metavar="N",
+        help="frames a second, at most 50; 8 by default, and more for what takes over 30 s",
+    )  # fmt: skip
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long it lasts, 1 to 600")
     parser.add_argument(
         "--hold", type=holds, metavar="S[,S]",
         help="seconds that the first and the last frame stay; 0.5,1.5 by default",
@@ -165,7 +178,7 @@ def add_pictures(parser: Any) -> None:
     parser.add_argument("--to", type=int, dest="last", metavar="STEP", help="end there")
     parser.add_argument(
         "--every", type=int, metavar="K",
-        help="draw every K-th frame, 1 for all; by default about 1,500 of a long trace",
+        help="draw every K-th frame, 1 for all; by default about 700 of a long trace",
     )  # fmt: skip
     parser.add_argument(
         "--title", action="append", help="in place of the policy's name; one for each, in order"
@@ -177,6 +190,29 @@ def add_pictures(parser: Any) -> None:
         help="also write OUT.png: this step, as plan numbers them from 0; where OUT ends in .svg, "
         "only that, by default the step of the peak",
     )
+
+
+def add_naming(parser: Any) -> None:
+    """Add what nodes are called, and what shares one."""
+    parser.add_argument(
+        "--labels", type=labels, metavar="WHAT",
+        help="what operators are called: name, scope (and name) or symbol; or NAME=TEXT,NAME=TEXT "
+        "for some of them, by name or id",
+    )  # fmt: skip
+    parser.add_argument(
+        "--group", choices=("scope", "operator"),
+        help="a node each scope, or each operator; by default as the size of the graph asks for",
+    )  # fmt: skip
+
+
+def labels(text: str) -> str | dict[int | str, str]:
+    """Return what ``NAME=TEXT,NAME=TEXT`` maps, or the text itself."""
+    if "=" not in text:
+        return text
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=TEXT, with commas between them")
+    return {int(name) if name.isdecimal() else name: label for name, _, label in pairs}
 
 
 def holds(text: str) -> tuple[float, float]:
