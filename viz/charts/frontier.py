@@ -16,6 +16,8 @@ from tinyckpt.schedule import Compute
 from viz.charts.labels import write_labels
 from viz.charts.style import (
     SMALL,
+    WIDTH,
+    Titles,
     byte_unit,
     dress,
     heading,
@@ -23,6 +25,7 @@ from viz.charts.style import (
     names_of,
     new_figure,
     shown,
+    titles_of,
     write,
 )  # fmt: skip
 from viz.scene import one_line
@@ -40,6 +43,7 @@ Bound = Sequence[tuple[int, float]]
 Points = Sequence[tuple[float, float]]
 Named = Sequence[tuple[str, int, float]]  # a policy's name, its peak, its cost
 HEIGHT = 4.6  # inches
+TITLE = "Memory against cost"
 WIDE = 30  # a ratio of peaks from which the axis is logarithmic
 STEEP = 3  # a ratio of costs from which the axis is logarithmic
 MOST_DOTS = 64
@@ -53,6 +57,8 @@ def frontier(
     traces: Trace | Sequence[Trace] | Mapping[str, Trace] = (),
     bound: Bound = (),
     theme: str = "light",
+    width: float = WIDTH,
+    title: Titles = None,
 ) -> Path:
     """Write peak against cost, relative to store-all, of a frontier and of some policies.
 
@@ -66,6 +72,8 @@ def frontier(
         bound: pairs of a budget and a cost that no schedule within it is below, such as
             ``found.bounds()``.
         theme: ``light`` or ``dark``.
+        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
+        title: in place of the chart's own; ``""`` for none.
 
     Raises:
         TinyckptError: if there is nothing to draw, a trace is of another graph, the theme or the
@@ -79,7 +87,13 @@ def frontier(
     if not found.points:
         raise TinyckptError("nothing to draw: the frontier has no points")
     named = named_points(found, traces)
-    return write(path, theme, lambda colours: frontier_figure(found, named, bound, colours))
+    (name,) = titles_of([TITLE], title)
+    return write(
+        path,
+        theme,
+        width,
+        lambda colours: frontier_figure(found, named, bound, colours, width, name),
+    )
 
 
 def named_points(
@@ -110,7 +124,14 @@ def cost_of(trace: Trace, found: Frontier) -> float:
     return sum(costs[step.operator] for step in trace.steps if isinstance(step, Compute))
 
 
-def frontier_figure(found: Frontier, named: Named, bound: Bound, colours: Theme) -> Figure:
+def frontier_figure(
+    found: Frontier,
+    named: Named,
+    bound: Bound,
+    colours: Theme,
+    width: float = WIDTH,
+    title: str = TITLE,
+) -> Figure:
     """Return the chart; call it within ``looks()``."""
     in_nodes = found.costs.memory_unit == "nodes"
     everywhere = [point.peak for point in found.points] + [peak for _, peak, _ in named]
@@ -119,7 +140,7 @@ def frontier_figure(found: Frontier, named: Named, bound: Bound, colours: Theme)
     known = [(point.peak / unit, point.cost / least) for point in found.points]
     policies = merged([(name, peak / unit, cost / least) for name, peak, cost in named])
     below = sorted((budget / unit, cost / least) for budget, cost in bound)
-    figure = new_figure(colours, HEIGHT)
+    figure = new_figure(colours, HEIGHT, width)
     axis = figure.subplots()
     dress(axis, colours, grid=True)
     set_scales(axis, [*known, *(point for _, point in policies)])
@@ -127,7 +148,7 @@ def frontier_figure(found: Frontier, named: Named, bound: Bound, colours: Theme)
     subtitle = f"{found.graph.name}: {once} at every budget"
     if not found.complete:
         subtitle += "; the search was cut short"
-    heading(axis, colours, "Memory against cost", subtitle)
+    heading(axis, colours, title, subtitle)
     axis.set_xlabel(f"peak, {unit_name}")
     axis.set_ylabel(f"{shown(found.costs.unit)}, relative to store-all")
     handles = draw_known(axis, known, below, 1 / unit, colours)

@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from viz.charts.residency import Kind, Ledger, ledger_of
-from viz.charts.style import SMALL, dress, heading, names_of, new_figure, shown, write
+from viz.charts.style import (
+    SMALL,
+    WIDTH,
+    Titles,
+    columns_of,
+    dress,
+    heading,
+    names_of,
+    new_figure,
+    shown,
+    titles_of,
+    write,
+)
 from viz.scene import count_text, subtitle_of
 from viz.sheet import as_list, check
 from viz.theme import RGB, css
@@ -37,7 +49,12 @@ AROUND = 0.68  # inches for headings and ticks
 
 
 def ledger(
-    traces: Trace | Sequence[Trace], path: str | os.PathLike[str], *, theme: str = "light"
+    traces: Trace | Sequence[Trace],
+    path: str | os.PathLike[str],
+    *,
+    theme: str = "light",
+    width: float = WIDTH,
+    title: Titles = None,
 ) -> Path:
     """Write who is evaluated when and what is held meanwhile, one chart a trace, on one time scale.
 
@@ -49,25 +66,34 @@ def ledger(
         traces: one trace, or several to compare.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
         theme: ``light`` or ``dark``.
+        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
+        title: in place of the policies' names, one for each trace; ``""`` for none.
 
     Raises:
         TinyckptError: if the theme or the format is unknown, or the file cannot be written.
     """
     listed = as_list(traces)
     check(listed, theme)
-    return write(path, theme, lambda colours: ledger_figure(listed, colours))
+    names = titles_of(names_of(listed), title)
+    return write(path, theme, width, lambda colours: ledger_figure(listed, colours, width, names))
 
 
-def ledger_figure(traces: Sequence[Trace], colours: Theme) -> Figure:
+def ledger_figure(
+    traces: Sequence[Trace],
+    colours: Theme,
+    width: float = WIDTH,
+    names: Sequence[str] | None = None,
+) -> Figure:
     """Return the chart; call it within ``looks()``."""
     ledgers = [ledger_of(trace, MOST_ROWS) for trace in traces]
     heights = [max(5, len(book.rows)) * ROW + AROUND for book in ledgers]
-    figure = new_figure(colours, sum(heights) + 0.55)
+    figure = new_figure(colours, sum(heights) + 0.55, width)
+    names = names_of(traces) if names is None else names
     axes = figure.subplots(
         len(traces), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0]
     longest = max(1, *(book.evaluations for book in ledgers))
-    for axis, trace, book, name in zip(axes, traces, ledgers, names_of(traces), strict=True):
+    for axis, trace, book, name in zip(axes, traces, ledgers, names, strict=True):
         dress(axis, colours)
         heading(axis, colours, name, subtitle_of(trace))
         axis.set_xlim(0, longest)
@@ -199,9 +225,11 @@ def draw_legend(figure: Figure, ledgers: Sequence[Ledger], colours: Theme, detai
     if detailed and any(on_host for _, on_host in bars):
         handles.append(Line2D([], [], color=css(colours.kept), label="on the host"))
     height = figure.get_size_inches()[1]
-    figure.subplots_adjust(bottom=figure.subplotpars.bottom + 0.22 / height)
+    columns = columns_of(figure, len(handles))
+    rows = -(-len(handles) // columns)
+    figure.subplots_adjust(bottom=figure.subplotpars.bottom + (0.06 + 0.16 * rows) / height)
     figure.legend(
         handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
-        ncols=len(handles), loc="lower center", bbox_to_anchor=(0.5, 0.04 / height),
+        ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 0.04 / height),
         handlelength=1.0, columnspacing=1.6, borderaxespad=0.0,
     )  # fmt: skip

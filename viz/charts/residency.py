@@ -141,7 +141,7 @@ def rows_of(graph: Graph, most: int) -> tuple[list[str], list[int]]:
     as is possible; and where there are no scopes, or too many, neighbours share one.
     """
     forward = graph.operators[: graph.forward_count]
-    keys = [operator.name for operator in forward]
+    keys = names_of(graph, forward)
     if len(forward) > most:
         keys = scopes_of(forward, most) or runs_of(forward, most)
     place = {key: row for row, key in enumerate(dict.fromkeys(keys))}
@@ -157,6 +157,16 @@ def rows_of(graph: Graph, most: int) -> tuple[list[str], list[int]]:
         else:
             rows.append(rows[mirror])
     return names, rows
+
+
+def names_of(graph: Graph, operators: Sequence[Operator]) -> list[str]:
+    """Return what each operator is called: by people where they did, and no two alike."""
+    names: dict[str, None] = {}
+    for operator in operators:
+        labels = (graph.data[data].label for data in operator.outputs)
+        name = next(filter(None, labels), operator.name)
+        names[name if name not in names else f"{name} ({operator.name})"] = None
+    return list(names)
 
 
 def scopes_of(operators: Sequence[Operator], most: int) -> list[str] | None:

@@ -14,12 +14,15 @@ from tinyckpt.errors import TinyckptError
 from viz.charts.labels import spread
 from viz.charts.style import (
     SMALL,
+    WIDTH,
+    Titles,
     byte_unit,
     dress,
     heading,
     new_figure,
     series,
     shown,
+    titles_of,
     write,
 )  # fmt: skip
 from viz.scene import TITLES, count_text, counts_nodes, live_of
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from viz.theme import Theme
 
 HEIGHT = 4.0  # inches
+BESIDE = 7.0  # inches from which the two charts stand beside each other
+NAMES, BETWEEN = 1.0, 1.7  # inches for the names at the right, and between the charts
 GAP = 8.0  # points between axes and labels
 LINE = 21.0  # points between the labels of two lines
 
@@ -55,7 +60,12 @@ class Growth:
 
 
 def scaling(
-    traces: Mapping[str, Sequence[Trace]], path: str | os.PathLike[str], *, theme: str = "light"
+    traces: Mapping[str, Sequence[Trace]],
+    path: str | os.PathLike[str],
+    *,
+    theme: str = "light",
+    width: float = WIDTH,
+    title: Titles = None,
 ) -> Path:
     """Write evaluations and peak against n, log-log, a line a policy with its fitted exponent.
 
@@ -67,6 +77,8 @@ def scaling(
         traces: for each policy's name its traces, of at least two sizes.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
         theme: ``light`` or ``dark``.
+        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
+        title: in place of the two charts' own, one for each; ``""`` for none.
 
     Raises:
         TinyckptError: if a policy has fewer than two sizes or a number that has no logarithm, the
@@ -82,7 +94,13 @@ def scaling(
     in_nodes = counts_nodes([trace for some in listed.values() for trace in some])
     evaluations = [growth(name, some, lambda t: t.evaluations) for name, some in listed.items()]
     peaks = [growth(n, some, lambda t: max(live_of(t, in_nodes))) for n, some in listed.items()]
-    return write(path, theme, lambda colours: scaling_figure(evaluations, peaks, in_nodes, colours))
+    titles_of(["", ""], title)
+    return write(
+        path,
+        theme,
+        width,
+        lambda colours: scaling_figure(evaluations, peaks, in_nodes, colours, width, title),
+    )
 
 
 def growth(name: str, traces: Sequence[Trace], number: Any) -> Growth:
@@ -108,25 +126,33 @@ def growth(name: str, traces: Sequence[Trace], number: Any) -> Growth:
 
 
 def scaling_figure(
-    evaluations: Sequence[Growth], peaks: Sequence[Growth], in_nodes: bool, colours: Theme
+    evaluations: Sequence[Growth],
+    peaks: Sequence[Growth],
+    in_nodes: bool,
+    colours: Theme,
+    width: float = WIDTH,
+    title: Titles = None,
 ) -> Figure:
     """Return the chart; call it within ``looks()``."""
     unit, name = (1, "nodes")
     if not in_nodes:
         unit, name = byte_unit(max(max(line.values) for line in peaks))
-    figure = new_figure(colours, HEIGHT)
-    axes = figure.subplots(1, 2)
+    beside = width >= BESIDE
+    figure = new_figure(colours, HEIGHT if beside else 2 * HEIGHT, width)
+    first, second = titles_of(["Evaluations", f"Peak, {name}"], title)
+    axes = figure.subplots(1, 2) if beside else figure.subplots(2, 1)
     entries = (
-        (axes[0], "Evaluations", "of a training step, against forward operators", evaluations, 1),
-        (axes[1], f"Peak, {name}", "live at once, against forward operators", peaks, unit),
+        (axes[0], first, "of a training step, against forward operators", evaluations, 1),
+        (axes[1], second, "live at once, against forward operators", peaks, unit),
     )
     for axis, title, subtitle, lines, scale in entries:
         dress(axis, colours, grid=True)
         heading(axis, colours, title, subtitle)
         draw_lines(axis, lines, scale, colours)
         axis.set_xlabel("n, forward operators")
-    figure.tight_layout(w_pad=1.0, rect=(0, 0, 0.875, 1))
-    figure.subplots_adjust(wspace=0.72)
+    figure.tight_layout(w_pad=1.0, rect=(0, 0, 1 - NAMES / width, 1))
+    if beside:  # the space between two axes is told in shares of their width
+        figure.subplots_adjust(wspace=2 * BETWEEN / (width - BETWEEN - NAMES - 0.6))
     for axis, _, _, lines, scale in entries:
         label_lines(axis, lines, scale, colours)
     return figure

@@ -19,7 +19,7 @@ from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from tinyckpt.units import memory_text
 from viz.scene import one_line, title_of
-from viz.theme import THEMES, Theme, blend, css, font_file
+from viz.theme import FONTS, THEMES, Theme, blend, css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,10 +41,16 @@ LOOKS: Any = {
     "mathtext.fontset": "custom",
     **{f"mathtext.{style}": "Inter" for style in ("rm", "it", "bf", "bfit", "sf", "tt", "cal")},
     "text.parse_math": False,  # a name with dollar signs is a name
+    "pdf.fonttype": 42,  # TrueType, as publishers ask for
     "svg.fonttype": "path",  # so that an SVG looks the same wherever it is opened
     "svg.hashsalt": "0",
 }
 WIDTH = 8.0  # inches
+NARROWEST, WIDEST = 3.0, 30.0  # inches that somebody may ask for
+BESIDE = 6.0  # inches from which a legend stands beside the title, and not above it
+ENTRY = 1.3  # inches that an entry of a legend takes at most
+LETTER = 4.4  # points that a letter of a subtitle takes on average
+Titles = str | Sequence[str] | None
 DPI = 150  # of a PNG
 SMALL = 8.0  # points
 # Fills of the theme that differ for the colour-blind, too; beyond them, markers tell.
@@ -52,13 +58,18 @@ SERIES = ("kept", "recomputing", "gradient", "evaluation", "recomputed", "worksp
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 
 
-def write(path: str | os.PathLike[str], theme: str, draw: Callable[[Theme], Figure]) -> Path:
+def write(
+    path: str | os.PathLike[str], theme: str, width: float, draw: Callable[[Theme], Figure]
+) -> Path:
     """Write the figure that ``draw`` returns, in the format of the path's suffix.
 
     Raises:
-        OptionError: if the theme or the format is unknown, or the file cannot be written.
+        OptionError: if the theme or the format is unknown, or the width is out of range.
+        FormatError: if the file cannot be written.
     """
     form = format_of(path)
+    if not isinstance(width, int | float) or not NARROWEST <= width <= WIDEST:
+        raise OptionError(f"width {width!r}: legal are {NARROWEST:g} to {WIDEST:g} inches")
     if theme not in THEMES:
         raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
     buffer = io.BytesIO()
@@ -96,6 +107,11 @@ def add_fonts() -> None:
         fontManager.addfont(font_file(weight))
 
 
+def font_file(weight: str) -> str:
+    """Return the path of the bundled Inter as TrueType, which is what PDFs hold."""
+    return str(FONTS / f"Inter-{weight}.ttf")
+
+
 @cache
 def letters() -> frozenset[int]:
     """Return the code points that can be drawn."""
@@ -125,12 +141,12 @@ def series(colours: Theme, place: int) -> dict[str, Any]:
     }
 
 
-def new_figure(colours: Theme, height: float) -> Figure:
-    """Return an empty figure, ``height`` inches tall."""
+def new_figure(colours: Theme, height: float, width: float = WIDTH) -> Figure:
+    """Return an empty figure of a height and a width in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), facecolor=css(colours.background))
+    figure = Figure(figsize=(width, height), facecolor=css(colours.background))
     FigureCanvasAgg(figure)  # measures text
     return figure
 
@@ -149,31 +165,61 @@ def dress(axis: Any, colours: Theme, *, grid: bool = False) -> None:
         axis.set_axisbelow(True)
 
 
+def titles_of(own: Sequence[str], title: Titles) -> list[str]:
+    """Return the titles of a figure's charts: their own, or those in place of them.
+
+    Raises:
+        OptionError: if there are titles, but not one for each chart; one that is empty is for all.
+    """
+    if title is None:
+        return list(own)
+    titles = [title] if isinstance(title, str) else list(title)
+    if titles == [""]:
+        return [""] * len(own)
+    if len(titles) != len(own) or not all(isinstance(text, str) for text in titles):
+        raise OptionError(
+            f"title {title!r}: give one for each chart, of which there are {len(own)}; or none; "
+            "or '' for charts without any"
+        )
+    return titles
+
+
 def heading(axis: Any, colours: Theme, title: str, subtitle: str) -> None:
-    """Write a title and a line under it above axes, aligned to their left."""
+    """Write a title and a line under it above axes, aligned to their left; nothing without one."""
     from matplotlib.font_manager import FontProperties
 
+    if not title:
+        return
+    longest = int((axis.figure.get_size_inches()[0] * 72 - 50) / LETTER)
     bold = FontProperties(fname=font_file("SemiBold"), size=12)
     axis.set_title(
         shown(title, 48), loc="left", color=css(colours.ink), pad=17, fontproperties=bold
     )
     axis.annotate(
-        shown(subtitle, 120), (0, 1), (0, 5), xycoords="axes fraction",
+        shown(subtitle, min(120, longest)), (0, 1), (0, 5), xycoords="axes fraction",
         textcoords="offset points", color=css(colours.muted), fontsize=SMALL,
     )  # fmt: skip
 
 
 def legend(axis: Any, colours: Theme, handles: Sequence[Any]) -> None:
-    """Draw a legend in one row above axes, beside the title and aligned to the right."""
+    """Draw a legend in one row above axes, beside the title or above it, aligned to the right."""
     from matplotlib.transforms import ScaledTranslation
 
-    raised = ScaledTranslation(0, 15 / 72, axis.figure.dpi_scale_trans)
+    titled = bool(axis.get_title("left"))
+    beside = axis.figure.get_size_inches()[0] >= BESIDE
+    points = 15 if beside else 32
+    raised = ScaledTranslation(0, (points if titled else 2) / 72, axis.figure.dpi_scale_trans)
     axis.legend(
         handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
-        ncols=max(len(handles), 1), loc="lower right", bbox_to_anchor=(1.0, 1.0),
+        ncols=columns_of(axis.figure, len(handles)), loc="lower right", bbox_to_anchor=(1.0, 1.0),
         bbox_transform=axis.transAxes + raised, borderaxespad=0.0, borderpad=0.2,
         handlelength=1.2, columnspacing=1.2,
     )  # fmt: skip
+
+
+def columns_of(figure: Figure, entries: int) -> int:
+    """Return in how many columns a legend of so many entries fits a figure."""
+    return max(1, min(entries, int(figure.get_size_inches()[0] / ENTRY)))
 
 
 def names_of(traces: Sequence[Trace]) -> list[str]:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from viz.charts.style import (
     SMALL,
+    WIDTH,
+    Titles,
     byte_unit,
     dress,
     heading,
     legend,
     names_of,
     new_figure,
+    titles_of,
     write,
 )
 from viz.curve import BANDS, by_column, stacked
@@ -33,7 +36,12 @@ HEADROOM = 1.22  # for the label of the highest peak
 
 
 def timeline(
-    traces: Trace | Sequence[Trace], path: str | os.PathLike[str], *, theme: str = "light"
+    traces: Trace | Sequence[Trace],
+    path: str | os.PathLike[str],
+    *,
+    theme: str = "light",
+    width: float = WIDTH,
+    title: Titles = None,
 ) -> Path:
     """Write live memory against steps, one chart a trace, on shared scales; each peak is marked.
 
@@ -42,24 +50,33 @@ def timeline(
         path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
             complete.
         theme: ``light`` or ``dark``.
+        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
+        title: in place of the policies' names, one for each trace; ``""`` for none.
 
     Raises:
         TinyckptError: if the theme or the format is unknown, or the file cannot be written.
     """
     listed = as_list(traces)
     check(listed, theme)
-    return write(path, theme, lambda colours: timeline_figure(listed, colours))
+    names = titles_of(names_of(listed), title)
+    return write(path, theme, width, lambda colours: timeline_figure(listed, colours, width, names))
 
 
-def timeline_figure(traces: Sequence[Trace], colours: Theme) -> Figure:
+def timeline_figure(
+    traces: Sequence[Trace],
+    colours: Theme,
+    width: float = WIDTH,
+    names: Sequence[str] | None = None,
+) -> Figure:
     """Return the chart; call it within ``looks()``."""
     in_nodes = counts_nodes(traces)
     largest = max(max(live_of(trace, in_nodes)) for trace in traces)
     unit, name = (1, "nodes") if in_nodes else byte_unit(largest)
-    figure = new_figure(colours, 0.5 + 1.9 * len(traces))
+    figure = new_figure(colours, 0.5 + 1.9 * len(traces), width)
+    names = names_of(traces) if names is None else names
     axes = figure.subplots(len(traces), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     handles: dict[str, Any] = {}
-    for axis, trace, title in zip(axes, traces, names_of(traces), strict=True):
+    for axis, trace, title in zip(axes, traces, names, strict=True):
         dress(axis, colours)
         heading(axis, colours, title, subtitle_of(trace))
         for handle in draw_bands(axis, stacked(trace, in_nodes) / unit, colours):

@@ -350,3 +350,58 @@ def test_spread_heights_are_apart_and_in_order(heights: list[float]) -> None:
         assert moved[above] - moved[below] >= 5.0 - 1e-6
     if all(b - a >= 5.001 for a, b in combinations(sorted(heights), 2)):
         assert moved == pytest.approx(heights, abs=1e-6)
+
+
+# Widths, titles and fonts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
+def test_charts_of_any_width_with_titles_of_ones_own(tmp_path: Path, chart: str) -> None:
+    from PIL import Image
+
+    draw = charts()[chart]
+    for width in (3, 3.3, 8, 30):
+        with Image.open(draw(tmp_path / "c.png", width=width)) as image:
+            assert image.size[0] == pytest.approx(150 * width, abs=1)
+    default = draw(tmp_path / "c.svg").read_bytes()
+    assert draw(tmp_path / "c.svg", width=8.0, title=None).read_bytes() == default
+    assert len(draw(tmp_path / "c.svg", title="").read_bytes()) < len(default)
+    count = 1 if chart == "frontier" else 2
+    assert draw(tmp_path / "c.svg", title=[f"t{n}" for n in range(count)]).read_bytes() != default
+    for bad in (2.9, 31, "8", float("nan")):
+        with pytest.raises(tc.OptionError, match=r"width .*: legal are 3 to 30 inches"):
+            draw(tmp_path / "c.png", width=bad)
+    with pytest.raises(tc.OptionError, match=rf"one for each chart, of which there are {count}"):
+        draw(tmp_path / "c.png", title=["a", "b", "c"])
+
+
+@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
+def test_a_pdf_holds_truetype_and_nothing_else(tmp_path: Path, chart: str) -> None:
+    import re
+    import zlib
+
+    content = charts()[chart](tmp_path / "c.pdf").read_bytes()
+    assert b"/Type3" not in content
+    assert set(re.findall(rb"/Subtype /(CIDFont\w+|Type[0-9]\b)", content)) == {
+        b"CIDFontType2", b"Type0",
+    }  # fmt: skip
+    fonts = []
+    for number in re.findall(rb"/FontFile2 (\d+) 0 R", content):
+        found = re.search(rb"\n%s 0 obj\n.*?stream\r?\n" % number, content, re.DOTALL)
+        assert found
+        fonts.append(zlib.decompressobj().decompress(content[found.end() :])[:4])
+    assert fonts
+    assert set(fonts) == {b"\0\1\0\0"}  # not OTTO, which is OpenType without TrueType outlines
+    assert set(re.findall(rb"/BaseFont /[A-Z]+\+(\w+)", content)) <= {b"Inter"}
+
+
+def test_rows_of_a_ledger_have_peoples_names() -> None:
+    from viz.charts.residency import ledger_of
+
+    def loss(x: Any) -> Any:
+        for _ in range(2):
+            x = tc.name(tc.tanh(x), "hidden")
+        return tc.sum(x)
+
+    trace = tc.replay(tc.plan(tc.differentiate(tc.build(loss, tc.Spec(3)))))
+    assert ledger_of(trace, 36).rows == ("hidden", "hidden (tanh_2)", "sum_1")
