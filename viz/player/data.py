@@ -20,7 +20,7 @@ from tinyckpt.compile import source_of
 from tinyckpt.cost import given
 from tinyckpt.errors import BackendError
 from tinyckpt.fates import residuals_of
-from tinyckpt.schedule import Compute, Fetch, Free, Offload
+from tinyckpt.schedule import Compute, Fetch, Free, Offload, data_title, operator_title
 from viz.curve import BANDS, Scales, scales_of, stacked
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.naming import PLAIN, Naming
@@ -98,7 +98,7 @@ def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
         "name": shown(graph.name),
         "forward_count": graph.forward_count,
         "data": {
-            "names": packed_texts(shown(node.label or node.name) for node in graph.data),
+            "names": packed_texts(shown(data_title(graph, node.id)) for node in graph.data),
             "specs": packed_texts(str(node.spec) for node in graph.data),
             "nbytes": packed([node.nbytes for node in graph.data]),
             "bases": packed([-1 if n.view_of is None else n.view_of for n in graph.data]),
@@ -107,7 +107,7 @@ def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
             "results": packed(sorted(graph.outputs)),
         },
         "operators": {
-            "names": packed_texts(shown(operator.name) for operator in graph.operators),
+            "names": packed_texts(shown(operator_title(graph, o.id)) for o in graph.operators),
             "kinds": packed_texts(shown(operator.kind) for operator in graph.operators),
             "scopes": packed_texts(shown(operator.scope) for operator in graph.operators),
             "workspace": packed([operator.workspace for operator in graph.operators]),

@@ -1,0 +1,45 @@
+"""What people call things is what a player calls them."""
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from viz.layout.naming import Naming
+from viz.player.data import page_data
+
+
+def texts_of(packed: Any) -> list[str]:
+    """Return the texts that a page unpacks."""
+    texts: list[str] = json.loads(zlib.decompress(base64.b64decode(packed["deflated"])))
+    return texts
+
+
+def test_names_scopes_and_groups_of_peoples_own() -> None:
+    def loss(x: Any) -> Any:
+        for layer in (1, 2):
+            with tc.scope(f"layer{layer}"):
+                x = tc.name(tc.tanh(x * 0.5), "hidden")
+        return tc.sum(x)
+
+    trace = tc.replay(tc.plan(tc.differentiate(tc.build(loss, tc.Spec(3)))))
+    (graph,) = page_data([trace], None)["graphs"]
+    assert texts_of(graph["operators"]["names"])[:2] == [
+        "layer1/multiply_1", "layer1/hidden (tanh_1)",
+    ]  # fmt: skip
+    assert "layer2/hidden (tanh_2)" in texts_of(graph["data"]["names"])
+    assert [heading["text"] for heading in graph["views"][0]["headings"]] == ["layer1", "layer2"]
+    assert texts_of(graph["views"][0]["labels"])[1] == "hidden"
+    (graph,) = page_data([trace], None, Naming({1: "mine"}, "scope"))["graphs"]
+    whole, first = graph["views"][:2]
+    assert texts_of(whole["labels"])[:3] == ["layer1", "layer2", "Σ"]
+    assert texts_of(first["labels"])[:2] == ["×", "mine"]  # noqa: RUF001
+    page = viz.player(trace, group=lambda o: "all" if o.id < 4 else None)
+    assert "Player" in page._repr_mimebundle_()["text/html"]
+    for options in ({"labels": 3}, {"group": "all"}):
+        with pytest.raises(tc.OptionError, match="legal are"):
+            viz.player(trace, **options)
