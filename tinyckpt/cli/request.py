@@ -67,11 +67,11 @@ def policy_of_file(text: str) -> Callable[..., Any]:
 
 
 def takes(policy: PolicyLike, option: str) -> bool:
-    """Whether a policy has an option of its own; a function has its keyword-only parameters."""
+    """Whether a policy has an option; a function has all of its parameters but the graph."""
     if isinstance(policy, str):
         return option in options_of(POLICIES[policy])
-    parameters = signature(policy).parameters.values() if callable(policy) else ()
-    return any(p.kind is p.KEYWORD_ONLY and p.name == option for p in parameters)
+    parameters = list(signature(policy).parameters.values())[1:] if callable(policy) else []
+    return any(p.name == option or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def policy_options(options: Any, policies: Sequence[PolicyLike]) -> list[dict[str, Any]]:
