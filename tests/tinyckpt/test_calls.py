@@ -75,6 +75,22 @@ def test_what_cannot_be_called_says_so(call: Any, match: str) -> None:
         call()
 
 
+def test_a_kernel_that_fails_in_a_program_names_its_operator() -> None:
+    def classify(p: Any, labels: Any) -> Any:
+        return tc.mean(tc.cross_entropy(tc.tanh(p), labels))
+
+    def dropped(p: Any, seed: Any) -> Any:
+        return tc.sum(tc.dropout(p, 0.5, seed))
+
+    for function, data, match in (
+        (classify, np.array([0, 3, 1]), r"cross_entropy_1 of .* labels must be 0 to 2, got 0 to 3"),
+        (dropped, -1, r"seeded_dropout_1 of .* must be 0 or more, got -1"),
+    ):
+        for called in (tc.value_and_grad(function, "sqrt_n"), tc.jit(function)):
+            with pytest.raises(tc.BackendError, match=rf"step \d+: {match}"):
+                called(P["w"], data)
+
+
 def test_wrt_counts_static_arguments_too() -> None:
     def function(mode: str, x: Any, y: Any) -> Any:
         return tc.sum(x * y)
