@@ -138,12 +138,12 @@ def test_what_no_font_can_measure_is_written_out(count: int, tmp_path: Path) -> 
 
 def test_titles_are_on_one_line(tmp_path: Path) -> None:
     trace = trace_of("chain:4")
-    odd, even = (
-        viz.gif(trace, tmp_path / "t.gif", title=f"a{text}b").read_bytes()
-        for text in ("\n\x01\ud800", "   ")
-    )
-    assert odd == even != viz.gif(trace, tmp_path / "t.gif", title="a b").read_bytes()
-    assert svg_still(trace, title="a\nb") == svg_still(trace, title="a b")
+    for draw, name in ((viz.gif, "t.gif"), (viz.save_still, "t.svg"), (viz.save_still, "t.png")):
+        odd, even, other = (
+            draw(trace, tmp_path / name, title=f"a{text}b").read_bytes()
+            for text in ("\n\x01\ud800", "   ", " ")
+        )
+        assert odd == even != other
 
 
 def still(trace: tc.Trace, step: int) -> Any:

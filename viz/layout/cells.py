@@ -46,6 +46,7 @@ SYMBOLS = {
     "gelu_tanh": "gelu",
     "half_squared_norm": "½x²",
     "index": "[ ]",
+    "log_sigmoid": "lnσ",  # noqa: RUF001
     "log_softmax": "lsm",
     "matmul": "@",
     "max_pool": "pool",
