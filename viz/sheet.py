@@ -56,8 +56,8 @@ class StripLine:
     beside: tuple[int, ...] = ()
 
 
-def lines_of(trace: Trace, scales: Scales) -> list[StripLine]:
-    """Return the lines across a memory strip: the one at the trace's peak, then those at limits."""
+def lines_of(trace: Trace, scales: Scales, height: float = STRIP) -> list[StripLine]:
+    """Return the lines across a memory strip, ``height`` pixels high: the peak's, then limits'."""
     in_nodes = scales.in_nodes
     nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
     peak = f"peak {nodes}{size_text(trace.peak_bytes)}"
@@ -66,19 +66,19 @@ def lines_of(trace: Trace, scales: Scales) -> list[StripLine]:
         near = tuple(
             place
             for place, line in enumerate(lines)
-            if abs(line.amount - amount) * (STRIP - HEAD) < WORDS * scales.highest
+            if abs(line.amount - amount) * (height - HEAD) < WORDS * scales.highest
         )
         words = f"{name} {live_text(amount, in_nodes)}"
         lines.append(StripLine(words, amount, DASHES_OF[name], near))
     return lines
 
 
-def strip_words(trace: Trace, scales: Scales, width: float) -> str:
+def strip_words(trace: Trace, scales: Scales, width: float, height: float = STRIP) -> str:
     """Return what a memory strip shows, as far as there is room beside what stands on its lines."""
     face = font("Regular", 10)
     room = width - 2 * AIR
-    for line in lines_of(trace, scales):
-        if (scales.highest - line.amount) * (STRIP - HEAD) < WORDS * scales.highest:
+    for line in lines_of(trace, scales, height):
+        if (scales.highest - line.amount) * (height - HEAD) < WORDS * scales.highest:
             room -= face.getlength(line.words) + 2 * AIR
     words = ["live memory", "outline: to come"]
     if any(trace.workspace):

@@ -136,3 +136,8 @@ def test_words_of_lines_that_are_near_stand_side_by_side() -> None:
     scales = scales_of([*traces, near])
     assert [line.beside for line in lines_of(near, scales)] == [(), (0,), ()]
     assert [line.beside for line in lines_of(traces[1], scales)] == [(), ()]
+    # In a strip that is as high as a screen there is room below each other.
+    assert [line.beside for line in lines_of(near, scales, 800)] == [(), (0,), ()]
+    tight = scales_of([traces[0], tc.replay(tc.plan(graph, budget="16 nodes"))])
+    assert [line.beside for line in lines_of(tight.traces[1], tight)] == [(), (0,), (0, 1)]
+    assert [line.beside for line in lines_of(tight.traces[1], tight, 400)] == [(), (0,), ()]

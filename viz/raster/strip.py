@@ -89,18 +89,18 @@ def draw_lines(
     """Draw the lines at the peak and at limits, and then what is written upon them."""
     height, width = layer.shape
     unit = (height - HEAD * scale) / max(scales.highest, 1)
-    lines = lines_of(trace, scales)
+    lines = lines_of(trace, scales, height / scale)
     thick = max(1, round(scale))
     tops = [max(0, height - round(line.amount * unit) - thick) for line in lines]
     for line, top in zip(lines, tops, strict=True):
-        drawn, gap = (round(scale * pixels) for pixels in line.dashes)
+        drawn, gap = max(1, round(scale * line.dashes[0])), round(scale * line.dashes[1])
         dashes = np.arange(width) % (drawn + gap) < drawn
         layer[top : top + thick, dashes] = inks.index(inks.theme.muted)
     taken: list[int] = []
     for line, top in zip(lines, tops, strict=True):
         right = width - sum(taken[place] for place in line.beside)
         taken.append(write(layer, written, line.words, right, top, scale, inks))
-    here = strip_words(trace, scales, width / scale)
+    here = strip_words(trace, scales, width / scale, height / scale)
     write(layer, written, here, None, 0, scale, inks)
 
 

@@ -113,7 +113,7 @@ def strip_elements(
     cursor = f"M{number(now)} {HEAD}V{height}"
     words = []
     taken: list[float] = []
-    for mark in lines_of(trace, scales):
+    for mark in lines_of(trace, scales, height):
         line = height - mark.amount * unit
         yield (
             f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" '
@@ -128,7 +128,8 @@ def strip_elements(
         ]
     yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
     yield from words  # the cursor runs below them
-    yield text_element(4, 10, strip_words(trace, scales, width), 10, theme.muted)
+    shown = strip_words(trace, scales, width, height)
+    yield text_element(4, 10, shown, 10, theme.muted)
 
 
 def skyline(tops: Sequence[float], left: int, height: int) -> str:
