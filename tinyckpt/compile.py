@@ -67,6 +67,10 @@ class Compiled:
     def __str__(self) -> str:
         return self.source
 
+    def __reduce__(self) -> Any:
+        """Pickle it as what it was compiled from; it is compiled again on the other side."""
+        return compile, (self.schedule, self.backend.name)
+
 
 def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
     """Return the schedule as a Python program for NumPy or CuPy.

@@ -1,5 +1,9 @@
 """The operators, one file a family; ``PRIMITIVES`` lists every primitive there is."""
 
+import copyreg
+from dataclasses import fields
+from typing import Any
+
 from tinyckpt.ops import activation, elementwise, linalg, nn, random, reduce, shape
 from tinyckpt.ops.primitive import Primitive, apply, apply_all
 
@@ -75,5 +79,23 @@ ALL = (
     shape.FULL,
 )
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in ALL}
+
+
+def named(name: str) -> Primitive:
+    """Return the primitive of a name."""
+    return PRIMITIVES[name]
+
+
+def reduced(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
+    """Return how a primitive is pickled: by its name, or, if it is somebody's own, by its fields.
+
+    The rules in the table are lambdas, which pickle refuses; the other side has the same table.
+    """
+    if PRIMITIVES.get(primitive.name) is primitive:
+        return named, (primitive.name,)
+    return Primitive, tuple(getattr(primitive, field.name) for field in fields(primitive))
+
+
+copyreg.pickle(Primitive, reduced)
 
 __all__ = ["PRIMITIVES", "Primitive", "apply", "apply_all"]
