@@ -67,9 +67,15 @@ def matmul_flops(inputs: Any, outputs: Any, transpose_x: bool, transpose_y: bool
     return 2 * int(outputs[0].size) * int(flipped(inputs[0], transpose_x).shape[-1])
 
 
+def cast_bytes(inputs: Any, outputs: Any, **attrs: Any) -> int:
+    """Return the bytes of the operands of another dtype: NumPy casts such a one as a whole."""
+    dtype = outputs[0].dtype
+    return sum(spec.size * int(dtype.itemsize) for spec in inputs if spec.dtype != dtype)
+
+
 MATMUL = Primitive(
     "matmul", kernels.matmul, infer_matmul, vjp=(vjp_left, vjp_right),
-    flops=matmul_flops,
+    flops=matmul_flops, workspace=cast_bytes,
 )  # fmt: skip
 
 

@@ -59,6 +59,11 @@ def vjp_log_softmax_vjp_g(ct: Any, ins: Any, outs: Any, axis: int) -> Any:
     return ct[0] - sum(ct[0] * exp(y), axis, keepdims=True)
 
 
+def line_bytes(inputs: Any, outputs: Any, axis: int) -> int:
+    """Return a workspace of one number for every line along the axis: a maximum, or a sum."""
+    return int(outputs[0].nbytes // max(outputs[0].shape[axis], 1))
+
+
 SOFTMAX_VJP: Primitive = Primitive(
     "softmax_vjp", kernels.softmax_vjp, infer.like(0),
     vjp=(
@@ -66,32 +71,37 @@ SOFTMAX_VJP: Primitive = Primitive(
         lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, ins[0], ct[0], axis=axis),
     ),
     flops=per_element(4),
-    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // max(outputs[0].shape[axis], 1),
+    workspace=line_bytes,
 )  # fmt: skip
 SOFTMAX = Primitive(
     "softmax", kernels.softmax, infer.like(0),
     vjp=(lambda ct, ins, outs, axis: apply(SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
-    flops=per_element(5),
-    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // max(outputs[0].shape[axis], 1),
+    flops=per_element(5),  # the largest, the difference, exp, the sum, the quotient
+    workspace=line_bytes,
 )  # fmt: skip
 LOG_SOFTMAX_VJP: Primitive = Primitive(
     "log_softmax_vjp", kernels.log_softmax_vjp, infer.like(0),
     vjp=(vjp_log_softmax_vjp_y, vjp_log_softmax_vjp_g),
     flops=per_element(4),
-    workspace=lambda inputs, outputs, axis: outputs[0].nbytes // max(outputs[0].shape[axis], 1),
+    workspace=line_bytes,
 )  # fmt: skip
 LOG_SOFTMAX = Primitive(
     "log_softmax", kernels.log_softmax, infer.like(0),
     vjp=(lambda ct, ins, outs, axis: apply(LOG_SOFTMAX_VJP, outs[0], ct[0], axis=axis),),
-    flops=per_element(5),
+    flops=per_element(5),  # the largest, two differences, exp, the sum
+    # The exponentials, and their sums.
     workspace=lambda inputs, outputs, axis: (
-        outputs[0].nbytes + outputs[0].nbytes // max(outputs[0].shape[axis], 1)
+        outputs[0].nbytes + line_bytes(inputs, outputs, axis)
     ),
 )  # fmt: skip
 
 ONE_HOT = Primitive(
     "one_hot", kernels.one_hot, infer_one_hot, vjp=(zero,),
-    workspace=lambda inputs, outputs, classes, dtype: outputs[0].size + 8 * classes,
+    # The comparison, a boolean an element, of labels with all classes; these, eight bytes each, are
+    # gone when the result is made.
+    workspace=lambda inputs, outputs, classes, dtype: (
+        outputs[0].size + max(0, 8 * classes - outputs[0].nbytes)
+    ),
 )  # fmt: skip
 
 

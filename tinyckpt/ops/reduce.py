@@ -85,8 +85,10 @@ MAX_VJP = Primitive(
     kernels.max_vjp,
     infer_max_vjp,
     vjp=(zero, zero, vjp_max_vjp),
+    # The comparison, the count, the selection.
     flops=lambda inputs, outputs, **attrs: 3 * inputs[0].size,
-    workspace=lambda inputs, outputs, **attrs: inputs[0].size + 2 * inputs[1].nbytes,
+    # The mask of the elements that attain the maximum, and what each of them gets.
+    workspace=lambda inputs, outputs, **attrs: inputs[0].size + inputs[2].nbytes,
 )
 MAX = Primitive(
     "max", kernels.max_, infer_max,
