@@ -18,7 +18,7 @@ import tinyckpt as tc
 from tinyckpt.analysis.bounds import cost_bound
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.networks.shapes import SHAPES
-from tinyckpt.planning.portfolio import Search
+from tinyckpt.planning.tasks import endlessly
 
 
 def ap_greedy(graph: tc.Graph, costs: tc.Costs, budget: int) -> float | None:
@@ -96,9 +96,8 @@ def best_of_all(
         assert schedule.certificate is not None
         if schedule.certificate.cost < best:
             best, by = schedule.certificate.cost, policy.name
-    search = Search(graph, costs)
     end = perf_counter() + seconds * 3 / 4
-    for policy_name, detail, order in search.at(budget):
+    for policy_name, detail, order in endlessly(problem, budget):
         if problem.peak(order) <= budget and problem.cost_of(order) < best:
             best, by = problem.cost_of(order), f"{policy_name}, {detail}"
         if perf_counter() > end:

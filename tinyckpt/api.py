@@ -19,7 +19,8 @@ from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.ops.primitive import ACTIVE_BUILDER
-from tinyckpt.planning.plan import PolicyLike, plan
+from tinyckpt.planning.asked import PolicyLike
+from tinyckpt.planning.plan import plan
 from tinyckpt.schedule import Schedule
 from tinyckpt.trace import Trace
 from tinyckpt.tree import leaves, map_leaves

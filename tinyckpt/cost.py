@@ -7,14 +7,15 @@ retain minimise nothing and do not look at them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from numbers import Real
 from typing import Literal
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.schedule import Compute
+from tinyckpt.schedule import Compute, Schedule
 from tinyckpt.trace import Trace
 
 LARGEST_COST = 1e300  # sums of such costs are still finite
@@ -126,6 +127,18 @@ def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:
         tuple([operator.workspace for operator in graph.operators]),
         unit,
     )
+
+
+def cost_of(scheduled: Schedule | Trace, costs: Costs) -> float:
+    """Return the cost of all evaluations of a schedule."""
+    steps = scheduled.steps
+    return cost_of_order([step.operator for step in steps if isinstance(step, Compute)], costs)
+
+
+def cost_of_order(order: Iterable[int], costs: Costs) -> float:
+    """Return the cost of some evaluations: the exact sum, rounded once, in whatever order."""
+    own = costs.operators
+    return fsum([own[operator] for operator in order])
 
 
 def in_nodes(costs: Costs) -> Costs:

@@ -41,6 +41,10 @@ class OptionError(TinyckptError):
     """An option's value is not legal, or not together with the others'."""
 
 
+class PolicyOptionError(OptionError, ScheduleError):
+    """There is no such policy, or one of its options is not legal."""
+
+
 def meant(word: object, known: Iterable[str]) -> str:
     """Return the question which known name was meant, to stand after an unknown one; or nothing.
 

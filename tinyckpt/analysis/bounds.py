@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from math import ceil, exp, inf, log
 
 from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
+from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
@@ -32,7 +33,7 @@ WORK = 40_000  # moments times operators
 PRICES = 24  # steps of the search for the best price
 
 
-def cost_bound(graph: Graph, costs: Costs, budget: int) -> float:
+def cost_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) -> float:
     """Return a cost that no schedule with a peak within the budget is below.
 
     Args:
@@ -40,16 +41,17 @@ def cost_bound(graph: Graph, costs: Costs, budget: int) -> float:
         costs: what evaluations cost and values weigh; whole-numbered costs give a whole number.
         budget: in the memory unit of the costs. If no schedule can be within it, as far as is
             known here, the bound is infinite.
+        limit: of the time; the best bound by then is as true.
     """
     chain = uniform_chain(graph, costs)
     if chain is not None:
         n, size = chain
         room = budget // size
         return fewest_evaluations(n, room) * costs.operators[0] if room >= 3 else inf
-    return flow_bound(graph, costs, budget)
+    return flow_bound(graph, costs, budget, limit)
 
 
-def flow_bound(graph: Graph, costs: Costs, budget: int) -> float:
+def flow_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) -> float:
     """Return the bound by flows, as above; on chains too, where a closed form is sharper."""
     problem = Problem(graph, costs)
     needed = necessary(graph)
@@ -58,17 +60,19 @@ def flow_bound(graph: Graph, costs: Costs, budget: int) -> float:
         return inf
     if problem.peak(range(len(graph.operators))) <= budget and len(needed) == len(graph.operators):
         return base
+    if not limit.left():
+        return base
     network = Network(problem, needed)
     moments = network.moments()
     most = max(2, min(MOMENTS, WORK // max(len(needed), 1)))
     step = max(1, len(moments) // most)
-    extra = [(network.bound(moment, budget), moment) for moment in moments[::step]]
+    extra = [(network.bound(moment, budget), moment) for moment in moments[::step] if limit.left()]
     best = max((value for value, _ in extra), default=0.0)
     if step > 1 and best > 0:  # look around the best of the sample
         at = moments.index(max(extra)[1])
         nearby = moments[max(0, at - step + 1) : at + step]
         nearby = nearby[:: max(1, len(nearby) // most)]
-        best = max(best, *(network.bound(moment, budget) for moment in nearby))
+        best = max([best, *(network.bound(moment, budget) for moment in nearby if limit.left())])
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
     # Sums of floats may come out a little high.
     total = base + best * (1 - 1e-9)

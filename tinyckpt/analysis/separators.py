@@ -8,7 +8,7 @@ paths begin at operators, and a parameter that enters late spoils nothing.
 
 from __future__ import annotations
 
-from tinyckpt.graph import Graph
+from tinyckpt.graph import Graph, producer_of
 from tinyckpt.tree import leaves
 
 
@@ -38,6 +38,20 @@ def separators(graph: Graph) -> list[int]:
         if not line or is_below(data, line[-1], parent, depth):
             line.append(data)
     return line[::-1]
+
+
+def anchors_of(graph: Graph) -> list[tuple[int, range]]:
+    """Return the separators that no backward operator reads, and the operators up to the next."""
+    line = separators(graph)
+    if not line:
+        return []
+    ends = [producer_of(graph, data) + 1 for data in line[1:]] + [graph.forward_count]
+    return [
+        (data, range(producer_of(graph, data) + 1, end))
+        for data, end in zip(line, ends, strict=True)
+        if all(reader < graph.forward_count for reader in graph.consumers[data])
+        and data not in graph.outputs
+    ]
 
 
 EXIT = -1

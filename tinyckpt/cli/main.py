@@ -27,6 +27,7 @@ from tinyckpt.cli.request import (
     wrong_usage,
 )
 from tinyckpt.cli.streams import ending_cleanly, open_closed_streams
+from tinyckpt.cost import cost_of
 from tinyckpt.display import printable
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
@@ -35,7 +36,7 @@ from tinyckpt.errors import OptionError, TinyckptError
 from tinyckpt.networks import random_arrays
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.explain import explain
-from tinyckpt.planning.plan import cost_of, frontier, plan
+from tinyckpt.planning.plan import frontier, plan
 from tinyckpt.planning.points import Frontier
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute

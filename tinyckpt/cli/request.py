@@ -18,7 +18,8 @@ from tinyckpt.documents.scripts import function_of_file, user_code
 from tinyckpt.errors import GraphError, ScheduleError, meant
 from tinyckpt.graph import Graph
 from tinyckpt.networks import network_from_text
-from tinyckpt.planning.plan import PolicyLike, options_of, plan
+from tinyckpt.planning.asked import PolicyLike, options_of
+from tinyckpt.planning.plan import plan
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule

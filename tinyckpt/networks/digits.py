@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyckpt.api import value_and_grad
 from tinyckpt.networks.network import Network, mlp, random_arrays
-from tinyckpt.planning.plan import PolicyLike
+from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.tree import leaves
 
 IMAGES, TEST_IMAGES = 1797, 397

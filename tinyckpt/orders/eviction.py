@@ -22,9 +22,8 @@ import numpy as np
 
 from tinyckpt.analysis.limits import ENDLESS, MOST_EVALUATIONS, Clock
 from tinyckpt.analysis.liveness import Integers, Problem
-from tinyckpt.analysis.separators import separators
+from tinyckpt.analysis.separators import anchors_of
 from tinyckpt.errors import BudgetError
-from tinyckpt.graph import producer_of
 from tinyckpt.units import memory_text
 
 NEVER = 1 << 60
@@ -66,6 +65,8 @@ class Eviction:
             result of the graph, and -1 if none does; an array.
         resident: whether each value is there.
         computed: whether each operator has been evaluated at least once.
+        highest: the most memory that was found to be within the budget. With any budget down to
+            this, the run is the same, or fails the same way.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Eviction:
         self.last_access = np.frombuffer(self._last_access)
         self.resident = bytearray(len(graph.data))
         self.computed = bytearray(len(graph.operators))
-        self.live = 0
+        self.live = self.highest = 0
         self._weighty = bytearray(len(graph.data))  # resident values that hold memory
         self._is_weighty = np.frombuffer(self._weighty, np.uint8)
         self._holders = [0] * len(graph.data)  # resident values of each storage, by its root
@@ -174,7 +175,7 @@ class Eviction:
     def _anchor(self) -> None:
         """Give each separator that the backward half does not read a use on the way back."""
         first = self.problem.graph.forward_count
-        for data, operators in anchors_of(self.problem):
+        for data, operators in anchors_of(self.problem.graph):
             later = [
                 position
                 for operator in operators
@@ -227,6 +228,7 @@ class Eviction:
                 needed += self.size[data]
         if self.live + needed > self.budget:
             self._make_room(needed)
+        self.highest = max(self.highest, self.live + needed)
         self.order.append(operator)
         self.clock += self.cost[operator]
         for data in outputs:
@@ -315,19 +317,27 @@ class Eviction:
         return self.score.cost(self, data, lowest * divisor * (1 + SLACK)) / divisor
 
 
-def anchors_of(problem: Problem) -> list[tuple[int, range]]:
-    """Return the separators that no backward operator reads, and the operators up to the next."""
-    graph = problem.graph
-    line = separators(graph)
-    if not line:
-        return []
-    ends = [producer_of(graph, data) + 1 for data in line[1:]] + [graph.forward_count]
-    return [
-        (data, range(producer_of(graph, data) + 1, end))
-        for data, end in zip(line, ends, strict=True)
-        if all(reader < graph.forward_count for reader in graph.consumers[data])
-        and data not in graph.outputs
-    ]
+def memory(run: Eviction, data: Any) -> Any:
+    """Return the memory that goes with values."""
+    return run.sizes[data]
+
+
+def by_distance(
+    exponent: float, cost: Callable[[Eviction, int, float], float] = Eviction.recompute_cost
+) -> Score:
+    """Return the score cost / (memory x distance^exponent), for runs that know the future.
+
+    Args:
+        exponent: how much it counts that a value is not needed for long.
+        cost: of a value; of what must be recomputed before it, if not given.
+    """
+
+    def divisor(run: Eviction, data: Any) -> Any:
+        next_use = run.next_use[data]
+        distance = np.where(next_use >= 0, next_use - run.position + 1, len(run.program))
+        return memory(run, data) * distance**exponent
+
+    return Score(cost, divisor)
 
 
 def views_of(problem: Problem) -> list[list[int]]:

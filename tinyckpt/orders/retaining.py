@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from tinyckpt.analysis.limits import MOST_EVALUATIONS, check_length
 from tinyckpt.graph import DataNode, Graph
+
+SAMPLED = 16  # targets from which the length of an order is estimated
 
 
 def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[int]:
@@ -16,6 +19,9 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         reuse: whether a recomputed value stays for all that will read it, so that nothing is
             evaluated more than twice. If not, it is gone once the operator that asked for it, and
             the very next one, have read it.
+
+    Raises:
+        ScheduleError: if the order would be too long, as one without reuse may be.
     """
     targets = range(graph.forward_count, len(graph.operators))
     order = list(range(graph.forward_count))
@@ -29,6 +35,9 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         node.producer is None or node.producer >= graph.forward_count or node.id in kept
         for node in graph.data
     )
+    if not reuse:
+        what = f"a schedule of {graph.name} that recomputes all for each backward operator"
+        check_length(expected_length(graph, targets, resident), what)
     evaluated = graph.forward_count - 1
     for target in targets:
         # What the operator just evaluated has at hand is not thrown away if this one reads it.
@@ -41,6 +50,15 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         order.append(target)
         evaluated = target
     return order
+
+
+def expected_length(graph: Graph, targets: range, resident: bytearray) -> float:
+    """Return about how long the order without reuse is, from what some of its targets need."""
+    if graph.forward_count * len(targets) <= MOST_EVALUATIONS:
+        return graph.forward_count + len(targets)  # it cannot be too long
+    sample = targets[:: max(1, len(targets) // SAMPLED)]
+    needed = sum(len(missing_producers(graph, target, resident, ())) for target in sample)
+    return graph.forward_count + len(targets) * (1 + needed / len(sample))
 
 
 def last_target_of(graph: Graph) -> list[int]:

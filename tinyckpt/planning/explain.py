@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tinyckpt.cost import Costs, in_nodes
+from tinyckpt.cost import Costs, cost_of, in_nodes
 from tinyckpt.fates import Recomputed, Residual, recomputed_of, residuals_of
-from tinyckpt.planning.plan import certified, cost_of, costs_of, frontier, peak_of
+from tinyckpt.planning.plan import certified, costs_of, frontier, peak_of
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Compute, Schedule, data_title, operator_title, step_title
 from tinyckpt.table import html_table, table
@@ -111,7 +111,7 @@ class Explanation:
             )
         if self.next_budget is None or self.next_cost is None:
             return "More memory would buy nothing that is known here."
-        more = self.next_budget - peak_of(self.trace.schedule, self.costs)
+        more = self.next_budget - peak_of(self.trace, self.costs)
         return (
             f"With {memory_text(more, self.costs.memory_unit)} more, "
             f"{cost_text(self.next_cost, unit)} would do instead of {cost_text(self.cost, unit)}."
@@ -147,10 +147,10 @@ def explain(
     cost = cost_of(schedule, resolved)
     asked = cost, resolved.unit, resolved.memory_unit
     given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
+    peak = peak_of(trace, resolved)
     if given != asked:  # the certificate is about other costs, or there is none
-        certificate = certified(schedule, resolved, peak_of(schedule, resolved)).certificate
+        certificate = certified(schedule, resolved, peak).certificate
     points = frontier(trace.graph, resolved, time_limit=time_limit).points
-    peak = peak_of(schedule, resolved)
     best = min([cost, *(point.cost for point in points if point.peak <= peak)])
     dearer = (p for p in points if p.peak > peak and p.cost < best)
     following = next(dearer, None)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from inspect import signature
 from typing import Any
 
 from tinyckpt.analysis.bounds import cost_bound
-from tinyckpt.analysis.chains import uniform_chain
-from tinyckpt.cost import Costs, given, in_nodes
-from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
+from tinyckpt.analysis.limits import (
+    ENDLESS,
+    MOST_EVALUATIONS,
+    Clock,
+    checked_seconds,
+    too_long,
+)
+from tinyckpt.cost import Costs, cost_of, given, in_nodes
+from tinyckpt.errors import BudgetError, PolicyOptionError, ScheduleError, meant
 from tinyckpt.graph import Graph
+from tinyckpt.planning.asked import PolicyLike, name_of, options_of, planned, resolved, takes
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.points import Frontier, certificate_of
-from tinyckpt.planning.portfolio import Progress
+from tinyckpt.planning.portfolio import BOUND_SHARE, DEFAULT_SECONDS, Progress
 from tinyckpt.planning.portfolio import frontier as search
-from tinyckpt.policies import POLICIES, Policy
+from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Certificate, Compute, Fetch, Offload, Schedule
+from tinyckpt.schedule import Certificate, Fetch, Offload, Schedule
+from tinyckpt.trace import Trace
 from tinyckpt.units import memory_text
 
-PolicyLike = str | Policy | Callable[..., Schedule]
 Budget = str | int | float
+OWN_OPTIONS = ("time_limit", "progress")  # of a plan without a policy
 
 
 def plan(
@@ -37,24 +45,34 @@ def plan(
 
     With a budget and no policy, all planners that need no solver are tried at many settings (the
     policy ``optimal`` is asked for by name). The cheapest schedule of the frontier whose true peak
-    is within the budget is returned, with a certificate: optimal, or how far from it at most. What
-    is searched does not depend on the budget (see ``frontier``), so a larger budget never costs
-    more, given the same time; for the same graph, a second budget is a look-up. Ctrl-C ends the
-    search, not the program: what has been found by then is the answer.
+    is within the budget is returned, with a certificate: optimal, or how far from it at most.
+
+    Such a plan never costs more than what a single policy, by its default options, returns for the
+    same budget, and never more than one for a smaller budget. Both hold because of what is
+    searched: it does not depend on the budget, and a policy that is asked for a budget by its name
+    answers from a part of the same search (see ``portfolio``). They hold once the search is
+    complete, in any process, whatever was asked before. If the time limit cuts it, as in graphs of
+    thousands of operators, the note says so; then what the single policies do at this very budget
+    has been tried before anything else, as far as the time went. For the same graph, a second
+    budget is a look-up. Ctrl-C ends the search, not the program: what has been found by then is the
+    answer.
 
     Args:
         graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.
-        policy: a name or entry of ``POLICIES``, or a function of your own,
-            ``policy(graph, costs, **options)`` -> Schedule. Store-all, if there is no budget.
+        policy: a name or entry of ``POLICIES``, or a function of your own, of ``(graph)`` or
+            ``(graph, costs)`` and options by keyword. It returns the order in which operators are
+            evaluated, by ids or names, or a Schedule. Store-all, if there is no budget.
         budget: the peak to stay within: ``"64 MiB"``, bytes, ``"9 nodes"``, ``"50 %"`` or a float
             from 0 to 1 for a share of store-all's peak.
         costs: what evaluations cost and values weigh. If not given, the costs that the graph
             carries, or one an evaluation; and bytes.
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
-            ``frontier``: ``time_limit`` in seconds, and ``progress``.
+            ``frontier``: ``time_limit`` in seconds, and ``progress``. All policies that search have
+            a ``time_limit``, and return the best so far when it is up.
 
     Raises:
-        ScheduleError: if the policy is unknown, refuses its options, or returns something illegal.
+        PolicyOptionError: if the policy is unknown, or refuses its options; it is a ScheduleError.
+        ScheduleError: if the policy returns something illegal, or would something too long.
         BudgetError: if no schedule was found within the budget; with the smallest peak that was.
     """
     if not isinstance(graph, Graph):
@@ -64,36 +82,79 @@ def plan(
         return planned(graph, "store_all" if policy is None else policy, costs, options)
     limit, costs = parse_budget(graph, costs, budget)
     if policy is None:
-        legal = ("time_limit", "progress")
-        for option in options:
-            if option not in legal:
-                raise ScheduleError(
-                    f"a plan without a policy has no option {option!r}; it has {', '.join(legal)}"
-                )
-        chain = uniform_chain(graph, costs)
-        if chain is not None and limit >= 3 * chain[1]:
-            # Nothing to search: Revolve is optimal at every budget.
-            slots = min(limit // chain[1] - 2, chain[0])
-            return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
-        return search(graph, costs, **options).schedule(limit)
-    if callable(policy) and not takes_budget(policy):
-        raise ScheduleError("the policy takes no budget; give it a keyword argument 'budget'")
-    name = policy.name if isinstance(policy, Policy) else policy
-    if isinstance(name, str) and name in POLICIES and "budget" not in options_of(POLICIES[name]):
+        return best_within(graph, costs, limit, options)
+    own = resolved(policy)
+    if not takes(own, "budget"):
         able = [p.name for p in POLICIES.values() if "budget" in options_of(p)]
-        raise ScheduleError(
-            f"{name} takes no budget; leave the policy out for the best of all, or take one of "
-            f"{', '.join(able)}"
+        raise PolicyOptionError(
+            f"the policy {name_of(own)} takes no budget; "
+            + (
+                "leave the policy out for the best of all, or take one of " + ", ".join(able)
+                if own in POLICIES.values()
+                else "give it a keyword argument 'budget'"
+            )
         )
-    schedule = planned(graph, policy, costs, {**options, "budget": limit})
-    peak, unit = peak_of(schedule, costs), costs.memory_unit
+    clock = ENDLESS
+    if "time_limit" in options:
+        seconds = checked_seconds(options["time_limit"])
+        clock = Clock(seconds)
+        options["time_limit"] = (1 - BOUND_SHARE) * seconds
+    schedule = planned(graph, own, costs, {**options, "budget": limit})
+    peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
     if peak > limit:
         raise BudgetError(
             f"{schedule.policy} planned a peak of {memory_text(peak, unit)}, which is more than "
             f"the budget of {memory_text(limit, unit)}",
             peak,
         )
-    return schedule if schedule.certificate else certified(schedule, costs, limit)
+    return schedule if schedule.certificate else certified(schedule, costs, limit, clock)
+
+
+def best_within(graph: Graph, costs: Costs, limit: int, options: Mapping[str, Any]) -> Schedule:
+    """Return the best schedule that is found within a budget.
+
+    Args:
+        graph, costs: what to plan, and what for.
+        limit: the budget, in the memory unit of the costs.
+        options: those of ``frontier``.
+    """
+    for option in options:
+        if option not in OWN_OPTIONS:
+            raise PolicyOptionError(
+                f"a plan without a policy has no option {option!r}; it has "
+                f"{', '.join(OWN_OPTIONS)}{meant(option, OWN_OPTIONS)}"
+            )
+    seconds = checked_seconds(options.get("time_limit", DEFAULT_SECONDS))
+    clock = Clock(seconds)
+    chain = uniform_chain(graph, costs)
+    if chain is not None and limit >= 3 * chain[1]:
+        # Nothing to search: Revolve is optimal at every budget.
+        slots = slots_within(graph, *chain, limit, costs.memory_unit)
+        return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
+    found = search(graph, costs, seconds, options.get("progress"), limit)
+    return found.schedule(limit, limit=clock)
+
+
+def slots_within(graph: Graph, n: int, size: int, limit: int, unit: str) -> int:
+    """Return the slots with which Revolve is optimal on ``chain(n)`` within a budget.
+
+    Raises:
+        BudgetError: if the schedule would be too long; with the smallest budget for which it is
+            not.
+    """
+    room = min(limit // size, n + 2)
+    evaluations = fewest_evaluations(n, room)
+    if evaluations > MOST_EVALUATIONS:
+        short = room
+        while fewest_evaluations(n, short) > MOST_EVALUATIONS:
+            short += 1
+        what = f"the best of {graph.name} within {memory_text(limit, unit)}"
+        raise BudgetError(
+            f"{too_long(evaluations, what)}; the smallest budget for which it is short enough is "
+            f"{memory_text(short * size, unit)}",
+            short * size,
+        )
+    return min(room - 2, n)
 
 
 def costs_of(graph: Graph, costs: Costs | None) -> Costs:
@@ -113,7 +174,7 @@ def frontier(
     costs: Costs | None = None,
     *,
     nodes: bool = False,
-    time_limit: float = 6.0,
+    time_limit: float = DEFAULT_SECONDS,
     progress: Progress | None = None,
 ) -> Frontier:
     """Return peak against cost of the best schedules that all planners but the solver find.
@@ -160,7 +221,7 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
     """
     resolved = costs_of(schedule.graph, costs)
     resolved = in_nodes(resolved) if nodes else resolved
-    certificate = certified(schedule, resolved, peak_of(schedule, resolved)).certificate
+    certificate = certified(schedule, resolved, peak_of(replay(schedule), resolved)).certificate
     if certificate is None:
         raise ScheduleError(
             "a schedule that moves values to the host has no certificate: bounds are known here "
@@ -169,59 +230,14 @@ def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = Fal
     return certificate
 
 
-def peak_of(schedule: Schedule, costs: Costs) -> int:
-    """Return the replayed peak in the memory unit of the costs."""
-    trace = replay(schedule)
+def peak_of(trace: Trace, costs: Costs) -> int:
+    """Return the peak in the memory unit of the costs."""
     return trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
 
 
-def cost_of(schedule: Schedule, costs: Costs) -> float:
-    """Return the cost of all evaluations."""
-    return sum(
-        costs.operators[step.operator] for step in schedule.steps if isinstance(step, Compute)
-    )
-
-
-def certified(schedule: Schedule, costs: Costs, budget: int) -> Schedule:
+def certified(schedule: Schedule, costs: Costs, budget: int, limit: Clock = ENDLESS) -> Schedule:
     """Return the schedule with a certificate for a budget; without one if it uses the host."""
     if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
         return schedule
-    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget)
+    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget, limit)
     return replace(schedule, certificate=certificate)
-
-
-def takes_budget(policy: Callable[..., Schedule]) -> bool:
-    """Whether a function of the user's can be called with ``budget=...``."""
-    parameters = signature(policy).parameters
-    return "budget" in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
-
-
-def options_of(policy: Policy) -> dict[str, Any]:
-    """Return the options of a policy with their defaults."""
-    return policy.plan.__kwdefaults__ or {}
-
-
-def planned(graph: Graph, policy: PolicyLike, costs: Costs, options: Mapping[str, Any]) -> Schedule:
-    """Return the schedule that one policy makes."""
-    if callable(policy):
-        schedule = policy(graph, costs, **options)
-        if not isinstance(schedule, Schedule):
-            raise ScheduleError(
-                f"the policy returned a {type(schedule).__name__}; return a Schedule, such as "
-                "tc.from_order(graph, [operator ids])"
-            )
-        if schedule.graph is not graph:
-            raise ScheduleError("the policy returned a schedule of another graph")
-        replay(schedule)
-        return schedule
-    name = policy.name if isinstance(policy, Policy) else policy
-    if not isinstance(name, str) or name not in POLICIES:
-        raise ScheduleError(f"unknown policy {policy!r}; known are {', '.join(POLICIES)}")
-    planner = POLICIES[name].plan
-    legal = options_of(POLICIES[name])
-    for option in options:
-        if option not in legal:
-            raise ScheduleError(
-                f"{name} has no option {option!r}; it has {', '.join(legal) or 'none'}"
-            )
-    return planner(graph, costs, **options)

@@ -9,24 +9,22 @@ whatever the heuristics do.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from tinyckpt.analysis.bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.analysis.liveness import Integers, Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import from_order, kept_values
 from tinyckpt.planning.budget import parse_budget
+from tinyckpt.policies.levels import thinned
 from tinyckpt.schedule import Certificate, Schedule
 from tinyckpt.table import html_table, table
 from tinyckpt.units import cost_text, memory_text
 
-T = TypeVar("T")
 FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
 
 
@@ -40,6 +38,7 @@ class Point:
         policy: which policy made it.
         detail: with which options.
         order: the evaluations, as operator ids.
+        rank: which attempt it is, so that of equals the first is shown.
     """
 
     peak: int
@@ -47,6 +46,7 @@ class Point:
     policy: str
     detail: str
     order: Integers = field(repr=False)
+    rank: tuple[int, int] = field(default=(0, 0), repr=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -91,12 +91,15 @@ class Frontier:
             smallest == needed,
         )
 
-    def schedule(self, budget: str | int | float, certified: bool = True) -> Schedule:
+    def schedule(
+        self, budget: str | int | float, certified: bool = True, limit: Clock = ENDLESS
+    ) -> Schedule:
         """Return the cheapest schedule within a budget, with its certificate.
 
         Args:
             budget: as in ``plan``; in nodes, if memory is counted so here.
             certified: whether to look for a lower bound.
+            limit: of the time for that; what has been found of it then is true too.
 
         Raises:
             BudgetError: if there is none.
@@ -109,7 +112,9 @@ class Frontier:
         if not self.complete:
             note += "; the search was cut short, more time may find more"
         options = {"budget": budget, "memory_unit": self.costs.memory_unit}
-        certificate = certificate_of(self.graph, self.costs, point.cost, budget)
+        certificate = (
+            certificate_of(self.graph, self.costs, point.cost, budget, limit) if certified else None
+        )
         return from_order(
             self.graph,
             point.order.tolist(),
@@ -117,7 +122,7 @@ class Frontier:
             options,
             note,
             kept_values(self.graph, point.order),
-            certificate if certified else None,
+            certificate,
         )
 
     def bounds(self, most: int = 32) -> tuple[tuple[int, float], ...]:
@@ -167,17 +172,11 @@ class Frontier:
         ]
 
 
-def thinned(points: Sequence[T], most: int) -> list[T]:
-    """Return at most so many points, the first and the last among them."""
-    if len(points) <= most:
-        return list(points)
-    places = np.linspace(0, len(points) - 1, most).round().astype(int)
-    return [points[place] for place in dict.fromkeys(places.tolist())]
-
-
-def certificate_of(graph: Graph, costs: Costs, cost: float, budget: int) -> Certificate:
+def certificate_of(
+    graph: Graph, costs: Costs, cost: float, budget: int, limit: Clock = ENDLESS
+) -> Certificate:
     """Return what is known of a cost within a budget."""
-    bound = cost_bound(graph, costs, budget)
+    bound = cost_bound(graph, costs, budget, limit)
     assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"
     bound = min(bound, cost)  # they may differ by rounding
     status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tinyckpt.analysis.limits import DEFAULT_SECONDS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Flat, Problem
 from tinyckpt.analysis.stages import cheap_cuts, crossing_values
 from tinyckpt.cost import Costs
@@ -56,7 +57,13 @@ def candidates(flat: Flat, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
         before = cuts
 
 
-def plan_chen_budget(graph: Graph, costs: Costs, *, budget: int | None = None) -> Schedule:
+def plan_chen_budget(
+    graph: Graph,
+    costs: Costs,
+    *,
+    budget: int | None = None,
+    time_limit: float = DEFAULT_SECONDS,
+) -> Schedule:
     """Fill segments up to the size with the least cost within the budget.
 
     Args:
@@ -64,10 +71,13 @@ def plan_chen_budget(graph: Graph, costs: Costs, *, budget: int | None = None) -
         costs: what evaluations cost and values weigh.
         budget: the peak to stay within, in the memory unit of the costs; if not given, the
             smallest peak that any size has.
+        time_limit: seconds after which the best so far is returned.
 
     Raises:
         BudgetError: if no size is within the budget.
+        OutOfTimeError: if the time is up before one is.
     """
+    limit = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_budget")
     problem = Problem(graph, costs)
@@ -75,10 +85,13 @@ def plan_chen_budget(graph: Graph, costs: Costs, *, budget: int | None = None) -
     for size, cuts in candidates(problem.flat, costs):
         order = segmented_order(graph, cuts)
         found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
+        if not limit.left():
+            break
     smallest = min(found)
     within = [entry for entry in found if budget is not None and entry[0] <= budget]
     unit = costs.memory_unit
     if budget is not None and not within:
+        limit.check()
         raise BudgetError(
             f"chen_budget finds nothing within {memory_text(budget, unit)}; the smallest peak it "
             f"finds is {memory_text(smallest[0], unit)}",

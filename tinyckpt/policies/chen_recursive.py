@@ -8,7 +8,9 @@ O(n log n / log(k+1)) evaluations. With k = 1 it is recursive bisection.
 from __future__ import annotations
 
 from itertools import pairwise
+from math import log
 
+from tinyckpt.analysis.limits import check_length
 from tinyckpt.analysis.liveness import Flat
 from tinyckpt.analysis.stages import cheap_cuts, stages
 from tinyckpt.cost import Costs
@@ -51,7 +53,7 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
         k: states to keep at every level, 1 or more.
 
     Raises:
-        ScheduleError: if ``k`` is not an integer of 1 or more.
+        ScheduleError: if ``k`` is not an integer of 1 or more, or the schedule too long.
     """
     if type(k) is not int or k < 1:
         raise ScheduleError(f"chen_recursive: k={k!r}; there must be at least 1, an integer")
@@ -59,6 +61,10 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
         return evaluated_once(graph, "chen_recursive")
     flat = Flat(graph)
     parts = stages(flat, cheap_cuts(flat, costs))
+    # Each of the log n levels advances through all but the last of its k + 1 parts.
+    levels = log(max(len(parts), 2)) / log(k + 1)
+    evaluations = len(graph.operators) + graph.forward_count * levels * k / (k + 1)
+    check_length(evaluations, f"chen_recursive on {graph.name}, k={k},")
     actions = recursive_actions(len(parts), k)
     note = f"{len(parts)} stages, {k} kept at every level"
     return schedule_of(flat, parts, actions, "chen_recursive", {"k": k}, note)

@@ -20,15 +20,25 @@ read again. Not here: the union-find approximation of e*, which only makes the s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 from typing import Any
 
+from tinyckpt.analysis.limits import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.orders.eviction import Eviction, Score
+from tinyckpt.orders.eviction import Eviction, Score, memory
 from tinyckpt.orders.lowering import from_order, kept_values
+from tinyckpt.policies.levels import (
+    Candidate,
+    Levels,
+    first_that_fits,
+    levels_of,
+    nearest,
+)
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 
@@ -99,11 +109,6 @@ def staleness(run: Eviction, data: Any) -> Any:
     return run.clock - run.last_access[data]
 
 
-def memory(run: Eviction, data: Any) -> Any:
-    """Return the memory that goes with values."""
-    return run.sizes[data]
-
-
 def memory_and_staleness(run: Eviction, data: Any) -> Any:
     """Return m s."""
     return run.sizes[data] * staleness(run, data)
@@ -119,8 +124,28 @@ HEURISTICS: dict[str, Score] = {
 }
 
 
+def dtr_at(
+    problem: Problem, levels: Levels, level: int, heuristic: str = "dtr", limit: Clock = ENDLESS
+) -> Iterator[Candidate]:
+    """Yield the plan for the budget of a level, if there is one.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
+    """
+    budget = levels.budgets[level]
+    with suppress(BudgetError):
+        order = Eviction(problem, budget, HEURISTICS[heuristic], limit=limit).run()
+        recomputed = len(order) - len(problem.graph.operators)
+        yield Candidate("dtr", f"{recomputed} recomputations, evicted by {heuristic}", order)
+
+
 def plan_dtr(
-    graph: Graph, costs: Costs, *, budget: int | None = None, heuristic: str = "dtr"
+    graph: Graph,
+    costs: Costs,
+    *,
+    budget: int | None = None,
+    heuristic: str = "dtr",
+    time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
     """Run the graph in build order within the budget, evicting by a heuristic.
 
@@ -128,34 +153,33 @@ def plan_dtr(
         graph: the training graph.
         costs: what evaluations cost and values weigh.
         budget: the peak to stay within, in the memory unit of the costs; if not given, half of
-            store-all's peak, or the next tenth of it that is feasible.
+            store-all's peak, or the next tenth of it that is feasible. The run is in the nearest
+            level of memory below (see ``levels``).
         heuristic: ``dtr``, ``e_star``, ``msps``, ``local``, ``lru`` or ``size``.
+        time_limit: seconds after which it is given up.
 
     Raises:
         ScheduleError: if there is no such heuristic.
-        BudgetError: if an operator does not fit beside what it cannot do without.
+        BudgetError: if an operator does not fit beside what it cannot do without; with the
+            smallest peak of the levels above.
+        OutOfTimeError: if the time is up.
     """
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
         raise ScheduleError(f"dtr: unknown heuristic {heuristic!r}; known: {', '.join(HEURISTICS)}")
+    limit = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
-    if budget is None:
-        order = first_feasible(problem, heuristic)
-    else:
-        order = Eviction(problem, budget, HEURISTICS[heuristic]).run()
-    note = f"{len(order) - len(graph.operators)} recomputations, evicted by {heuristic}"
-    options = {"heuristic": heuristic}
-    return from_order(graph, order, "dtr", options, note, kept_values(graph, order))
+    levels = levels_of(problem, limit)
 
+    def planned(room: int) -> Candidate:
+        if levels.highest <= room:
+            return Candidate("dtr", "nothing is evicted", range(len(graph.operators)))
+        return nearest(
+            levels, room, lambda level: dtr_at(problem, levels, level, heuristic, limit), problem
+        )
 
-def first_feasible(problem: Problem, heuristic: str) -> list[int]:
-    """Return the order within half of store-all's peak, or the next tenth of it that suffices."""
-    peak = problem.peak(range(len(problem.graph.operators)))
-    for tenth in range(5, 10):
-        try:
-            return Eviction(problem, peak * tenth // 10, HEURISTICS[heuristic]).run()
-        except BudgetError:
-            continue
-    return Eviction(problem, peak, HEURISTICS[heuristic]).run()
+    best = first_that_fits(levels.highest, planned, budget)
+    kept = kept_values(graph, best.order)
+    return from_order(graph, best.order, "dtr", {"heuristic": heuristic}, best.detail, kept)
 
 
 DTR = Policy(

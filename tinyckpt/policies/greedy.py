@@ -15,47 +15,42 @@ computer", 1966; weighing by cost and size as in DTR, which does not know the fu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tinyckpt.analysis.limits import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Integers, Problem
+from tinyckpt.analysis.separators import anchors_of
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_program
-from tinyckpt.orders.eviction import Eviction, Score
+from tinyckpt.orders.eviction import Eviction, Score, by_distance
 from tinyckpt.orders.lowering import from_order, kept_values
-from tinyckpt.policies.dtr import entangled_cost, memory
+from tinyckpt.policies.dtr import entangled_cost
+from tinyckpt.policies.levels import (
+    Candidate,
+    Levels,
+    first_that_fits,
+    levels_of,
+    nearest,
+)
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
-from tinyckpt.units import memory_text
 
-
-def by_distance(exponent: float, entangled: bool = False) -> Score:
-    """Return the score cost / (memory x distance^exponent).
-
-    Args:
-        exponent: how much it counts that a value is not needed for long.
-        entangled: whether the cost is that of all evicted values around it, as in DTR, or of what
-            must be recomputed before it.
-    """
-
-    def divisor(run: Eviction, data: Any) -> Any:
-        next_use = run.next_use[data]
-        distance = np.where(next_use >= 0, next_use - run.position + 1, len(run.program))
-        return memory(run, data) * distance**exponent
-
-    return Score(entangled_cost if entangled else Eviction.recompute_cost, divisor)
+Setting = tuple[str, Score, Sequence[int], bool]
+FIRST = 4  # settings to be tried before a level is given up
+BISECTIONS = 5  # between the lowest level that has a plan and the one below
+FINEST = 64  # budgets, about, for which the best plan of a level is made to use the room above it
 
 
 SCORES: dict[str, Score] = {
     "cost / (memory sqrt(distance))": by_distance(0.5),
     "cost / memory": by_distance(0.0),
     "cost / (memory distance)": by_distance(1.0),
-    "entangled cost / memory": by_distance(0.0, entangled=True),
-    "entangled cost / (memory sqrt(distance))": by_distance(0.5, entangled=True),
+    "entangled cost / memory": by_distance(0.0, entangled_cost),
+    "entangled cost / (memory sqrt(distance))": by_distance(0.5, entangled_cost),
 }
 
 
@@ -103,78 +98,165 @@ def without_roomy(problem: Problem, order: Integers, budget: int) -> Integers:
     begins, ends = spans.begin[again].tolist(), spans.end[again - 1].tolist()
     for begin, end, stop, size in zip(begins, ends, until.tolist(), sizes, strict=True):
         absent.setdefault(begin, []).append((end + 1, stop, size))
-    widths = np.diff(problem.flat.writes.first)
     kept = np.ones(len(order), bool)
+    widths = np.diff(problem.flat.writes.first)
     for place in sorted(absent, key=lambda place: (-problem.cost[order[place]], place)):
         made = absent[place]
         if len(made) < widths[order[place]]:
             continue  # one of its results has not been there before
-        fits = True
         for first, stop, size in made:
             live[first:stop] += size
-        if any(live[first:stop].max(initial=0) > budget for first, stop, _ in made):
-            fits = False
+        kept[place] = any(live[first:stop].max(initial=0) > budget for first, stop, _ in made)
+        if kept[place]:
             for first, stop, size in made:
                 live[first:stop] -= size
-        kept[place] = not fits
     return order[kept]
 
 
+class Sweep:
+    """Greedy plans of one graph, at any level of memory.
+
+    Attributes:
+        problem, levels: what is planned, and for which budgets.
+        settings: the ways to plan at a level, the more promising first.
+        has_plan: of levels that were tried, whether one was found.
+    """
+
+    def __init__(self, problem: Problem, levels: Levels) -> None:
+        self.problem, self.levels = problem, levels
+        self.settings = settings_of(problem)
+        self.has_plan: dict[int, bool] = {}
+
+    def at(self, level: int, limit: Clock = ENDLESS) -> Iterator[Candidate]:
+        """Yield plans for the budget of a level, and for others between it and the next.
+
+        Those use the room up to the next level; and if this is the lowest level that has a plan,
+        some are for less.
+
+        Raises:
+            OutOfTimeError: if the limit's time is up.
+        """
+        budget, problem = self.levels.budgets[level], self.problem
+        found: list[tuple[float, str, list[int]]] = []
+        for entry in self.plans(budget, limit):
+            found.append(entry)
+            self.has_plan[level] = True
+            yield self.candidate(*entry[1:])
+        if not found:
+            self.has_plan[level] = False
+            return
+        _, label, order = min(found)
+        room = self.levels.room(level)
+        parts = FINEST // max(len(self.levels.budgets), 1)
+        for part in range(1, parts + 1):
+            limit.check()
+            roomy = pruned(problem, order, budget + (room - budget) * part // parts)
+            yield self.candidate(label, roomy)
+        if level and not self.is_feasible(level - 1, limit):
+            yield from self.lowest(self.levels.budgets[level - 1], budget, limit)
+
+    def plans(self, budget: int, limit: Clock) -> Iterator[tuple[float, str, list[int]]]:
+        """Yield costs, labels and orders within a budget, by as many settings as there is time for.
+
+        Where none of the first few leads to a plan, others hardly ever do, and are left out.
+        """
+        settings, has_plan = self.settings[: self.levels.runs], False
+        for some in (settings[:FIRST], settings[FIRST:]):
+            for entry in greedy_orders(self.problem, budget, some, limit):
+                has_plan = True
+                yield entry
+            if not has_plan:
+                return
+
+    def lowest(self, low: int, high: int, limit: Clock) -> Iterator[Candidate]:
+        """Yield plans for the smallest budgets that have any, of those between two."""
+        for _ in range(BISECTIONS):
+            middle, has_plan = (low + high) // 2, False
+            for _, label, order in self.plans(middle, limit):
+                has_plan = True
+                yield self.candidate(label, order)
+            low, high = (low, middle) if has_plan else (middle, high)
+
+    def is_feasible(self, level: int, limit: Clock) -> bool:
+        """Whether there is a plan at a level."""
+        if level not in self.has_plan:
+            self.has_plan[level] = any(True for _ in self.plans(self.levels.budgets[level], limit))
+        return self.has_plan[level]
+
+    def candidate(self, label: str, order: list[int]) -> Candidate:
+        """Return a plan with what is said of it."""
+        recomputed = len(order) - len(self.problem.graph.operators)
+        return Candidate("greedy", f"{recomputed} recomputations, evicted by {label}", order)
+
+
+def programs_of(problem: Problem) -> list[list[int]]:
+    """Return the orders of a graph's operators that planners begin with, each once."""
+    stored, frugal = list(range(len(problem.graph.operators))), frugal_program(problem)
+    return [frugal] if frugal == stored else [frugal, stored]
+
+
+def settings_of(problem: Problem) -> list[Setting]:
+    """Return label, score, program, and whether with anchors: the more promising first."""
+    modes = [False, True] if anchors_of(problem.graph) else [False]
+    names, programs = list(SCORES), programs_of(problem)
+    return [
+        (f"{name}, with anchors" if anchors else name, SCORES[name], program, anchors)
+        for some in (names[:3], names[3:])
+        for program in programs
+        for name in some
+        for anchors in modes
+    ]
+
+
 def greedy_orders(
-    problem: Problem, budget: int, programs: Sequence[Sequence[int]]
-) -> list[tuple[float, str, list[int]]]:
-    """Return costs, scores and orders within the budget, for every score and program."""
-    found = []
-    for program in programs:
-        for name, score in SCORES.items():
-            for anchors in (False, True):
-                try:
-                    order = Eviction(problem, budget, score, program, anchors).run()
-                except BudgetError:
-                    continue
-                order = pruned(problem, order, budget)
-                label = f"{name}, with anchors" if anchors else name
-                found.append((problem.cost_of(order), label, order))
-    return found
+    problem: Problem, budget: int, settings: Sequence[Setting], limit: Clock = ENDLESS
+) -> Iterator[tuple[float, str, list[int]]]:
+    """Yield costs, labels and orders within the budget, for some settings."""
+    for label, score, program, anchors in settings:
+        try:
+            order = Eviction(problem, budget, score, program, anchors, limit).run()
+        except BudgetError:
+            continue
+        order = pruned(problem, order, budget)
+        yield problem.cost_of(order), label, order
 
 
-def plan_greedy(graph: Graph, costs: Costs, *, budget: int | None = None) -> Schedule:
+def plan_greedy(
+    graph: Graph,
+    costs: Costs,
+    *,
+    budget: int | None = None,
+    time_limit: float = DEFAULT_SECONDS,
+) -> Schedule:
     """Evict with foresight, then strike out recomputations that are not needed.
 
     Args:
         graph: the training graph.
         costs: what evaluations cost and values weigh.
         budget: the peak to stay within, in the memory unit of the costs; if not given, half of
-            store-all's peak, or the next tenth of it that is feasible.
+            store-all's peak, or the next tenth of it that is feasible. What is planned is the
+            nearest level of memory below (see ``levels``).
+        time_limit: seconds after which the best so far is returned.
 
     Raises:
-        BudgetError: if none of the attempts stays within the budget.
+        BudgetError: if none of the attempts stays within the budget; with the smallest peak of
+            those that do not.
+        OutOfTimeError: if the time is up before there is any.
     """
+    limit = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
-    stored = list(range(len(graph.operators)))
-    programs = (stored, frugal_program(problem))
-    limits = tenths(problem.peak(stored)) if budget is None else [budget]
-    found = next(filter(None, (greedy_orders(problem, limit, programs) for limit in limits)), None)
-    if found is None:
-        unit = costs.memory_unit
-        raise BudgetError(
-            f"greedy finds nothing within {memory_text(limits[-1], unit)}; at least one operator "
-            f"needs {memory_text(largest_need(problem), unit)} at once"
-        )
-    _, score, order = min(found)
-    note = f"{len(order) - len(stored)} recomputations, evicted by {score}"
-    return from_order(graph, order, "greedy", {}, note, kept_values(graph, order))
+    levels = levels_of(problem, limit)
+    sweep = Sweep(problem, levels)
 
+    def planned(room: int) -> Candidate:
+        for program in programs_of(problem)[::-1]:
+            if problem.peak(program) <= room:
+                return Candidate("greedy", "nothing is evicted", program)
+        return nearest(levels, room, lambda level: sweep.at(level, limit), problem)
 
-def tenths(peak: int) -> list[int]:
-    """Return budgets to try where none is given: from half of a peak up to all of it."""
-    return [peak * tenth // 10 for tenth in range(5, 11)]
-
-
-def largest_need(problem: Problem) -> int:
-    """Return the most memory that any operator takes by itself: inputs, outputs and workspace."""
-    operators = range(len(problem.graph.operators))
-    return max((problem.need(index) for index in operators), default=0)
+    best = first_that_fits(levels.highest, planned, budget)
+    kept = kept_values(graph, best.order)
+    return from_order(graph, best.order, "greedy", {}, best.detail, kept)
 
 
 GREEDY = Policy(
@@ -182,6 +264,6 @@ GREEDY = Policy(
     plan_greedy,
     "evict with foresight by cost / (memory x distance), then undo what need not be",
     "a heuristic",
-    "20 runs, each O(n) evictions over what is resident",
+    "up to 20 runs, each O(n) evictions over what is resident",
     "Belady 1966 and Kirisame et al. 2021, with liveness checked exactly",
 )

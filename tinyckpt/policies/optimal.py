@@ -22,10 +22,13 @@ CP-SAT-LP solver", 2023, doi:10.4230/LIPIcs.CP.2023.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import gcd, inf
 from time import monotonic
 
-from tinyckpt.analysis.bounds import flow_bound, necessary, smallest_budget
+from tinyckpt.analysis.bounds import cost_bound, flow_bound, necessary, smallest_budget
+from tinyckpt.analysis.chains import uniform_chain
+from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
@@ -36,7 +39,7 @@ from tinyckpt.exact.solver import ExactSearch
 from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_program
 from tinyckpt.orders.lowering import from_order
-from tinyckpt.policies.greedy import greedy_orders
+from tinyckpt.policies.greedy import greedy_orders, settings_of
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.revolve import plan_revolve
 from tinyckpt.policies.rotor import plan_rotor
@@ -54,6 +57,7 @@ BUILD_SECONDS = 2e-4
 LARGEST_SOLVED = 2**28
 # Costs that are no whole numbers count as equal if they agree to seven digits.
 TOLERANCE = 1e-7
+LEAST_SECONDS = 0.01  # for a second budget, where the first took all the time
 
 
 class Inquiry:
@@ -70,11 +74,13 @@ class Inquiry:
         rounds, cuts: how often a model was solved, and what it was told since.
     """
 
-    def __init__(self, problem: Problem, budget: int, build_order: bool, deadline: float) -> None:
+    def __init__(
+        self, problem: Problem, budget: int, build_order: bool, deadline: float, clock: Clock
+    ) -> None:
         self.problem, self.budget = problem, budget
         self.build_order, self.deadline = build_order, deadline
         self.needed = necessary(problem.graph)
-        self.general_bound = flow_bound(problem.graph, problem.costs, budget)
+        self.general_bound = flow_bound(problem.graph, problem.costs, budget, clock)
         self.bound = self.general_bound
         self.infeasible = self.bound == inf
         self.orders: list[list[int]] = []
@@ -150,9 +156,10 @@ def plan_optimal(
     """
     if order not in ("free", "build"):
         raise ScheduleError(f"optimal: order={order!r}; legal are 'free' and 'build'")
-    if not time_limit > 0:
+    if not checked_seconds(time_limit) > 0:
         raise ScheduleError(f"optimal: time_limit={time_limit!r}; it must be more than 0 seconds")
     solver_module()
+    clock = Clock(time_limit)
     problem = Problem(graph, costs)
     if budget is None:
         half = problem.peak(range(len(graph.operators))) // 2
@@ -161,12 +168,19 @@ def plan_optimal(
         except BudgetError as error:
             if error.smallest is None:
                 raise
-            budget = error.smallest
+            budget, time_limit = error.smallest, max(clock.left(), LEAST_SECONDS)
     limit = budget
-    deadline = monotonic() + time_limit
-    inquiry = Inquiry(problem, limit, order == "build", deadline)
+    chain = uniform_chain(graph, costs)
+    if chain is not None and limit >= 3 * chain[1]:
+        # Proven in closed form; Revolve attains it, and evaluates first in build order.
+        schedule = plan_revolve(graph, costs, budget=limit)
+        bound = cost_bound(graph, costs, limit)
+        proven = Certificate("optimal", bound, bound, limit, costs.unit, costs.memory_unit)
+        options = {"budget": limit, "time_limit": time_limit, "order": order}
+        return replace(schedule, policy="optimal", options=options, certificate=proven)
+    inquiry = Inquiry(problem, limit, order == "build", monotonic() + clock.left(), clock)
     try:
-        for known in known_orders(problem, limit):
+        for known in known_orders(problem, limit, clock):
             inquiry.offer(known)
         if not inquiry.infeasible:
             inquire(inquiry)
@@ -187,8 +201,8 @@ def plan_optimal(
     )
 
 
-def known_orders(problem: Problem, budget: int) -> Iterator[list[int]]:
-    """Yield orders that other policies make, whether they are within the budget or not."""
+def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[int]]:
+    """Yield orders that other policies make in time, whether they are within the budget or not."""
     graph, costs = problem.graph, problem.costs
     stored = list(range(len(graph.operators)))
     program = frugal_program(problem)
@@ -197,17 +211,20 @@ def known_orders(problem: Problem, budget: int) -> Iterator[list[int]]:
     planners: list[Callable[[], Schedule]] = [
         lambda: plan_sqrt_n(graph, costs),
         lambda: plan_revolve(graph, costs, slots=1),
-        lambda: plan_revolve(graph, costs, budget=budget),
-        lambda: plan_rotor(graph, costs, budget=budget),
+        lambda: plan_revolve(graph, costs, budget=budget, time_limit=clock.left()),
+        lambda: plan_rotor(graph, costs, budget=budget, time_limit=clock.left()),
     ]
     for planner in planners:
         try:
             schedule = planner()
-        except BudgetError:
+        except (BudgetError, ScheduleError, OutOfTimeError):
             continue
         yield [step.operator for step in schedule.steps if isinstance(step, Compute)]
-    for _, _, found in greedy_orders(problem, budget, (stored, program)):
-        yield found
+    try:
+        for _, _, found in greedy_orders(problem, budget, settings_of(problem), clock):
+            yield found
+    except OutOfTimeError:
+        return
 
 
 def inquire(inquiry: Inquiry) -> None:

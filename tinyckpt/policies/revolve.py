@@ -14,9 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import comb
 
-from tinyckpt.analysis.chains import advances, repetitions
+from tinyckpt.analysis.chains import advances, repetitions, uniform_chain
+from tinyckpt.analysis.limits import (
+    DEFAULT_SECONDS,
+    ENDLESS,
+    Clock,
+    check_length,
+    checked_seconds,
+)
 from tinyckpt.analysis.liveness import Flat, Problem
-from tinyckpt.analysis.stages import cheap_cuts, stages
+from tinyckpt.analysis.stages import Stages, cheap_cuts, stages
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
@@ -25,6 +32,10 @@ from tinyckpt.orders.reversal import Action, nothing_to_reverse, order_of, sched
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 from tinyckpt.units import counted, memory_text
+
+# Evaluations of the longest plan that is tried for a budget: minutes' worth of work would not be
+# worth it. A longer one can be had by its number of slots.
+LONGEST_TRIED = 600_000
 
 
 def split(steps: int, slots: int) -> int:
@@ -79,7 +90,12 @@ def reversal(steps: int, slots: int) -> Iterator[Action]:
 
 
 def plan_revolve(
-    graph: Graph, costs: Costs, *, slots: int | None = None, budget: int | None = None
+    graph: Graph,
+    costs: Costs,
+    *,
+    slots: int | None = None,
+    budget: int | None = None,
+    time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
     """Keep at most ``slots`` states, or as many as the budget allows, and place them by Revolve.
 
@@ -92,13 +108,17 @@ def plan_revolve(
         slots: states held at once, the sources included; by default, what the budget allows, or
             about the number with which no stage is advanced through more than twice.
         budget: the peak to stay within, in the memory unit of the costs.
+        time_limit: seconds that the search for the slots of a budget may take.
 
     Raises:
-        ScheduleError: if ``slots`` is not an integer of 1 or more.
+        ScheduleError: if ``slots`` is not an integer of 1 or more, or so few that the schedule
+            would be too long.
         BudgetError: if one slot is too many.
+        OutOfTimeError: if the time is up.
     """
     if slots is not None and (type(slots) is not int or slots < 1):
         raise ScheduleError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
+    limit = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
     flat = Flat(graph)
@@ -106,13 +126,46 @@ def plan_revolve(
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
-        chosen = most_slots(Problem(graph, costs), budget)
+        chosen = most_slots(Problem(graph, costs), parts, budget, limit)
+    what = f"revolve on {graph.name} with {counted(chosen, 'slot')}"
+    check_length(evaluations_of(graph, len(parts), chosen), what)
     actions = reversal(len(parts), min(chosen, len(parts)))
-    note = (
-        f"{len(parts)} stages from {counted(chosen, 'slot')}: "
-        f"{advances(len(parts), chosen)} advances, the fewest if all stages were equal"
-    )
+    note = noted(len(parts), chosen)
     return schedule_of(flat, parts, actions, "revolve", {"slots": chosen}, note)
+
+
+def noted(stages: int, slots: int) -> str:
+    """Return what a plan says of itself."""
+    return (
+        f"{counted(stages, 'stage')} from {counted(slots, 'slot')}: "
+        f"{counted(advances(stages, slots), 'advance')}, the fewest if all stages were equal"
+    )
+
+
+def evaluations_of(graph: Graph, stages: int, slots: int) -> float:
+    """Return about how many evaluations it takes to go back through some equal stages."""
+    share = graph.forward_count / max(stages, 1)
+    return advances(stages, slots) * share + len(graph.operators)
+
+
+def slots_tried(graph: Graph, stages: int) -> list[int]:
+    """Return numbers of slots: all of the few, fewer and fewer of the many; none too long a plan.
+
+    On a uniform chain all are the best for some budget; there the closed form tells which.
+    """
+    numbers = steps_up_to(stages)
+    short = [n for n in numbers if evaluations_of(graph, stages, n) <= LONGEST_TRIED]
+    return short or numbers[-1:]
+
+
+def steps_up_to(count: int) -> list[int]:
+    """Return numbers from 1 to ``count``: all of the small ones, fewer and fewer of the large."""
+    numbers = []
+    number = 1
+    while number < count:
+        numbers.append(number)
+        number = max(number + 1, round(number * 1.05))
+    return [*numbers, max(count, 1)]
 
 
 def slots_for(steps: int, most: int) -> int:
@@ -123,36 +176,41 @@ def slots_for(steps: int, most: int) -> int:
     return slots
 
 
-def most_slots(problem: Problem, budget: int) -> int:
-    """Return the most slots whose peak is within the budget.
+def most_slots(problem: Problem, parts: Stages, budget: int, limit: Clock = ENDLESS) -> int:
+    """Return the most slots, of those that are tried, whose peak is within the budget.
 
     The peak grows with the slots almost always, not always; what is found is checked, and is the
     largest number below which a bisection saw it grow.
 
     Raises:
-        BudgetError: if one slot is too many.
+        BudgetError: if the fewest slots are too many.
+        OutOfTimeError: if the time is up.
     """
-    parts = stages(problem.flat, cheap_cuts(problem.flat, problem.costs))
+    chain = uniform_chain(problem.graph, problem.costs)
+    if chain is not None and budget >= 3 * chain[1]:
+        return min(budget // chain[1] - 2, chain[0])
+    tried = slots_tried(problem.graph, len(parts))
 
     def peak(slots: int) -> int:
-        return problem.peak(order_of(parts, revolve_actions(len(parts), slots)))
+        limit.check()
+        return problem.peak(order_of(parts, reversal(len(parts), slots)))
 
-    low, high = 0, len(parts) + 1
+    low, high = 0, len(tried) + 1  # so many of those that are tried fit, or fewer than so many
     while high - low > 1:
         # Few slots make long schedules: come from above, by ever larger steps down.
         middle = high // 2 if low == 0 else (low + high) // 2
-        if peak(middle) <= budget:
+        if peak(tried[middle - 1]) <= budget:
             low = middle
         else:
             high = middle
     if low == 0:
-        smallest, unit = peak(1), problem.costs.memory_unit
+        smallest, unit = peak(tried[0]), problem.costs.memory_unit
         raise BudgetError(
-            f"revolve needs {memory_text(smallest, unit)} with a single slot, which is more than "
-            f"the budget of {memory_text(budget, unit)}",
+            f"revolve needs {memory_text(smallest, unit)} with {counted(tried[0], 'slot')}, which "
+            f"is more than the budget of {memory_text(budget, unit)}",
             smallest,
         )
-    return low
+    return tried[low - 1]
 
 
 REVOLVE = Policy(

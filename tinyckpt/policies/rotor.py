@@ -20,28 +20,28 @@ such as gradients stay, so that less memory remains for the stages before.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import accumulate
 from math import gcd
 from typing import Any
 
 import numpy as np
 
+from tinyckpt.analysis.limits import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Integers, Problem
 from tinyckpt.analysis.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.analysis.stages import Stages, stages, useful_cuts
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
+from tinyckpt.orders.backward import frugal_program, reordered, translated
 from tinyckpt.orders.lowering import from_order, without_dead
 from tinyckpt.orders.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 from tinyckpt.units import counted, memory_text
 
-LEVELS = 200
-# Sizes are rounded to levels, and what is found is checked exactly: some slack above the budget
-# finds what rounding up would have missed.
-SLACK = 1.1
+LEVELS = 256
 UNITS_TRIED = 500
 
 
@@ -52,7 +52,7 @@ class Table:
     subtracted where m is compared. So the left part of a split has the m of the whole.
     """
 
-    def __init__(self, sizes: StageSizes, unit: int, levels: int) -> None:
+    def __init__(self, sizes: StageSizes, unit: int, levels: int, limit: Clock = ENDLESS) -> None:
         self.unit, self.levels = unit, levels
         count = len(sizes.advance)
         rounded = rounding(unit)
@@ -72,6 +72,7 @@ class Table:
         # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
         self.choice = np.full(self.best.shape, -1, np.int16)
         for s in range(count - 1, -1, -1):
+            limit.check()
             own_state = shifted(memory, self.state[0, s : s + 1])[0]
             # States of which this one holds a part: skip connections.
             sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
@@ -160,13 +161,14 @@ def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
 
 
 def candidates(
-    problem: Problem, parts: Stages, largest: int, levels: int
+    problem: Problem, parts: Stages, largest: int, levels: int, limit: Clock = ENDLESS
 ) -> Iterator[tuple[list[int], list[Action]]]:
     """Yield orders of evaluations and their actions, from much memory to little, each once."""
     sizes = stage_sizes(problem, parts)
-    table = Table(sizes, unit_of(sizes, largest, levels), levels)
+    table = Table(sizes, unit_of(sizes, largest, levels), levels, limit)
     before = None
     for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):
+        limit.check()
         if not np.isfinite(table.best[0, -1, level + 1]):
             return
         actions = table.actions(level)
@@ -175,8 +177,58 @@ def candidates(
         before = actions
 
 
+class Sweep:
+    """Rotor's plans of one graph, from tables that no budget decides.
+
+    One table is for all of store-all's peak, and one, which is finer, for the lower half of it. The
+    backward half is in the order in which memory grows least.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.program = problem, frugal_program(problem)
+        costs, program = problem.costs, self.program
+        self.reordered = Problem(
+            reordered(problem.graph, program),
+            replace(
+                costs,
+                operators=tuple(costs.operators[index] for index in program),
+                workspace=tuple(costs.workspace[index] for index in program),
+            ),
+        )
+        flat = self.reordered.flat
+        self.parts = stages(flat, useful_cuts(flat, self.reordered.costs))
+        self.highest = problem.peak(range(len(program)))
+
+    def plans(
+        self, half: bool, levels: int = LEVELS, limit: Clock = ENDLESS
+    ) -> Iterator[tuple[list[int], list[Action]]]:
+        """Yield orders of evaluations and their actions, from much memory to little.
+
+        Args:
+            half: whether for the lower half of memory.
+            levels: into how many levels that is divided.
+            limit: of the time.
+
+        Raises:
+            OutOfTimeError: if the time is up.
+        """
+        largest = self.highest // 2 if half else self.highest
+        for order, actions in candidates(self.reordered, self.parts, largest, levels, limit):
+            yield translated(order, self.program), actions
+
+    def note(self, actions: list[Action]) -> str:
+        """Return what was done, in a sentence."""
+        states = sum(action.verb == "keep" for action in actions)
+        return f"{counted(len(self.parts), 'stage')}, {counted(states, 'state')} kept"
+
+
 def plan_rotor(
-    graph: Graph, costs: Costs, *, budget: int | None = None, levels: int = LEVELS
+    graph: Graph,
+    costs: Costs,
+    *,
+    budget: int | None = None,
+    levels: int = LEVELS,
+    time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
     """Reverse the graph's stages at the least cost within the budget, states kept persistently.
 
@@ -185,28 +237,35 @@ def plan_rotor(
         costs: what evaluations cost and values weigh.
         budget: the peak to stay within, in the memory unit of the costs; if not given, half of
             store-all's peak, or the smallest that is found.
-        levels: into how many levels memory is divided. Sizes are rounded to them; the peak is
-            checked exactly.
+        levels: into how many levels store-all's peak, or the lower half of it, is divided. Sizes
+            are rounded to them; the peak is checked exactly.
+        time_limit: seconds after which it is given up.
 
     Raises:
+        ScheduleError: if an option is not legal.
         BudgetError: if no schedule of this kind is within the budget.
+        OutOfTimeError: if the time is up.
     """
     if type(levels) is not int or not 1 <= levels <= 10_000:
         raise ScheduleError(f"rotor: levels={levels!r}; legal are 1 to 10000")
+    clock = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
     stored = list(range(len(graph.operators)))
     limit = problem.peak(stored) // 2 if budget is None else budget
     if nothing_to_reverse(graph) or problem.peak(stored) <= limit:
         return from_order(graph, stored, "rotor", note="every operator is evaluated once")
-    parts = stages(problem.flat, useful_cuts(problem.flat, costs))
-    for order, actions in candidates(problem, parts, int(limit * SLACK), levels):
-        if problem.peak(order) <= limit:
-            return rotor_schedule(problem, parts, levels, order, actions)
-    others = candidates(problem, parts, problem.peak(stored), levels)
-    found = [(problem.peak(order), problem.cost_of(order), order, acts) for order, acts in others]
-    smallest = min(found, default=(problem.peak(stored), 0.0, stored, []))
+    sweep = Sweep(problem)
+    smallest: tuple[int, list[int], list[Action]] = (sweep.highest, stored, [])
+    for half in (limit <= sweep.highest // 2, True):
+        for order, actions in sweep.plans(half, levels, clock):
+            peak = problem.peak(order)
+            if peak <= limit:
+                return rotor_schedule(sweep, levels, order, actions)
+            smallest = min(smallest, (peak, order, actions), key=lambda entry: entry[0])
+        if half:
+            break
     if budget is None:
-        return rotor_schedule(problem, parts, levels, *smallest[2:])
+        return rotor_schedule(sweep, levels, *smallest[1:])
     unit = costs.memory_unit
     raise BudgetError(
         f"rotor finds nothing within {memory_text(limit, unit)}; the smallest peak it finds is "
@@ -215,14 +274,10 @@ def plan_rotor(
     )
 
 
-def rotor_schedule(
-    problem: Problem, parts: Stages, levels: int, order: list[int], actions: list[Action]
-) -> Schedule:
+def rotor_schedule(sweep: Sweep, levels: int, order: list[int], actions: list[Action]) -> Schedule:
     """Return the schedule of an order, with what was done."""
-    states = sum(action.verb == "keep" for action in actions)
-    note = f"{counted(len(parts), 'stage')}, {counted(states, 'state')} kept"
-    kept = first_kept(parts, actions)
-    return from_order(problem.graph, order, "rotor", {"levels": levels}, note, kept)
+    graph, kept = sweep.problem.graph, first_kept(sweep.parts, actions)
+    return from_order(graph, order, "rotor", {"levels": levels}, sweep.note(actions), kept)
 
 
 ROTOR = Policy(

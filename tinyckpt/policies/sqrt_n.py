@@ -123,7 +123,8 @@ def targets(weights: Sequence[int], count: int) -> list[int]:
     for part in range(1, count):
         share = part * reached[-1] / count
         index = bisect_left(reached, share, 1)
-        within = (share - reached[index - 1]) / weights[index - 1]
+        weight = weights[index - 1]
+        within = (share - reached[index - 1]) / weight if weight else 0.0  # all weigh nothing
         found.append(max(round(index - 1 + within) - 1, 0))
     return found
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinyckpt.cost import cost_of
 from tinyckpt.errors import TinyckptError
-from tinyckpt.schedule import Compute
 from viz.charts.labels import write_labels
 from viz.charts.style import (
     SMALL,
@@ -113,15 +113,9 @@ def named_points(
             )
     in_nodes = found.costs.memory_unit == "nodes"
     return [
-        (name, trace.peak_nodes if in_nodes else trace.peak_bytes, cost_of(trace, found))
+        (name, trace.peak_nodes if in_nodes else trace.peak_bytes, cost_of(trace, found.costs))
         for name, trace in named
     ]
-
-
-def cost_of(trace: Trace, found: Frontier) -> float:
-    """Return the cost of all evaluations of a trace, in the frontier's unit."""
-    costs = found.costs.operators
-    return sum(costs[step.operator] for step in trace.steps if isinstance(step, Compute))
 
 
 def frontier_figure(

@@ -291,9 +291,10 @@ def test_large_and_fractional_costs(largest: int, case: Any, data: Any) -> None:
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_the_chain_at_every_budget(direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimal, "uniform_chain", lambda graph, costs: None)  # no closed form
     if not direct:
         monkeypatch.setattr(stage_solver, "DIRECT_STATES", 0)
-        monkeypatch.setattr(optimal, "flow_bound", lambda graph, costs, budget: 0.0)
+        monkeypatch.setattr(optimal, "flow_bound", lambda graph, costs, budget, limit: 0.0)
     graph = tc.networks.chain(8)
     costs = in_nodes(evaluations(graph))
     found = {}
@@ -306,6 +307,16 @@ def test_the_chain_at_every_budget(direct: bool, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(tc.BudgetError, match="proven to be the smallest there is") as caught:
         plan_optimal(graph, costs, budget=2)
     assert (caught.value.smallest, caught.value.proven) == (3, True)
+
+
+def test_a_longer_chain_is_proven_by_its_closed_form() -> None:
+    graph = tc.networks.chain(40)
+    schedule = tc.plan(graph, "optimal", budget="9 nodes", time_limit=1)
+    assert str(schedule.certificate) == (
+        "optimal: no schedule within 9 nodes costs less than 119 evaluations"
+    )
+    assert tc.replay(schedule).peak_nodes <= 9
+    assert tc.replay(schedule).evaluations == 119  # 41 + t(41, 7), t = 3 * 41 - C(10, 2)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_no_certificate_for_a_budget_that_is_broken() -> None:
 
     with pytest.raises(tc.BudgetError, match="planned a peak of 18 nodes, which is more than the"):
         tc.plan(graph, deaf, budget="4 nodes")
-    with pytest.raises(tc.ScheduleError, match="the policy takes no budget; give it a keyword"):
+    with pytest.raises(tc.ScheduleError, match="takes no budget; give it a keyword"):
         tc.plan(graph, lambda graph, costs: tc.plan(graph), budget="4 nodes")
     with pytest.raises(tc.BudgetError, match="revolve planned a peak of 12 nodes"):
         tc.plan(graph, "revolve", slots=10, budget="4 nodes")
@@ -186,7 +186,9 @@ def test_a_policy_with_a_budget_and_one_without() -> None:
         assert schedule.policy == policy
         assert schedule.certificate is not None
         assert schedule.certificate.lower_bound <= schedule.certificate.cost
-    with pytest.raises(tc.ScheduleError, match=r"sqrt_n takes no budget; .* one of chen_budget"):
+    with pytest.raises(
+        tc.ScheduleError, match=r"the policy sqrt_n takes no budget; .* one of chen_budget"
+    ):
         tc.plan(graph, "sqrt_n", budget=0.5)
     with pytest.raises(tc.ScheduleError, match="has no option 'effort'; it has time_limit, prog"):
         tc.plan(graph, budget=0.5, effort=3)

@@ -292,7 +292,7 @@ def test_a_policy_of_ones_own() -> None:
 
     schedule = tc.plan(CHAIN, stingy, every=2)
     assert tc.run(schedule, np.ones((8, 8))).trace == tc.replay(schedule)
-    with pytest.raises(tc.ScheduleError, match="the policy returned a int"):
+    with pytest.raises(tc.ScheduleError, match="the policy <lambda>: it returned a int"):
         tc.plan(CHAIN, lambda graph, costs: 3)
     with pytest.raises(tc.ScheduleError, match="a schedule of another graph"):
         tc.plan(CHAIN, lambda graph, costs: tc.plan(tc.networks.chain(2)))

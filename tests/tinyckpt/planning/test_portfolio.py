@@ -1,0 +1,177 @@
+"""The portfolio: no policy is better at a budget, no smaller budget is, and history is nothing."""
+
+from math import inf
+from threading import Thread
+from time import perf_counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import graphs_of_views, training_graphs
+from tinyckpt.cost import evaluations, flops, in_nodes
+from tinyckpt.networks import branching, network_from_text
+from tinyckpt.planning import portfolio
+from tinyckpt.planning.asked import options_of
+from tinyckpt.planning.portfolio import Search
+
+PATIENT = 1000.0  # seconds: nothing here is cut by the time
+SINGLE = [name for name in tc.POLICIES if name != "optimal"]  # no solver is in the portfolio
+
+
+def cost_of_single(policy: str, graph: tc.Graph, costs: tc.Costs, budget: int) -> float:
+    """Return what a policy costs by its default options within a budget; infinity if it cannot."""
+    try:
+        if "budget" in options_of(tc.POLICIES[policy]):
+            schedule = tc.plan(graph, policy, budget=budget, costs=costs)
+        else:
+            schedule = tc.plan(graph, policy, costs=costs)
+    except tc.BudgetError:
+        return inf
+    trace = tc.replay(schedule)
+    peak = trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
+    return tc.cost.cost_of(schedule, costs) if peak <= budget else inf
+
+
+def check_dominance(graph: tc.Graph, costs: tc.Costs, budgets: list[int]) -> None:
+    """Check that the best of all is no dearer than any, nor than for a smaller budget."""
+    before = inf
+    found = Search(graph, costs).run(PATIENT)
+    assert found.complete
+    for budget in sorted(budgets):
+        singles = {policy: cost_of_single(policy, graph, costs, budget) for policy in SINGLE}
+        cost = inf
+        if budget < found.points[0].peak:
+            with pytest.raises(tc.BudgetError, match=r"no schedule of .* was found within"):
+                found.schedule(budget)
+        else:
+            certificate = found.schedule(budget).certificate
+            assert certificate is not None
+            cost = certificate.cost
+        assert cost <= before
+        assert cost <= min(singles.values()), singles
+        before = cost
+
+
+@settings(max_examples=examples(20))
+@given(
+    st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()),
+    st.sampled_from([evaluations, flops]),
+    st.booleans(),
+    st.lists(st.integers(20, 100), min_size=2, max_size=2),
+)
+def test_no_policy_and_no_smaller_budget_is_better_on_drawn_graphs(
+    graph: tc.Graph, unit: Any, in_values: bool, percents: list[int]
+) -> None:
+    costs = in_nodes(unit(graph)) if in_values else unit(graph)
+    trace = tc.replay(tc.plan(graph))
+    largest = trace.peak_nodes if in_values else trace.peak_bytes
+    check_dominance(graph, costs, [largest * percent // 100 for percent in percents])
+
+
+@pytest.mark.parametrize("text", ["unet:8", "residual:4x8", "branching:3x8"])
+def test_no_policy_and_no_smaller_budget_is_better_on_shipped_networks(text: str) -> None:
+    graph = network_from_text(text)[0]
+    largest = tc.replay(tc.plan(graph)).peak_bytes
+    shares = (40.7, 58.3, 81.9)
+    check_dominance(graph, evaluations(graph), [int(largest * share / 100) for share in shares])
+
+
+def test_small_shares_between_the_levels_are_good_too() -> None:
+    unet = network_from_text("unet:8")[0]
+    schedule = tc.plan(unet, budget=0.4, time_limit=PATIENT)
+    assert tc.replay(schedule).evaluations <= 236
+    graph = branching(6, 8, 128).graph()
+    schedule = tc.plan(graph, budget=0.6, time_limit=PATIENT)
+    assert tc.replay(schedule).evaluations <= 106
+
+
+@settings(max_examples=examples(8))
+@given(training_graphs(), st.integers(20, 100))
+def test_what_is_known_does_not_depend_on_what_was_asked(case: Any, percent: int) -> None:
+    graph, costs = case[0], flops(case[0])
+    expected = Search(graph, costs).run(PATIENT)
+    assert expected.complete
+    budget = tc.replay(tc.plan(graph)).peak_bytes * percent // 100
+    in_parts = Search(graph, costs)
+    for share in (0.0, 0.01, 0.02, PATIENT):
+        found = in_parts.run(share, budget=budget)
+    assert [repr(point) for point in found.points] == [repr(point) for point in expected.points]
+    orders = zip(found.points, expected.points, strict=True)
+    assert all(ours.order.tolist() == theirs.order.tolist() for ours, theirs in orders)
+
+
+def test_a_search_that_failed_is_not_complete() -> None:
+    graph = tc.networks.residual_mlp(3, 8, 64).graph()
+    expected = tc.frontier(tc.networks.residual_mlp(3, 8, 64).graph(), time_limit=PATIENT)
+
+    def fail(policy: str, points: int) -> None:
+        if policy == "greedy":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        tc.frontier(graph, progress=fail)
+    assert not tc.frontier(graph, time_limit=0).complete
+    again = tc.frontier(graph, time_limit=PATIENT)
+    assert again.complete
+    assert list(map(repr, again.points)) == list(map(repr, expected.points))
+
+
+def test_threads_find_the_same() -> None:
+    graph = tc.networks.residual_mlp(4, 8, 64).graph()
+    found: list[str] = []
+
+    def work(budget: float) -> None:
+        found.append(str(tc.frontier(graph, time_limit=PATIENT)))
+        schedule = tc.plan(graph, budget=budget, time_limit=PATIENT)
+        found.append(f"{budget} {schedule.certificate}")
+
+    threads = [Thread(target=work, args=(budget,)) for budget in (0.8, 0.9) * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 12
+    assert len(set(found)) == 3
+
+
+def test_a_function_told_of_the_progress_may_plan() -> None:
+    graph = tc.networks.residual_mlp(2, 8, 64).graph()
+    inner = []
+
+    def progress(policy: str, points: int) -> None:
+        if not inner:
+            inner.append(tc.frontier(graph, time_limit=PATIENT))
+
+    assert tc.frontier(graph, time_limit=PATIENT, progress=progress).complete
+    assert inner[0].complete
+
+
+@pytest.mark.parametrize("policy", ["greedy", "dtr", "rotor", "revolve", None])
+def test_a_limit_of_no_time_is_kept_whatever_is_named(policy: str | None) -> None:
+    graph = tc.networks.residual_mlp(40, 8, 64).graph()
+    with pytest.raises(tc.BudgetError, match=r"in 0 s; give it more|found in the time given"):
+        tc.plan(graph, policy, budget=0.95, time_limit=0)
+
+
+def test_a_long_search_ends_when_it_is_told_to() -> None:
+    graph = network_from_text("transformer:4x256")[0]
+    begin = perf_counter()
+    with pytest.raises(tc.BudgetError, match="in the time given"):
+        tc.plan(graph, budget=0.3, time_limit=0.5)
+    assert portfolio.search_of(graph, evaluations(graph)).spent <= perf_counter() - begin
+
+
+def test_what_is_too_long_to_hold_is_refused_before_it_is_made() -> None:
+    graph = tc.networks.chain(50_000)
+    with pytest.raises(tc.BudgetError, match="about 1,250,075,001 evaluations") as caught:
+        tc.plan(graph, budget="3 nodes")
+    assert caught.value.smallest is not None
+    assert tc.lower_bound(graph, f"{caught.value.smallest} nodes") <= 5_000_000
+    assert tc.lower_bound(graph, f"{caught.value.smallest - 1} nodes") > 5_000_000
+    for policy, options in (("recompute_all", {}), ("revolve", {"slots": 1})):
+        with pytest.raises(tc.ScheduleError, match=r"[\d,]+ evaluations; those of more than 5,000"):
+            tc.plan(graph, policy, **options)

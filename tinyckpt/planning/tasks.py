@@ -1,0 +1,276 @@
+"""The tasks of the portfolio: what every policy makes of a graph, at settings no budget decides.
+
+The planners that take no budget, as they are; those for chains at all their settings; greedy and
+dtr at all levels of memory; Rotor from its two tables; all states of a small graph; the greedy
+planner with random weights. **A policy that is asked by its name for a budget answers from one of
+these very tasks**, so that the frontier of all of them is never dearer than any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+from tinyckpt.analysis.bounds import necessary, smallest_budget
+from tinyckpt.analysis.limits import Clock
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.analysis.stages import cheap_cuts, stages
+from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.exact.reduced import reduce_problem
+from tinyckpt.exact.search import SearchLimitError, StageSearch
+from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.eviction import Eviction, Score
+from tinyckpt.orders.reversal import nothing_to_reverse, order_of
+from tinyckpt.orders.segments import segmented_order, stages_of
+from tinyckpt.policies import POLICIES, chen_budget, greedy, rotor
+from tinyckpt.policies.chen_recursive import recursive_actions
+from tinyckpt.policies.dtr import dtr_at
+from tinyckpt.policies.greedy import SCORES, pruned
+from tinyckpt.policies.levels import EFFORT, Candidate, Levels
+from tinyckpt.policies.revolve import noted, reversal, slots_tried, steps_up_to
+from tinyckpt.policies.sqrt_n import place_cuts
+from tinyckpt.schedule import Compute
+from tinyckpt.units import counted, memory_text
+
+# Policies that take no budget: what they make by default, and with some options. The shares of the
+# knapsack spread over all of it; the rules save what JAX's do without names.
+AS_THEY_ARE: tuple[tuple[str, dict[str, object]], ...] = (
+    ("sqrt_n", {}),
+    ("chen_recursive", {}),
+    ("regions", {}),
+    ("saveable", {}),
+    ("saveable", {"rule": "dots_with_no_batch_dims_saveable"}),
+    ("saveable", {"rule": "nothing_saveable"}),
+    ("sqrt_n", {"by": "bytes"}),
+    ("revolve", {}),
+    ("knapsack", {}),
+    ("knapsack", {"activation_memory_budget": 0.25}),
+    ("knapsack", {"activation_memory_budget": 0.75}),
+)
+RECURSIONS = (2, 3, 5, 8)
+# Of graphs so small, all states are searched at so many budgets, while they are not more than that.
+LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
+# Rounds over the levels with random weights; in large graphs fewer, down to none.
+RESTARTS, RESTART_LEVELS = 8, 12
+PRUNED_BUDGETS = 16  # at which Rotor's best is made to use what room there is
+
+Attempts = Callable[[Clock], Iterator[Candidate]]
+
+
+class Task(NamedTuple):
+    """A part of the search: attempts, each a schedule.
+
+    Attributes:
+        attempts: yields them, given a clock; it raises an OutOfTimeError when that has run down.
+        rank: 0 for what is quick and always worth it, 1 for what a policy does when it is asked
+            by its name for a budget, 2 for what refines that.
+        level: of memory, if the task is about one.
+    """
+
+    attempts: Attempts
+    rank: int
+    level: int | None = None
+
+    def urgency(self, wanted: int) -> tuple[int, int]:
+        """Return what tasks are sorted by if one level is asked for; ties stay as they were."""
+        if self.level is None:
+            return self.rank, 0
+        distance = abs(self.level - wanted)
+        # The level above is what is tried if the one below has nothing.
+        return (self.rank if self.level in (wanted, wanted + 1) else 2), distance
+
+
+def tasks_of(problem: Problem, levels: Levels, limit: Clock) -> list[Task]:
+    """Return all tasks, what pays most first."""
+    graph = problem.graph
+    if nothing_to_reverse(graph):
+        return []
+    sweep = greedy.Sweep(problem, levels)
+    limit.check()
+    found = [Task(lambda clock: iter(reordered_program(problem)), 0)]
+    found += [Task(as_it_is(problem, name, options), 0) for name, options in AS_THEY_ARE]
+    found += at_levels(problem, levels, sweep)
+    found += [Task(attempts, 1) for attempts in chain_planners(problem)]
+    rotors = rotor.Sweep(problem)
+    found += [Task(rotor_plans(problem, rotors, half), 1) for half in (False, True)]
+    found += [
+        Task(lambda clock: all_states(problem, levels, clock), 2),
+        Task(as_it_is(problem, "recompute_all", {}), 2),
+    ]
+    rounds = min(RESTARTS, EFFORT // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
+    found += [Task(restart(sweep, number), 2) for number in range(rounds)]
+    return found
+
+
+def reordered_program(problem: Problem) -> list[Candidate]:
+    """Return the plan that evaluates everything once, memory growing least on the way back."""
+    detail = "every operator once, the backward half reordered"
+    return [Candidate("store_all", detail, frugal_program(problem))]
+
+
+def as_it_is(problem: Problem, name: str, options: dict[str, object]) -> Attempts:
+    """Return the attempt that a policy makes of its own; none if its schedule is too long."""
+
+    def attempts(clock: Clock) -> Iterator[Candidate]:
+        try:
+            schedule = POLICIES[name].plan(problem.graph, problem.costs, **options)
+        except ScheduleError:
+            return
+        order = [step.operator for step in schedule.steps if type(step) is Compute]
+        yield Candidate(name, schedule.note, order)
+
+    return attempts
+
+
+def at_levels(problem: Problem, levels: Levels, sweep: greedy.Sweep) -> list[Task]:
+    """Return what greedy and dtr do at each level, any beginning spread over all levels."""
+
+    def greedily(level: int) -> Attempts:
+        return lambda clock: sweep.at(level, clock)
+
+    def online(level: int) -> Attempts:
+        return lambda clock: dtr_at(problem, levels, level, limit=clock)
+
+    return [
+        Task(attempts(level), 1, level)
+        for level in coarse_first(list(range(len(levels.budgets)))[::-1])
+        for attempts in (greedily, online)
+    ]
+
+
+def chain_planners(problem: Problem) -> Iterator[Attempts]:
+    """Yield what the planners for chains make, at every setting worth trying."""
+    graph, costs, flat = problem.graph, problem.costs, problem.flat
+    parts = stages(flat, cheap_cuts(flat, costs))
+    read = stages_of(graph)
+
+    def revolved(clock: Clock) -> Iterator[Candidate]:
+        for slots in coarse_first(slots_tried(graph, len(parts))):
+            clock.check()
+            order = order_of(parts, reversal(len(parts), slots))
+            yield Candidate("revolve", noted(len(parts), slots), order)
+
+    def segmented(clock: Clock) -> Iterator[Candidate]:
+        for segments in coarse_first(steps_up_to(len(read))[1:]):
+            clock.check()
+            cuts = place_cuts(flat, read, segments, [1] * len(read))
+            detail = f"{counted(len(read), 'stage')} in {counted(segments, 'segment')}"
+            yield Candidate("sqrt_n", detail, segmented_order(graph, cuts))
+
+    def filled(clock: Clock) -> Iterator[Candidate]:
+        for size, cuts in chen_budget.candidates(flat, costs):
+            detail = f"segments of {memory_text(size, costs.memory_unit)}"
+            yield Candidate("chen_budget", detail, segmented_order(graph, cuts))
+
+    def recursive(clock: Clock) -> Iterator[Candidate]:
+        for k in RECURSIONS:
+            order = order_of(parts, recursive_actions(len(parts), k))
+            yield Candidate("chen_recursive", f"{k} kept at every level", order)
+
+    yield from (revolved, filled, segmented, recursive)
+
+
+def rotor_plans(problem: Problem, sweep: rotor.Sweep, half: bool) -> Attempts:
+    """Return what Rotor makes of one of its tables, and the same without what is spare."""
+
+    def attempts(clock: Clock) -> Iterator[Candidate]:
+        plans = []
+        for order, actions in sweep.plans(half, limit=clock):
+            plans.append((problem.cost_of(order), problem.peak(order), order))
+            yield Candidate("rotor", sweep.note(actions), order)
+        for step in range(1, PRUNED_BUDGETS):
+            clock.check()
+            budget = sweep.highest * step // PRUNED_BUDGETS // (2 if half else 1)
+            fitting = [(cost, order) for cost, peak, order in plans if peak <= budget]
+            if fitting:
+                order = pruned(problem, min(fitting)[1], budget)
+                yield Candidate("rotor", f"{counted(len(sweep.parts), 'stage')}, pruned", order)
+
+    return attempts
+
+
+def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candidate]:
+    """Yield the cheapest schedules of a small graph, where its states are few enough to see.
+
+    From the smallest budget up, since less memory has fewer states.
+    """
+    needed = necessary(problem.graph)
+    if len(needed) > LARGEST_EXACT:
+        return
+    smallest = smallest_budget(problem, needed)
+    span, failures = levels.highest - smallest, 0
+    budgets = {smallest + span * step // EXACT_BUDGETS for step in range(EXACT_BUDGETS)}
+    for budget in sorted(budgets):
+        clock.check()
+        reduced, _ = reduce_problem(problem, budget)
+        try:
+            found = StageSearch(reduced, reduced.outputs).cheapest(0, None, EXACT_STATES)
+        except SearchLimitError:
+            failures += 1
+            if failures == EXACT_FAILURES:
+                return
+            continue
+        if found is not None:
+            yield Candidate("optimal", "all states searched", reduced.original(found[1]))
+
+
+def restart(sweep: greedy.Sweep, number: int) -> Attempts:
+    """Return a round over the levels with scores multiplied by random weights, one a value."""
+    problem, levels = sweep.problem, sweep.levels
+
+    def attempts(clock: Clock) -> Iterator[Candidate]:
+        random = Random(number)
+        step = max(1, len(levels.budgets) // RESTART_LEVELS)
+        for level in range(number % step, len(levels.budgets), step):
+            score = random_score(random, len(problem.graph.data))
+            _, _, program, anchors = sweep.settings[random.randrange(min(2, len(sweep.settings)))]
+            if not sweep.is_feasible(level, clock):
+                continue
+            budget = levels.budgets[level]
+            try:
+                order = Eviction(problem, budget, score, program, anchors, clock).run()
+            except BudgetError:
+                continue
+            detail = f"evicted with random weights, round {number + 1}"
+            yield Candidate("greedy", detail, pruned(problem, order, budget))
+
+    return attempts
+
+
+def random_score(random: Random, count: int) -> Score:
+    """Return a score that is multiplied by a random weight for each of ``count`` values."""
+    spread = random.choice((0.1, 0.3, 0.6, 1.0))
+    weights = np.array([random.lognormvariate(0.0, spread) for _ in range(count)])
+    score = SCORES[random.choice(list(SCORES))]
+    return Score(score.cost, lambda run, data: score.divisor(run, data) / weights[data])
+
+
+def endlessly(problem: Problem, budget: int) -> Iterator[Candidate]:
+    """Yield plans for one budget, without end: what a long search for one plan is made of."""
+    settings = greedy.settings_of(problem)
+    for _, label, order in greedy.greedy_orders(problem, budget, settings):
+        yield Candidate("greedy", f"evicted by {label}", order)
+    random = Random(0)
+    while True:
+        score = random_score(random, len(problem.graph.data))
+        _, _, program, anchors = random.choice(settings)
+        try:
+            order = Eviction(problem, budget, score, program, anchors).run()
+        except BudgetError:
+            continue
+        yield Candidate("greedy", "evicted with random weights", pruned(problem, order, budget))
+
+
+def coarse_first(numbers: Sequence[int]) -> list[int]:
+    """Return the numbers in an order in which any beginning is spread over all of them.
+
+    >>> coarse_first([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    [1, 9, 5, 3, 7, 2, 4, 6, 8]
+    """
+    places: dict[int, None] = {}
+    for step in (8, 4, 2, 1):
+        places.update(dict.fromkeys(range(0, len(numbers), step)))
+    return [numbers[place] for place in places]
