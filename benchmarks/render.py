@@ -1,7 +1,8 @@
 """How fast a trace becomes an animation, how large it is, and how much memory that takes.
 
 Speed is measured beside one ``dot`` process a frame and imageio for the GIF, which is the usual
-way, on the first frames of each trace only; without a system Graphviz its columns are left out.
+way, on the first frames of each trace only; without a system Graphviz its columns are left out. And
+beside imageio's two writers of GIFs, which take the frames that ``viz.frames`` yields.
 """
 
 from __future__ import annotations
@@ -155,6 +156,60 @@ def memory(path: Path) -> str:
     return table.rows(["", "frames", "peak memory of the process", "file"], body)
 
 
+WRITE = """
+import resource, sys
+from time import perf_counter
+import tinyckpt as tc, viz
+how, path, count = sys.argv[1:]
+trace = tc.replay(tc.plan(tc.networks.chain(64), "sqrt_n"))
+viz.gif(tc.replay(tc.plan(tc.networks.chain(2))), path)  # imports and fonts
+import imageio, imageio.v3 as iio
+begin = perf_counter()
+shown = viz.frames(trace, every=1, last=int(count))
+if how == "viz":
+    viz.gif(trace, path, every=1, last=int(count))
+elif how == "v3":
+    iio.imwrite(path, list(shown), duration=120, loop=0, plugin="pillow")
+else:
+    with imageio.get_writer(path, format="GIF-PIL", mode="I", duration=120, loop=0) as writer:
+        for frame in shown:
+            writer.append_data(frame)
+seconds = perf_counter() - begin
+unit = 1 if sys.platform == "darwin" else 1024
+print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
+"""
+WRITERS = {
+    "viz": "viz.gif, streamed",
+    "v3": "imageio.v3, pillow plugin: takes a list of all frames",
+    "legacy": "imageio.get_writer, GIF-PIL: streamed",
+}
+
+
+def writers(path: Path) -> str:
+    """Return the table of what writes the frames of one trace as a GIF, each in its own process."""
+    trace = tc.replay(tc.plan(tc.networks.chain(64), "sqrt_n"))
+    steps = frame_steps(trace)
+    body = []
+    for last in (steps[69], steps[-1]):
+        count = sum(step <= last for step in steps) + 1
+        rates: dict[str, list[float]] = {how: [] for how in WRITERS}
+        found: dict[str, list[str]] = {}
+        for _ in range(3):
+            for how, name in WRITERS.items():
+                command = [sys.executable, "-c", WRITE, how, str(path), str(last)]
+                run = subprocess.run(command, capture_output=True, text=True, check=True)
+                seconds, memory = map(float, run.stdout.split())
+                rates[how].append(seconds)
+                size = f"{os.path.getsize(path) / 1024:.0f} KiB"
+                found[how] = [name, str(count), f"{memory:.0f} MiB", size]
+        for how, (name, frames_written, memory_peak, size) in found.items():
+            slower = table.median_ratio(rates[how], rates["viz"])
+            speed_text = f"{count / statistics.median(rates[how]):.0f}"
+            body.append([name, frames_written, speed_text, f"{slower:.1f}x", memory_peak, size])
+    header = ["chain:64", "frames", "frames/s", "time", "peak memory", "file"]
+    return f"{table.rows(header, body)}\n\nMedians of three processes each, in turn."
+
+
 def whole_process(path: Path) -> str:
     """Return how long the command takes, from its start to its end."""
     arguments = ["gif", "chain:16", "--policy", "sqrt_n", "-o", str(path)]
@@ -175,8 +230,8 @@ def measure() -> list[str]:
     """Return the sections of the report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "out.gif"
-        parts = [job(path) for job in (memory, whole_process, speed, formats)]
-    return [parts[2], parts[3], parts[0], parts[1]]
+        parts = [job(path) for job in (memory, whole_process, speed, formats, writers)]
+    return [parts[2], parts[3], parts[4], parts[0], parts[1]]
 
 
 if __name__ == "__main__":

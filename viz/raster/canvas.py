@@ -110,7 +110,7 @@ def digits_of(theme: Theme, scale: float) -> Digits:
 
 
 class Counters:
-    """The counters of one panel, each at a place of its own.
+    """The counters of one panel, in one row or several.
 
     Args:
         canvas: where they stand.
@@ -122,15 +122,21 @@ class Counters:
         self.canvas = canvas
         self.digits = digits_of(canvas.inks.theme, canvas.scale)
         scale, height = canvas.scale, self.digits.height
-        self.boxes = []
-        for (x, y), width in zip(header.counters, header.widths, strict=True):
-            begin, upper = round((left + x) * scale), round((top + y + 17) * scale)
-            end = round((left + x + width + 4) * scale)
-            self.boxes.append((upper, upper + height, begin, end))
+        self.rows: dict[Box, list[tuple[int, int]]] = {}  # what stands in it: which, and where
+        places = list(zip(header.counters, header.widths, strict=True))
+        for y in dict.fromkeys(y for (_, y), _ in places):
+            row = [(which, x, width) for which, ((x, own), width) in enumerate(places) if own == y]
+            upper = round((top + y + 17) * scale)
+            begin, end = (
+                round((left + x) * scale) for x in (row[0][1], row[-1][1] + row[-1][2] + 4)
+            )
+            box = (upper, upper + height, begin, end)
+            self.rows[box] = [(which, round((left + x) * scale) - begin) for which, x, _ in row]
 
     def write(self, texts: Sequence[str]) -> None:
         """Write the counters over what stood there."""
-        for box, text in zip(self.boxes, texts, strict=True):
+        for box, row in self.rows.items():
             region = self.canvas.region(*box)
             region[:] = self.canvas.ground
-            self.digits.write(region, 0, 0, text)
+            for which, x in row:
+                self.digits.write(region, x, 0, texts[which])
