@@ -71,10 +71,10 @@ def gif(
         width: in pixels, from 320 to 3840, instead of a scale.
         aspect: width to height, such as ``16:9``; without it, as high as it needs to be.
         arrange: ``stacked`` or ``side by side``; with an aspect, what is larger; else stacked.
-        labels: what operators are called: ``name``, ``scope`` (and name) or ``symbol``; a mapping
-            from an operator's id or name to a text; or a function of an operator that returns a
-            text or None. Without it, and where those say nothing: the name that ``tc.name`` gave,
-            or its own if that is short, or its kind's symbol.
+        labels: what operators are called: ``name`` or ``symbol``; a mapping from an operator's id
+            or name to a text; or a function of an operator that returns a text or None. Without it,
+            and where those say nothing: the name that ``tc.name`` gave, or its own if that is
+            short, or its kind's symbol. Scopes stand above.
         group: what shares a node: ``scope``, ``operator`` (nothing does), or a function of a
             forward operator that returns its group's name or None; neighbours of one name share a
             node. Without it, as the size of the graph asks for.

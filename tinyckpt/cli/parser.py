@@ -196,8 +196,8 @@ def add_naming(parser: Any) -> None:
     """Add what nodes are called, and what shares one."""
     parser.add_argument(
         "--labels", type=labels, metavar="WHAT",
-        help="what operators are called: name, scope (and name) or symbol; or NAME=TEXT,NAME=TEXT "
-        "for some of them, by name or id",
+        help="what operators are called: name or symbol; or NAME=TEXT,NAME=TEXT for some of them, "
+        "by name or id",
     )  # fmt: skip
     parser.add_argument(
         "--group", choices=("scope", "operator"),

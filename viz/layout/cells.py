@@ -221,8 +221,6 @@ def label_of(graph: Graph, operator: Operator, labels: Labels = None) -> tuple[s
         return symbol, len(symbol) > LONGEST_NAME
     given = (graph.data[data].label for data in operator.outputs)
     own = next((label for label in given if label and one_line(label)), operator.name)
-    if labels == "scope":
-        return f"{operator.scope}/{own}" if operator.scope else own, True
     if labels == "name" or own != operator.name or len(own) <= LONGEST_NAME:
         return own, True
     return (symbol, False) if len(symbol) <= LONGEST_NAME else (own, True)

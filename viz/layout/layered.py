@@ -29,6 +29,8 @@ WIDE_SCALES = 0.7, 0.8  # names are longer than symbols
 MOST_BANDS = 12  # at 800 pixels of width, as the heights below; a narrower picture is higher
 HIGHEST = 300  # pixels between the uppermost and the lowest node of a half that has one band
 FOLDED = 560, 900  # pixels for all bands together: wished, and at most, at the smallest scale
+TINY = 0.25  # a scale at which nobody can read a node
+MOST_ASKED = 4  # times as high, and as many bands, may be what would be as tiny as that
 DIAMETER = 30.0
 BOX = 52.0, 30.0
 ALONE = 40  # points from one column of cells without a counterpart to the next
@@ -149,7 +151,7 @@ def folded(drawing: Drawing, width: float) -> Folding:
     if alike >= enough:
         return one_band
     foldings = []
-    for count in range(1, round(MOST_BANDS * max(1.0, narrower)) + 1):
+    for count in range(1, round(MOST_BANDS * (narrower if alike > TINY else MOST_ASKED)) + 1):
         cuts = cuts_of(drawing, wide / count)
         scale = min(1.0, room / max(1.0, *(right - left for left, right in pairwise(cuts))))
         if scale >= least:
@@ -159,7 +161,8 @@ def folded(drawing: Drawing, width: float) -> Folding:
     if low:
         return max(low, key=lambda folding: folding.scale)
     lowest = min(foldings, key=lambda folding: folding.height, default=one_band)
-    return lowest if lowest.height <= most else one_band
+    # What nobody can read in one band may be higher: somebody asked for every operator.
+    return lowest if lowest.height <= (most if alike > TINY else MOST_ASKED * most) else one_band
 
 
 def cuts_of(drawing: Drawing, aim: float) -> list[float]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Labels = str | Mapping[Any, str] | Callable[["Operator"], str | None] | None
 # From a forward operator to its group; None for a node of its own.
 Grouping = str | Callable[["Operator"], str | None] | None
-LABELS = ("name", "scope", "symbol")
+LABELS = ("name", "symbol")
 GROUPINGS = ("scope", "operator")
 
 
@@ -27,11 +27,11 @@ class Naming:
     """What people asked of a picture's nodes.
 
     Attributes:
-        labels: what operators are called. ``name``: their names; ``scope``: their scopes and
-            names; ``symbol``: their kinds; a mapping from an operator's id or name to a text; or a
-            function of an operator that returns a text, or None. Without it, and where mapping and
-            function say nothing: the name that ``tc.name`` gave to its value, or its own if that is
-            short, or its kind's symbol.
+        labels: what operators are called. ``name``: their names; ``symbol``: their kinds; a
+            mapping from an operator's id or name to a text; or a function of an operator that
+            returns a text, or None. Without it, and where mapping and function say nothing: the
+            name that ``tc.name`` gave to its value, or its own if that is short, or its kind's
+            symbol.
         group: what shares a node. ``scope``: each scope; ``operator``: nothing; a function of an
             operator that returns its group's name, or None; neighbours of one name are a group.
             Without it, as the size of the graph asks for.

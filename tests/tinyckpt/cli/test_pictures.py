@@ -46,7 +46,7 @@ def test_an_animation_lasts_as_long_as_is_asked(tmp_path: Path) -> None:
     [
         (("--width", "100"), "width 100: legal are 320 to 3840 pixels"),
         (("--aspect", "wide"), "aspect 'wide': legal are width and height such as 16:9"),
-        (("--labels", "kind"), "labels 'kind': legal are name, scope, symbol"),
+        (("--labels", "kind"), "labels 'kind': legal are name, symbol"),
         (("--labels", "f1=a,=b"), "expected NAME=TEXT, with commas between them"),
         (("--labels", "nobody=b"), "labels: no operator has the id or name 'nobody'"),
         (("--group", "scope"), "group 'scope': chain:4 has no scopes that divide it"),

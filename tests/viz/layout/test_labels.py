@@ -16,6 +16,7 @@ from tests.tinyckpt.documents.test_serialize import HOSTILE
 from viz.layout.cells import one_line
 from viz.layout.fitting import POINTS, Wanted, fits, fitted_apart, pixels
 from viz.layout.geometry import Layout
+from viz.layout.naming import Naming
 from viz.layout.views import overview, views_of
 
 DISC, PILL = (30.0, 30.0), (60.0, 30.0)
@@ -63,7 +64,7 @@ def check_apart(plan: Layout) -> None:
         (["attention_block1", "attention_block2"], ["attention…1", "attention…2"]),
         (["layers.1.attention", "layers.1.mlp"], ["attention", "layers.1.mlp"]),
         (["layers.1.attention", "layers.12.attention"], ["a1", "a12"]),
-        (["layer13\u201316", "layer12501\u201315625"], ["layer13\u201316", "layer…15625"]),
+        (["layer13\u201316", "layer12501\u201315625"], ["layer13\u201316", "laye…15625"]),
         (["漢", "字"], ["漢", "字₂"]),  # letters that the font lacks look alike
         (["A", "Α"], ["A", "Α₂"]),  # noqa: RUF001  # and a Latin A as a Greek one
         (["a  b", "a b"], ["a  b", "a b"]),
@@ -145,7 +146,7 @@ def test_a_scope_around_everything_needs_no_heading() -> None:
 
 @pytest.mark.parametrize(
     ("name", "label"),
-    [("layer1", "layer1"), ("head", "head"), ("encoder", "encoder"), (" \n", "")],
+    [("layer1", "layer1"), ("head", "head"), ("encoder", "encoder"), ("  ", "")],
 )
 def test_operators_of_somebody_elses_model_have_their_names(name: str, label: str) -> None:
     graph = tc.load_graph(Path(__file__).parents[3] / "docs" / "profile.json")
@@ -165,3 +166,46 @@ def test_groups_of_networks_are_told_apart(network: str) -> None:
             if label and cell.named and label != cell.label and cell.mirror is None
         ]
         assert len(set(cut)) == len(cut)
+
+
+def forward_of(plan: Layout) -> list[str]:
+    return [label for cell, label in zip(plan.cells, plan.labels, strict=True) if not cell.backward]
+
+
+def test_labels_as_asked() -> None:
+    graph = tc.networks.network_from_text("mlp:1x8")[0]
+
+    def shown(labels: Any) -> list[str]:
+        return forward_of(overview(graph, naming=Naming(labels)))
+
+    assert shown(None) == ["@", "+", "tanh", "@", "+", "CE", "Σ", "÷"]
+    assert shown("symbol") == shown(None)
+    assert shown("name")[:4] == ["matmul_1", "add_1", "tanh_1", "matmul_2"]
+    assert shown({"matmul_1": "first", 1: "bias"})[:3] == ["first", "bias", "tanh"]
+    assert shown(lambda o: o.kind.upper() if o.kind == "tanh" else None)[:3] == ["@", "+", "TANH"]
+    backward = overview(graph, naming=Naming({"tanh_1_vjp": "slope"}))
+    assert "slope" in backward.labels
+    assert forward_of(overview(tc.networks.chain(3), naming=Naming("symbol"))) == ["tanh"] * 3
+
+
+def test_groups_as_asked() -> None:
+    graph = tc.networks.network_from_text("mlp:3x8")[0]
+
+    def shown(group: Any) -> list[str]:
+        return forward_of(overview(graph, naming=Naming(group=group)))
+
+    assert shown("scope") == ["layer1", "layer2", "layer3", "output"]
+    assert shown("operator") == shown(None)
+    halves = shown(lambda o: "lower" if o.scope < "layer3" else None)
+    assert halves[:3] == ["lower", "@", "+"]
+    # Only neighbours share a node, and those of one name are told apart.
+    assert shown(lambda o: "even" if o.id % 4 < 2 else "odd")[:4] == [
+        "even",
+        "odd",
+        "even₂",
+        "odd₂",
+    ]
+    resnet = tc.networks.network_from_text("resnet50")[0]
+    large = overview(resnet, naming=Naming(group="operator"))
+    assert len(forward_of(large)) == resnet.forward_count
+    assert large.diameter > 10

@@ -47,7 +47,7 @@ from viz.raster.encode import ENCODERS
         ({"seconds": 0.5}, "seconds 0.5: legal are 1 to 600"),
         ({"seconds": 5, "fps": 8}, "fps 8 and seconds 5: give one of them"),
         ({"seconds": 5, "hold": 2}, "hold 2: the first and the last frame take more than half"),
-        ({"labels": "kind"}, "labels 'kind': legal are name, scope, symbol, a mapping"),
+        ({"labels": "kind"}, "labels 'kind': legal are name, symbol, a mapping"),
         ({"labels": {"x": "y"}}, "labels: no operator has the id or name 'x'"),
         ({"labels": {0: 1}}, "labels: expected a text for 0, got a int"),
         ({"labels": lambda _: 3}, "labels: expected a text or None for f1, got a int"),
