@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.arguments import sources_of
-from tinyckpt.backend import NUMPY, Backend, dense, get_backend
-from tinyckpt.build import trace
+from tinyckpt.backend import NUMPY, Backend, dense, get_backend, moved
+from tinyckpt.build import trace, weak_float
 from tinyckpt.calls import Call, call_of, function_name
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
@@ -75,9 +75,7 @@ def run(
     """
     graph = schedule.graph
     library = get_backend(backend)
-    sources = {
-        data: dense(library.to_device(array)) for data, array in sources_of(graph, args).items()
-    }
+    sources = {data: moved(library, array) for data, array in sources_of(graph, args).items()}
     values, trace = execute(schedule, sources, library, timed)
     if check_nan and any(has_nan(array) for array in values.values()):
         raise nan_error(schedule, sources, library)
@@ -259,8 +257,11 @@ def compiled_when_called(
 
     def evaluate(call: Call) -> tuple[Any, Any]:
         arrays = map_leaves(as_array, call.arguments)
+        if any(type(leaf) is float for leaf in leaves(arrays)):
+            weak = weak_float(arrays)
+            arrays = map_leaves(lambda x: np.asarray(x, weak) if type(x) is float else x, arrays)
         if library is not NUMPY:
-            arrays = map_leaves(library.to_device, arrays)
+            arrays = map_leaves(partial(moved, library), arrays)
         try:
             key = signature(arrays), call.places, call.static
         except AttributeError:
@@ -318,15 +319,19 @@ def named_like(
 
 
 def as_array(leaf: Any) -> Any:
-    """Return an argument as a plain and C-contiguous array; what is no array, as it is."""
+    """Return an argument as a plain and C-contiguous array; what is none, or a float, as it is."""
     if type(leaf) is np.ndarray:
         return dense(leaf)
+    if type(leaf) is float:
+        return leaf  # its dtype is that of the arrays beside it
     if isinstance(leaf, bool | int | float):
         return np.asarray(leaf)
     if isinstance(leaf, Spec):
         raise GraphError("an argument is a tc.Spec, which has no numbers; pass arrays to run this")
     if isinstance(leaf, np.ndarray):
         leaf = np.asarray(leaf)  # subclasses, such as np.matrix, have rules of their own
+    if hasattr(leaf, "__array__") and not hasattr(leaf, "flags"):
+        return moved(NUMPY, leaf)  # another library's, such as JAX's
     return dense(leaf) if hasattr(leaf, "flags") else leaf
 
 

@@ -56,6 +56,8 @@ def checked_array(graph: Graph, data: int, path: str, leaf: Any) -> Any:
     if isinstance(leaf, Spec):
         raise GraphError(f"{path}: a tc.Spec has no numbers; pass an array of {spec} to run this")
     array = leaf if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else np.asarray(leaf)
+    if type(leaf) in (int, float) and spec.dtype.kind == "f":
+        array = np.asarray(leaf, spec.dtype)
     if array.dtype.kind == "O":
         raise GraphError(f"{path}: expected an array of {spec}, got a {type(leaf).__name__}")
     if tuple(array.shape) != spec.shape or array.dtype != spec.dtype:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import BackendError
+from tinyckpt.errors import BackendError, GraphError
 
 BACKENDS = ("numpy", "cupy")
 
@@ -35,6 +35,22 @@ class Backend:
 def dense(array: Any) -> Any:
     """Return the array C-contiguous, as the views of a graph assume: itself, or a copy."""
     return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def moved(backend: Backend, array: Any) -> Any:
+    """Return anybody's array as a C-contiguous one of the library.
+
+    Raises:
+        GraphError: if it refuses; it then stands on another device, or is somebody's variable.
+    """
+    try:
+        return dense(backend.to_device(array))
+    except (TypeError, RuntimeError, ValueError) as error:
+        kind = f"{type(array).__module__}.{type(array).__name__}"
+        raise GraphError(
+            f"an argument is a {kind}, which does not become an array of {backend.name}: {error}; "
+            "move it first"
+        ) from error
 
 
 NUMPY = Backend("numpy", np, lambda array: np.array(array), np.asarray, None)

@@ -19,7 +19,7 @@ from tinyckpt.calls import Call, bound, call_of, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.ops.primitive import active_builder
-from tinyckpt.tree import fill, leaves, leaves_with_paths, map_leaves
+from tinyckpt.tree import Tree, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
 __all__ = ["Builder", "Var", "build", "checkpoint", "name", "scope", "spec_of"]
@@ -63,8 +63,9 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
     bound(call.function, call.args, call.named)  # says what does not fit the function's parameters
     name = checked_text("graph_name", graph_name or function_name(call.function))
     builder = Builder(name)
+    weak = weak_float(call.arguments)
     variables = [
-        named_sources(builder, path, argument)
+        named_sources(builder, path, argument, weak)
         for path, argument in zip(call.names, call.arguments, strict=True)
     ]
     with builder.active():
@@ -76,18 +77,34 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
     return builder.seal(arguments, results)
 
 
-def named_sources(builder: Builder, name: str, argument: Any) -> Any:
+def named_sources(builder: Builder, name: str, argument: Any, weak: Any) -> Any:
     """Return the argument with a source in the place of every array."""
     pairs = list(leaves_with_paths(argument, name))
-    created = [builder.add_source(path, spec_of(path, leaf), "input") for path, leaf in pairs]
+    created = [builder.add_source(path, spec_of(path, leaf, weak), "input") for path, leaf in pairs]
     positions = iter(range(len(created)))
     return fill(map_leaves(lambda leaf: next(positions), argument), created)
 
 
-def spec_of(path: str, leaf: Any) -> Spec:
-    """Return the spec of one argument, or raise a GraphError that names it."""
+def weak_float(tree: Tree) -> np.dtype[Any]:
+    """Return the dtype of Python floats among the arguments: that of the floating arrays there.
+
+    So a learning rate of 0.5 beside float32 parameters is a float32, as NumPy and NEP 50 have it;
+    float64 where there is no such array. Python integers stay int64: they may be seeds or labels.
+    """
+    dtypes = {getattr(leaf, "dtype", None) for leaf in leaves(tree)}
+    floats = [dtype for dtype in dtypes if isinstance(dtype, np.dtype) and dtype.kind == "f"]
+    return np.result_type(*floats) if floats else np.dtype("float64")
+
+
+def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
+    """Return the spec of one argument, or raise a GraphError that names it.
+
+    ``weak`` is the dtype of a Python float.
+    """
     if isinstance(leaf, Spec):
         return leaf
+    if type(leaf) is float:
+        return Spec((), weak)
     if isinstance(leaf, Var):
         raise GraphError(f"{path}: a Var of another build; pass an array or a tc.Spec")
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Any
 
 from tinyckpt.arguments import sources_of
-from tinyckpt.backend import NUMPY, Backend, dense, get_backend
+from tinyckpt.backend import NUMPY, Backend, get_backend, moved
 from tinyckpt.errors import BackendError
 from tinyckpt.graph import Operator
 from tinyckpt.ops.expressions import inlined, is_own, literal
@@ -58,9 +58,8 @@ class Compiled:
         """
         graph = self.schedule.graph
         arrays = sources_of(graph, args)
-        to_device = self.backend.to_device
         result: tuple[Any, Any] = self.function(
-            *map_leaves(lambda data: dense(to_device(arrays[data])), graph.arguments)
+            *map_leaves(lambda data: moved(self.backend, arrays[data]), graph.arguments)
         )
         return result
 
