@@ -270,30 +270,11 @@ def compiled_when_called(
         if key not in programs:
             programs[key] = compile(plan(make_graph(call), policy, **options), library)
         program = programs[key]
-        try:
-            value, gradients = program.function(*arrays)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise located(program, arrays, library, error) from error
+        value, gradients = program.evaluate(*arrays)
         own = partial(writable, ids_of(leaves(arrays), program.constants))
         return map_leaves(own, value), map_leaves(own, gradients)
 
     return evaluate
-
-
-def located(program: Compiled, arrays: Any, library: Backend, error: Exception) -> BackendError:
-    """Run a program's schedule step by step to find where it failed; return the error that says so.
-
-    The program itself is straight-line code, which knows no operators.
-    """
-    schedule = program.schedule
-    sources = dict(zip(leaves(schedule.graph.arguments), leaves(arrays), strict=True))
-    try:
-        execute(schedule, sources, library)
-    except BackendError as found:
-        return found
-    return BackendError(f"{schedule.graph.name} failed: {error}")
 
 
 def without_static(call: Call, wrt: int | Sequence[int]) -> int | Sequence[int]:

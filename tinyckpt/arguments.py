@@ -19,13 +19,15 @@ def sources_of(graph: Graph, args: tuple[Any, ...]) -> dict[int, Any]:
     """
     ids = leaves(graph.arguments)
     try:
-        arrays = leaves(args)
         specs = [graph.data[data].spec for data in ids]
-        if same_nesting(graph.arguments, args) and all(
-            a.shape == s.shape and a.dtype == s.dtype and type(a) is not Spec
-            for a, s in zip(arrays, specs, strict=True)
-        ):
-            return dict(zip(ids, arrays, strict=True))
+        # Nesting first: it has an end where the graph's has, an argument may contain itself.
+        if same_nesting(graph.arguments, args):
+            arrays = leaves(args)
+            if all(
+                a.shape == s.shape and a.dtype == s.dtype and type(a) is not Spec
+                for a, s in zip(arrays, specs, strict=True)
+            ):
+                return dict(zip(ids, arrays, strict=True))
     except AttributeError:
         pass  # a plain number, or something that is no array: the slow way tells which
     if len(args) != len(graph.arguments):

@@ -19,7 +19,7 @@ from tinyckpt.calls import Call, bound, call_of, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.ops.primitive import active_builder
-from tinyckpt.tree import Tree, fill, leaves, leaves_with_paths, map_leaves
+from tinyckpt.tree import Tree, check_depth, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
 __all__ = ["Builder", "Var", "build", "checkpoint", "name", "scope", "spec_of"]
@@ -63,6 +63,8 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
     bound(call.function, call.args, call.named)  # says what does not fit the function's parameters
     name = checked_text("graph_name", graph_name or function_name(call.function))
     builder = Builder(name)
+    for path, argument in zip(call.names, call.arguments, strict=True):
+        check_depth(path, argument)
     weak = weak_float(call.arguments)
     variables = [
         named_sources(builder, path, argument, weak)
@@ -70,6 +72,7 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
     ]
     with builder.active():
         result = call.again(variables)
+    check_depth(f"what {builder.graph_name} returned", result)
     arguments = tuple(map_leaves(lambda variable: variable.node.id, tree) for tree in variables)
     results = map_leaves(lambda leaf: returned_id(builder, leaf), result)
     if not leaves(results):

@@ -19,11 +19,12 @@ from typing import Any
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, get_backend, moved
 from tinyckpt.errors import BackendError
+from tinyckpt.execute import execute
 from tinyckpt.graph import Operator
 from tinyckpt.ops.expressions import inlined, is_own, literal
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Fetch, Free, Schedule
-from tinyckpt.tree import leaves_with_paths, map_leaves
+from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
 
 LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
 RESERVED = {"np", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
@@ -58,9 +59,25 @@ class Compiled:
         """
         graph = self.schedule.graph
         arrays = sources_of(graph, args)
-        result: tuple[Any, Any] = self.function(
+        return self.evaluate(
             *map_leaves(lambda data: moved(self.backend, arrays[data]), graph.arguments)
         )
+
+    def evaluate(self, *arrays: Any) -> tuple[Any, Any]:
+        """Call the program with arrays that are known to fit; where a kernel fails, say which.
+
+        Raises:
+            BackendError: if a kernel fails; names step and operator.
+        """
+        try:
+            result: tuple[Any, Any] = self.function(*arrays)
+        except MemoryError:
+            raise
+        except Exception as error:
+            ids = leaves(self.schedule.graph.arguments)
+            # The program checks nothing. The machine that does fails at the same step.
+            execute(self.schedule, dict(zip(ids, leaves(arrays), strict=True)), self.backend)
+            raise BackendError(f"{self.schedule.graph.name} failed: {error}") from error
         return result
 
     def __str__(self) -> str:

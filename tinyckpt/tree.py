@@ -13,6 +13,36 @@ Tree = Any  # leaves nested in dicts, lists and tuples
 Template = Any  # the same nesting, an int for every leaf
 
 
+# Python's own parser reads 200 brackets within each other, and compiled programs are Python.
+DEEPEST = 190
+
+
+def check_depth(what: str, tree: Tree) -> None:
+    """Raise a GraphError if a tree contains itself, or is nested too deep to be written out."""
+    level = [tree]
+    for _ in range(DEEPEST + 1):
+        inner = [leaf for node in level for leaf in children(node)]
+        level = list({id(node): node for node in inner}.values())
+        if not level:
+            return
+    raise too_deep(what)
+
+
+def children(node: Tree) -> Sequence[Tree]:
+    """Return what one node of a tree holds; nothing if it is a leaf."""
+    if isinstance(node, dict):
+        return tuple(node.values())
+    return node if isinstance(node, list | tuple) else ()
+
+
+def too_deep(what: str) -> GraphError:
+    """Return the error about a tree without an end."""
+    return GraphError(
+        f"{what}: contains itself, or is nested more than {DEEPEST} deep; dicts, lists and tuples "
+        "may hold each other, not themselves"
+    )
+
+
 def leaves_with_paths(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
     """Yield every leaf with the expression that reaches it, in order.
 
@@ -35,14 +65,23 @@ def leaves_with_paths(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
 
 def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """Return the same nesting with ``function`` applied to every leaf, in order."""
+    try:
+        return mapped(function, tree)
+    except RecursionError:
+        check_depth("an argument", tree)
+        raise
+
+
+def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """Return what ``map_leaves`` does."""
     if tree is None:
         return None
     if isinstance(tree, dict):
-        return {key: map_leaves(function, value) for key, value in tree.items()}
+        return {key: mapped(function, value) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [map_leaves(function, value) for value in tree]
+        return [mapped(function, value) for value in tree]
     if isinstance(tree, tuple):
-        values = [map_leaves(function, value) for value in tree]
+        values = [mapped(function, value) for value in tree]
         return type(tree)(*values) if hasattr(tree, "_fields") else tuple(values)
     return function(tree)
 

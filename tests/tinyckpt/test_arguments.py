@@ -9,6 +9,7 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
+from tinyckpt.tree import leaves
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -100,3 +101,54 @@ def test_threads_run_one_schedule_and_one_step_at_the_same_time() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(once, range(64)))
+
+
+def nested(depth: int) -> Any:
+    tree: Any = np.ones(2)
+    for _ in range(depth):
+        tree = [tree]
+    return tree
+
+
+def innermost(tree: Any) -> Any:
+    while isinstance(tree, list):
+        tree = tree[0]
+    return tc.sum(tree * tree)
+
+
+def test_deep_parameters_work_or_are_refused_in_words() -> None:
+    gradient = tc.grad(innermost)(nested(189))
+    assert leaves(gradient)[0].tolist() == [2.0, 2.0]
+    cyclic: list[Any] = [np.ones(2)]
+    cyclic.append(cyclic)
+    twice: dict[str, Any] = {"w": np.ones(2)}
+    twice.update(a=twice, b=twice)
+    schedule = tc.plan(tc.build(innermost, nested(1)))
+    for tree in (nested(191), nested(900), nested(5000), cyclic, twice):
+        for runner in (tc.grad(innermost), lambda tree: tc.build(innermost, tree)):
+            with pytest.raises(tc.GraphError, match="contains itself, or is nested more than 190"):
+                runner(tree)
+        for runner in (lambda tree: tc.run(schedule, tree), tc.compile(schedule)):
+            with pytest.raises(tc.GraphError):
+                runner(tree)
+
+
+@pytest.mark.parametrize("axis", [1.0, object(), np.array(2.0), True, "a", [0, 0], [1.0], [[0]]])
+def test_an_axis_that_is_none_is_refused(axis: Any) -> None:
+    for reduction in (tc.sum, tc.mean, tc.max):
+        with pytest.raises(tc.GraphError, match=r"ax[ie]s"):
+            tc.build(lambda x, r=reduction: r(x, axis), np.ones((3, 2)))
+    for same in (np.int64(1), np.array(1), [1], np.array([1])):
+        assert tc.build(lambda x, a=same: tc.sum(x, a), np.ones((3, 2))).data[-1].spec.shape == (3,)
+
+
+def test_a_kernel_that_fails_in_a_program_is_named() -> None:
+    logits, labels = np.zeros((2, 3)), np.array([0, 3])
+    schedule = tc.plan(tc.build(tc.cross_entropy, logits, labels))
+    for runner in (tc.value_and_grad(tc.cross_entropy), tc.jit(tc.cross_entropy),
+                   tc.compile(schedule), lambda *args: tc.run(schedule, *args)):  # fmt: skip
+        with pytest.raises(
+            tc.BackendError,
+            match=r"step 0: cross_entropy_1 of .* labels must be 0 to 2, got 0 to 3; .* element 1",
+        ):
+            runner(logits, labels)

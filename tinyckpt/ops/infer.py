@@ -1,5 +1,6 @@
 """Shape and dtype rules that several op families share."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,20 +79,30 @@ def like(position: int) -> Infer:
     return infer
 
 
-def checked_axis(axis: int, ndim: int) -> int:
+def checked_axis(axis: Any, ndim: int) -> int:
     """Return the axis counted from the front, or raise a GraphError."""
-    if not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
+    position = as_integer(axis)
+    if position is None or not -ndim <= position < ndim:
         raise GraphError(
             f"axis {axis!r} is out of range for {ndim} axes: legal are {-ndim} to {ndim - 1}"
         )
-    return int(axis) % ndim
+    return position % ndim
 
 
-def checked_axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+def as_integer(number: Any) -> int | None:
+    """Return what counts as an integer, NumPy's too, as an int; None for anything else."""
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
+
+
+def checked_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     """Return the axes counted from the front, ascending; None means all of them."""
     if axes is None:
         return tuple(range(ndim))
-    sequence = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
+    several = isinstance(axes, list | tuple) or (isinstance(axes, np.ndarray) and axes.ndim > 0)
+    sequence = tuple(axes) if several else (axes,)
     result = tuple(sorted(checked_axis(axis, ndim) for axis in sequence))
     if len(set(result)) < len(result):
         raise GraphError(f"axes {axes!r} name an axis twice")

@@ -430,7 +430,11 @@ def cross_entropy(xp, logits, labels):
     if labels.size:
         lowest, highest = labels.min().item(), labels.max().item()
         if not 0 <= lowest <= highest < classes:
-            raise ValueError(f"labels must be 0 to {classes - 1}, got {lowest} to {highest}")
+            first = ((labels < 0) | (labels >= classes)).reshape(-1).argmax().item()
+            raise ValueError(
+                f"labels must be 0 to {classes - 1}, got {lowest} to {highest}; the first that is "
+                f"not is element {first}"
+            )
     # C-contiguous, whatever the logits are: its elements are picked by their places in memory.
     shifted = xp.empty(logits.shape, logits.dtype)
     xp.subtract(logits, logits.max(axis=-1, keepdims=True), out=shifted)
