@@ -51,6 +51,9 @@ def run(
 ) -> RunResult:
     """Execute a schedule on arrays, and measure what it holds.
 
+    Its record of the steps takes about 150 bytes of the host's memory a step, which the trace does
+    not count; a compiled program has none.
+
     >>> import numpy as np, tinyckpt as tc
     >>> x = np.arange(3.0)
     >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(x * x), x))

@@ -182,3 +182,21 @@ def test_a_kernel_with_the_wrong_number_of_results_is_named() -> None:
     schedule = tc.plan(tc.build(lambda x: tc.apply_all(broken, x), tc.Spec(2)))
     with pytest.raises(tc.BackendError, match="broken_1 has 2 outputs, but its kernel returned 3"):
         tc.run(schedule, np.ones(2))
+
+
+def test_run_holds_the_plan_and_a_record_of_its_steps() -> None:
+    network = tc.networks.transformer(2, 128, heads=2, length=64, batch=4, vocabulary=500)
+    args = network.arrays()
+    schedule = tc.plan(network.graph(), "recompute_all")
+    expected = tc.replay(schedule).peak_bytes
+    compiled = tc.compile(schedule)
+    excess = []
+    for runner in (lambda: compiled(*args), lambda: tc.run(schedule, *args)):
+        runner()
+        tracemalloc.start()
+        runner()
+        excess.append(tracemalloc.get_traced_memory()[1] - expected)
+        tracemalloc.stop()
+    # A program holds what was planned, but for NumPy's buffers. The trace is what ``run`` adds.
+    assert abs(excess[0]) < 2**16
+    assert excess[1] < 2**18 + 160 * len(schedule.steps)
