@@ -166,7 +166,7 @@ DIVIDE_VJP = Primitive(
         unbroadcast_to(1, lambda ct, ins, outs: -(ct[0] * ins[2]) / ins[0]),
         unbroadcast_to(2, lambda ct, ins, outs: -(ct[0] * ins[1]) / ins[0]),
     ),
-    flops=per_element(3),
+    flops=per_element(3),  # the product, the quotient, the sign
 )
 LARGER_VJP: Primitive = Primitive(
     "larger_vjp",  # (x, y, g) -> g where x > y, half of it where they tie
@@ -177,7 +177,9 @@ LARGER_VJP: Primitive = Primitive(
         zero,
         unbroadcast_to(2, lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0])),
     ),
+    # Two comparisons, a sum, a product with a half, and the selections as one.
     flops=per_element(5),
+    # What is chosen where x >= y, and the mask that it is chosen by.
     workspace=lambda inputs, outputs: outputs[0].nbytes + outputs[0].size,
 )
 
