@@ -7,18 +7,21 @@ retain minimise nothing and do not look at them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum
-from numbers import Real
-from typing import Literal
+from math import fsum, inf
+from numbers import Integral, Real
+from typing import Any, Literal
 
-from tinyckpt.errors import ScheduleError
-from tinyckpt.graph import Graph
+from tinyckpt.errors import ScheduleError, meant
+from tinyckpt.graph import Graph, Operator
 from tinyckpt.schedule import Compute, Schedule
 from tinyckpt.trace import Trace
 
 LARGEST_COST = 1e300  # sums of such costs are still finite
+# Of all values and workspaces together. A schedule may hold some values twice, as a block and as
+# the view of an older one, and planners add up what may be held: there is room for that in 64 bits.
+LARGEST_MEMORY = 2**60
 MemoryUnit = Literal["bytes", "nodes"]
 
 
@@ -33,6 +36,12 @@ class Costs:
         unit: what the operators' costs are counted in, such as ``evaluations`` or ``FLOPs``.
         memory_unit: what memory is counted in. In bytes a view weighs 0 and holds what it is a
             view of; in nodes every value weighs 1, and views hold nothing.
+
+    Numbers of any kind become Python's own here, since those of NumPy may wrap around.
+
+    Raises:
+        ScheduleError: unless costs are finite numbers of 0 or more, and sizes whole ones which add
+            up to less than 2^60.
     """
 
     operators: tuple[float, ...]
@@ -40,6 +49,55 @@ class Costs:
     workspace: tuple[int, ...]
     unit: str = "evaluations"
     memory_unit: MemoryUnit = "bytes"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operators", own_costs(self.operators))
+        object.__setattr__(self, "data", own_sizes(self.data, "data"))
+        object.__setattr__(self, "workspace", own_sizes(self.workspace, "workspace"))
+        if sum(self.data) + sum(self.workspace) >= LARGEST_MEMORY:
+            raise ScheduleError(
+                f"all values and workspaces weigh {sum(self.data) + sum(self.workspace):,} "
+                f"{self.memory_unit} together; planners count up to {LARGEST_MEMORY:,}"
+            )
+
+
+def own_costs(costs: Sequence[Any]) -> tuple[float, ...]:
+    """Return costs as Python's own numbers: integers and floats as they are, others as floats."""
+    if not set(map(type, costs)) <= {int, float}:  # most often they are
+        costs = [own_number(cost) for cost in costs]
+    for cost in costs:
+        if not 0 <= cost < LARGEST_COST:  # NaN is not, either
+            raise ScheduleError(
+                f"costs: there is {cost!r:.80}; all must be finite numbers of 0 or more, below "
+                f"{LARGEST_COST:g}"
+            )
+    return tuple(costs)
+
+
+def own_number(cost: Any) -> float:
+    """Return a cost as Python's own number; infinity if it is too large for a float."""
+    if isinstance(cost, bool) or not isinstance(cost, Real):
+        raise ScheduleError(f"costs: there is {cost!r:.80}, which is no number")
+    if isinstance(cost, Integral):
+        return int(cost)
+    try:
+        return float(cost)
+    except OverflowError:
+        return inf
+
+
+def own_sizes(sizes: Sequence[Any], what: str) -> tuple[int, ...]:
+    """Return sizes as Python's own integers."""
+    if not set(map(type, sizes)) <= {int}:
+        for size in sizes:
+            if not isinstance(size, Integral) or isinstance(size, bool):
+                raise ScheduleError(
+                    f"costs: a size in {what} is {size!r:.80}; it must be a whole number"
+                )
+        sizes = [int(size) for size in sizes]
+    if min(sizes, default=0) < 0:
+        raise ScheduleError(f"costs: a size in {what} is {min(sizes)}; it must be 0 or more")
+    return tuple(sizes)
 
 
 def evaluations(graph: Graph) -> Costs:
@@ -98,25 +156,59 @@ def measured(trace: Trace) -> Costs:
     return custom(trace.graph, costs, "seconds")
 
 
-def custom(graph: Graph, costs: Sequence[float], unit: str = "cost") -> Costs:
+def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str = "cost") -> Costs:
     """Return the caller's own costs, such as measured seconds, with sizes in bytes.
+
+    Args:
+        graph: whose operators they are the costs of.
+        costs: a number for every operator, in their order, or by their names.
+        unit: what they are counted in.
 
     Raises:
         ScheduleError: unless there is one finite number of 0 or more for every operator.
     """
-    if len(costs) != len(graph.operators):
+    operators = graph.operators
+    if isinstance(costs, Mapping):
+        names = {operator.name for operator in operators}
+        for name in costs:
+            if name not in names:
+                raise ScheduleError(
+                    f"costs: {name!r:.80} is no operator of {graph.name}; they go by name"
+                    f"{meant(name, names)}"
+                )
+        missing = [operator.name for operator in operators if operator.name not in costs]
+        if missing:
+            raise ScheduleError(
+                f"costs: {len(missing)} of {len(operators)} operators of {graph.name} have none, "
+                f"such as {missing[0]}"
+            )
+        costs = [costs[operator.name] for operator in operators]
+    if len(costs) != len(operators):
         raise ScheduleError(
-            f"costs: expected {len(graph.operators)} numbers of 0 or more, one for each operator "
+            f"costs: expected {len(operators)} numbers of 0 or more, one for each operator "
             f"of {graph.name}, got {len(costs)}"
         )
-    for operator, cost in zip(graph.operators, costs, strict=True):
-        is_number = type(cost) in (int, float) or isinstance(cost, Real)  # the former is faster
-        if not is_number or not 0 <= cost < LARGEST_COST:  # NaN is not, either
-            raise ScheduleError(
-                f"costs: that of {operator.name} is {cost!r:.80}; it must be a finite number of 0 "
-                "or more"
-            )
+    if not set(map(type, costs)) <= {int, float}:
+        costs = [named(operator, cost) for operator, cost in zip(operators, costs, strict=True)]
+    for operator, cost in zip(operators, costs, strict=True):
+        if not 0 <= cost < LARGEST_COST:  # NaN is not, either
+            raise refused(operator, cost)
     return with_sizes(graph, tuple(costs), unit)
+
+
+def named(operator: Operator, cost: Any) -> float:
+    """Return the cost of an operator as Python's own number; an error names the operator."""
+    try:
+        return own_number(cost)
+    except ScheduleError:
+        raise refused(operator, cost) from None
+
+
+def refused(operator: Operator, cost: Any) -> ScheduleError:
+    """Return the error about what is no cost of an operator."""
+    return ScheduleError(
+        f"costs: that of {operator.name} is {cost!r:.80}; it must be a finite number of 0 or more"
+    )
 
 
 def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:

@@ -184,7 +184,7 @@ class Network:
             self.cost[index] / self.size[data]
             for index in order
             for data in self.outputs[index]
-            if self.size[data] and self.cost[index]
+            if self.cost[index] / max(self.size[data], 1) > 0 < self.size[data]
         ]
         if not ratios:
             return 0.0

@@ -35,6 +35,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from tinyckpt.cost import LARGEST_MEMORY
 from tinyckpt.display import printable
 from tinyckpt.documents.reader import LARGEST, Reader, write
 from tinyckpt.errors import GraphError
@@ -182,8 +183,10 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
         except RecursionError:
             reader.fail(at, "it is nested too deeply")
 
-    if sum(node.spec.nbytes for node in data) >= LARGEST:
-        reader.fail(f"{where}.data", "all values together have too many bytes")
+    memory = sum(node.spec.nbytes for node in data)
+    memory += sum(operator.workspace for operator in operators)
+    if memory >= LARGEST_MEMORY:
+        reader.fail(where, "values and workspaces together have too many bytes")
     kinds = (list, dict, str, type(None))
     name = reader.get(document, "name", str, where)
     arguments = template("arguments", (list,), [])

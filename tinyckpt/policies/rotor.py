@@ -19,10 +19,10 @@ such as gradients stay, so that less memory remains for the stages before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from math import gcd
+from math import frexp, gcd
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,8 @@ class Table:
         pending, back_peak = rounded(sizes.pending) + behind, rounded(sizes.back_peak) + behind
         replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
         advance_peak = rounded(sizes.advance_peak)
-        advanced = np.concatenate([[0.0], np.cumsum(sizes.advance)]).astype(np.float32)
+        advance, record, replay = scaled(sizes.advance, sizes.record, sizes.replay)
+        advanced = np.concatenate([[0.0], np.cumsum(advance)]).astype(np.float32)
         # Column 0 stands for "less than nothing" and is never feasible.
         memory = np.arange(-1, levels + 1)
         # Single precision: what is found is costed exactly afterwards.
@@ -78,9 +79,7 @@ class Table:
             sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
             columns = shifted(memory, self.state[s, s + 1 + sharing])
             after_record = shifted(memory, self.recorded[s : s + 1])[0]
-            self.best[s, s, memory >= max(pending[s] + replay_peak[s], back_peak[s])] = (
-                sizes.replay[s]
-            )
+            self.best[s, s, memory >= max(pending[s] + replay_peak[s], back_peak[s])] = replay[s]
             lowered[s, s] = self.best[s, s, own_state]
             held = np.append(0, self.state[s, s + 1 :])
             passing = np.maximum.accumulate(advance_peak[s:] + held)
@@ -96,7 +95,7 @@ class Table:
                 best = np.take_along_axis(cost, pick[None], 0)[0]
                 choice = (pick + 1).astype(np.int16)
                 # Record first.
-                first = self.best[s + 1, t, after_record] + sizes.record[s]
+                first = self.best[s + 1, t, after_record] + np.float32(record[s])
                 first[memory < max(pending[t] + record_peak[s], back_peak[s])] = np.inf
                 better = first <= best
                 best[better], choice[better] = first[better], 0
@@ -129,6 +128,12 @@ class Table:
                 todo.append((s, k - 1, memory))
                 todo.append((k, t, memory - int(self.state[s, k])))
         return actions
+
+
+def scaled(*costs: Sequence[float]) -> list[Any]:
+    """Return costs times a power of two, so that the largest fits single precision."""
+    exponent = frexp(max(map(max, costs)))[1]
+    return [np.ldexp(np.asarray(each, np.float64), -exponent) for each in costs]
 
 
 def shifted(memory: Integers, less: Integers) -> Integers:

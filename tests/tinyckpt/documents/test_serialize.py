@@ -183,7 +183,11 @@ def nested(depth: int) -> Any:
         ((*GRAPH, "operators", 0, "cost"), float("inf"), "must be a finite number of 0 or more"),
         ((*GRAPH, "operators", 0, "cost"), 10**400, "must be a finite number of 0 or more"),
         ((*GRAPH, "data", 0, "view_of"), "f1", "a source is not a view"),
-        ((*GRAPH, "data", 0, "shape"), [2**60 - 1], "all values together have too many bytes"),
+        (
+            (*GRAPH, "data", 0, "shape"),
+            [2**60 - 1],
+            "values and workspaces together have too many bytes",
+        ),
         ((*GRAPH, "arguments"), nested(900), "nested too deeply"),
         ((*GRAPH, "operators", 0, "workspace"), 0.5, "float, which is not legal"),
         ((*GRAPH, "operators", 0, "cost"), 3, "1 of 7 have a cost: all or none"),
