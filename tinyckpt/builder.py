@@ -121,7 +121,7 @@ class Builder:
     def as_var(self, operand: Any, weak: Any = None) -> Var:
         """Return the operand as a Var of this build; arrays and numbers become constants.
 
-        A Python number takes the dtype ``weak`` of the arrays it meets, as in NumPy.
+        A Python number (not one of NumPy's) takes the dtype ``weak`` of the arrays it meets.
         """
         if isinstance(operand, Var):
             if operand.builder is not self:
@@ -133,7 +133,7 @@ class Builder:
         if operand is None or isinstance(operand, str | dict | list | tuple):
             raise GraphError(f"an operand is a {type(operand).__name__}, not an array or a number")
         try:
-            if weak is not None and isinstance(operand, bool | int | float):
+            if weak is not None and type(operand) in (bool, int, float):
                 return self.add_constant(np.asarray(operand, np.result_type(weak, operand)))
             return self.add_constant(operand)
         except OverflowError as error:
@@ -333,11 +333,12 @@ class Builder:
 
 
 def weak_dtype(operands: Sequence[Any]) -> Any:
-    """Return the dtype that Python numbers among the operands take: that of the Vars, or None.
+    """Return the dtype that Python numbers among the operands take: that of the arrays, or None.
 
     Floats decide where there are any: the condition of a ``where`` has no say.
     """
-    dtypes = [operand.dtype for operand in operands if isinstance(operand, Var)]
+    arrays = (Var, np.ndarray, np.generic)
+    dtypes = [operand.dtype for operand in operands if isinstance(operand, arrays)]
     if len(dtypes) == len(operands) or not dtypes:
         return None
     floats = [dtype for dtype in dtypes if dtype.kind == "f"]

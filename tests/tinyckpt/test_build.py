@@ -152,6 +152,14 @@ def test_python_numbers_take_the_dtype_they_meet() -> None:
     assert value.dtype == gradient.dtype == np.float32
 
 
+def test_numpys_own_numbers_keep_their_dtype_and_pythons_take_that_of_the_array() -> None:
+    x = np.ones(2, "float32")
+    graph = tc.build(lambda x: [x * np.float64(2), x * 2.0], x)
+    masked = tc.build(lambda c: [tc.where(c, np.zeros(2, "float32"), 1.5)], tc.Spec(2, "bool"))
+    found = [g.data[i].spec.dtype.name for g in (graph, masked) for i in g.outputs]
+    assert found == ["float64", "float32", "float32"]
+
+
 def test_numpy_arrays_may_stand_on_the_left() -> None:
     weights = np.array([[1.0, 2.0]])
     x = np.array([3.0, 4.0])
