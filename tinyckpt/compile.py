@@ -154,7 +154,7 @@ class Writer:
         self.copy_to_host = "np.array" if backend is NUMPY else "np.asnumpy"
         self.on_host: dict[int, str] = {}
         self.taken = set(RESERVED)
-        self.imported: set[str] = set()
+        self.imported: dict[str, set[str]] = {}  # by module
         self.namespace: dict[str, Any] = {}  # kernels that are not tinyckpt's own
         self.arrays: dict[str, Any] = {}  # constants
         self.names: dict[int, str] = {}
@@ -177,8 +177,8 @@ class Writer:
                 self.names[node.id] = self.identifier((node.label or node.name)[:LONGEST_NAME])
         body = [*prologue, *self.steps(), f"return {self.results()}"]
         lines = [f"import {self.backend.name} as np"]
-        if self.imported:
-            lines.append(f"from tinyckpt.ops.kernels import {', '.join(sorted(self.imported))}")
+        for module, names in sorted(self.imported.items()):
+            lines.append(f"from {module} import {', '.join(sorted(names))}")
         lines.append("")
         lines.extend(constant_line(name, value) for name, value in self.arrays.items())
         lines.extend(["", f"def step({', '.join(self.parameters)}):"] if self.arrays else
@@ -269,7 +269,7 @@ class Writer:
         assert operator.primitive is not None  # checked at the start
         kernel = operator.primitive.forward
         if is_own(kernel):
-            self.imported.add(kernel.__name__)
+            self.imported.setdefault(kernel.__module__, set()).add(kernel.__name__)
             return kernel.__name__, [f"{k}={literal(v)}" for k, v in operator.attrs.items()]
         name = self.identifier(f"kernel_{operator.name}")
         self.namespace[name] = partial(kernel, **operator.attrs)

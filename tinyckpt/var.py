@@ -14,25 +14,23 @@ import numpy as np
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import DataNode, Spec
-from tinyckpt.ops import elementwise, linalg, reduce, shape
+from tinyckpt.ops import (
+    arrangement,
+    creation,
+    elementwise,
+    indexing,
+    linalg,
+    logic,
+    products,
+    protocols,
+    reduce,
+    rounding,
+    shape,
+    statistics,
+)
 
 if TYPE_CHECKING:
     from tinyckpt.builder import Builder
-
-UFUNC_METHODS = {
-    "add": "__add__",
-    "subtract": "__sub__",
-    "multiply": "__mul__",
-    "divide": "__truediv__",
-    "power": "__pow__",
-    "matmul": "__matmul__",
-    "greater": "__gt__",
-    "greater_equal": "__ge__",
-    "less": "__lt__",
-    "less_equal": "__le__",
-    "equal": "__eq__",
-    "not_equal": "__ne__",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -72,6 +70,26 @@ class Var:
         """The view with its axes reversed."""
         return shape.transpose(self)
 
+    @property
+    def mT(self) -> Var:  # noqa: N802  # as NumPy calls it
+        """The view with its last two axes exchanged."""
+        return arrangement.matrix_transpose(self)
+
+    @property
+    def real(self) -> Var:
+        """Itself: there are no complex numbers here."""
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense array of this shape and dtype."""
+        return self.node.spec.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
     def reshape(self, *extents: Any) -> Var:
         """Return a view in another shape; one extent may be -1."""
         return shape.reshape(self, extents[0] if len(extents) == 1 else extents)
@@ -82,21 +100,40 @@ class Var:
             (axes,) = axes
         return shape.transpose(self, axes or None)
 
-    def astype(self, dtype: Any) -> Var:
-        """Return it in another dtype."""
-        return elementwise.astype(self, dtype)
+    def squeeze(self, axis: Any = None) -> Var:
+        """Return a view without axes of length 1."""
+        return arrangement.squeeze(self, axis)
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Var:
-        """Return the sum over axes."""
-        return reduce.sum(self, axis, keepdims)
+    def clip(self, min: Any = None, max: Any = None) -> Var:
+        """Return it with what is below ``min`` or above ``max`` replaced by that bound."""
+        return rounding.clip(self, min, max)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Var:
-        """Return the mean over axes."""
-        return reduce.mean(self, axis, keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Var:
-        """Return the maximum over axes."""
-        return reduce.max(self, axis, keepdims)
+    # Functions whose first argument is the array are methods as they are.
+    all = logic.all
+    any = logic.any
+    argmax = indexing.argmax
+    argmin = indexing.argmin
+    argsort = indexing.argsort
+    astype = elementwise.astype
+    conj = conjugate = copy = creation.copy
+    cumprod = statistics.cumprod
+    cumsum = statistics.cumsum
+    diagonal = arrangement.diagonal
+    dot = products.dot
+    flatten = ravel = arrangement.ravel
+    max = reduce.max
+    mean = reduce.mean
+    min = reduce.min
+    prod = statistics.prod
+    ptp = statistics.ptp
+    repeat = arrangement.repeat
+    round = rounding.round
+    std = statistics.std
+    sum = reduce.sum
+    swapaxes = arrangement.swapaxes
+    take = indexing.take
+    trace = products.matrix_trace
+    var = statistics.var
 
     def __repr__(self) -> str:
         return f"Var({self.node})"
@@ -107,7 +144,7 @@ class Var:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Var:
-        return shape.index(self, key)
+        return indexing.getitem(self, key)
 
     def __add__(self, other: Any) -> Var:
         return elementwise.add(self, other)
@@ -144,6 +181,63 @@ class Var:
 
     def __rmatmul__(self, other: Any) -> Var:
         return linalg.matmul(self.builder.as_var(other, self.dtype), self)
+
+    def __floordiv__(self, other: Any) -> Var:
+        return rounding.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Var:
+        return rounding.floor_divide(other, self)
+
+    def __mod__(self, other: Any) -> Var:
+        return rounding.remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Var:
+        return rounding.remainder(other, self)
+
+    def __divmod__(self, other: Any) -> tuple[Var, Var]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Var, Var]:
+        return other // self, other % self
+
+    def __and__(self, other: Any) -> Var:
+        return logic.bitwise_and(self, other)
+
+    def __rand__(self, other: Any) -> Var:
+        return logic.bitwise_and(other, self)
+
+    def __or__(self, other: Any) -> Var:
+        return logic.bitwise_or(self, other)
+
+    def __ror__(self, other: Any) -> Var:
+        return logic.bitwise_or(other, self)
+
+    def __xor__(self, other: Any) -> Var:
+        return logic.bitwise_xor(self, other)
+
+    def __rxor__(self, other: Any) -> Var:
+        return logic.bitwise_xor(other, self)
+
+    def __lshift__(self, other: Any) -> Var:
+        return logic.left_shift(self, other)
+
+    def __rlshift__(self, other: Any) -> Var:
+        return logic.left_shift(other, self)
+
+    def __rshift__(self, other: Any) -> Var:
+        return logic.right_shift(self, other)
+
+    def __rrshift__(self, other: Any) -> Var:
+        return logic.right_shift(other, self)
+
+    def __invert__(self) -> Var:
+        return logic.invert(self)
+
+    def __pos__(self) -> Var:
+        return self
+
+    def __round__(self, decimals: int = 0) -> Var:
+        return rounding.round(self, decimals)
 
     def __neg__(self) -> Var:
         return elementwise.negative(self)
@@ -195,17 +289,34 @@ class Var:
         self._refuse("a write in place", "values never change; build a new one, as with tc.where")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        self._refuse("conversion to an array", "use the operators of tinyckpt, such as tc.tanh")
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self._refuse(
-            f"np.{function.__name__}", f"use tc.{function.__name__} or another operator of tinyckpt"
+            "conversion to an array",
+            "join Vars with tc.stack or tc.concatenate; docs/numpy.md lists what works on a Var",
         )
 
+    def item(self, *args: Any) -> Any:
+        """Refuse: a number that is taken out of the graph would stay as it is for ever."""
+        self._refuse("item()", "keep it a Var, or return it and take the number from the result")
+
+    def tolist(self) -> Any:
+        """Refuse, as ``item``."""
+        self._refuse("tolist()", "return it and take the numbers from the result")
+
+    def nonzero(self) -> Any:
+        """Refuse: the shape of the result is not known."""
+        self._refuse("nonzero()", "use tc.where(x != 0, one, other)")
+
+    def sort(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: NumPy's method works in place."""
+        self._refuse("sort() in place", "values never change; use tc.sort")
+
+    def fill(self, value: Any) -> Any:
+        """Refuse: a write in place."""
+        self._refuse("fill() in place", "values never change; use tc.full_like")
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return protocols.call_function(function, args, kwargs)
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        # An array on the left of an infix operator arrives here: array + Var.
-        name = UFUNC_METHODS.get(ufunc.__name__)
-        if name is None or method != "__call__" or kwargs:
-            self._refuse(f"np.{ufunc.__name__}", f"use tc.{ufunc.__name__}, if there is one")
-        left, right = inputs
-        return getattr(self.builder.as_var(left, self.dtype), name)(right)
+        # An array on the left of an infix operator arrives here, too: array + Var.
+        return protocols.call_ufunc(ufunc, method, inputs, kwargs)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tinyckpt.ops import kernels
 from tinyckpt.ops.elementwise import (
+    as_computed,
     by_input,
     by_output,
     exp,
@@ -97,7 +100,7 @@ GELU_TANH = unary("gelu_tanh", kernels.gelu_tanh, by_input(GELU_TANH_VJP), flops
 
 def tanh(x: Any) -> Var:
     """Return the hyperbolic tangent of every element."""
-    return apply(TANH, x)
+    return apply(TANH, *as_computed(np.tanh, x))
 
 
 def sigmoid(x: Any) -> Var:

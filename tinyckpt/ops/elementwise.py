@@ -15,8 +15,16 @@ import numpy as np
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec, checked_dtype
-from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.primitive import Primitive, apply, as_var, free_of_charge, per_element, zero
+from tinyckpt.ops import infer, kernels, kernels_functions
+from tinyckpt.ops.primitive import (
+    Primitive,
+    active_builder,
+    apply,
+    as_var,
+    free_of_charge,
+    per_element,
+    zero,
+)
 from tinyckpt.ops.shape import unbroadcast
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ def mask_bytes(inputs: Any, outputs: Any, **attrs: Any) -> int:
 def unary_vjp(
     name: str,
     forward: Callable[..., Any],
-    slope: Callable[..., Var | None],
+    slope: Callable[..., Var | float | None],
     *,
     flops: int,
     workspace: Callable[..., int] | None = None,
@@ -48,7 +56,8 @@ def unary_vjp(
 
     def with_respect_to_residual(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var | None:
         second = slope(ins[0], **attrs)
-        return None if second is None else ct[0] * ins[1] * second
+        product: Var | None = None if second is None else ct[0] * ins[1] * second
+        return product
 
     def with_respect_to_cotangent(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
         return apply(primitive, ins[0], ct[0], **attrs)
@@ -104,12 +113,13 @@ def unary(
     *,
     flops: int = 1,
     workspace: Callable[..., int] | None = None,
+    infer_rule: infer.Infer = infer.float_elementwise,
 ) -> Primitive:
-    """Return a primitive of one float array."""
+    """Return a primitive of one array, of floats if not said otherwise."""
     return Primitive(
         name,
         forward,
-        infer.float_elementwise,
+        infer_rule,
         vjp=(vjp,),
         flops=per_element(flops),
         workspace=workspace or outputs_bytes(0),
@@ -125,13 +135,14 @@ LOG = unary("log", kernels.log, lambda ct, ins, outs: ct[0] / ins[0])
 SQRT = unary("sqrt", kernels.sqrt, by_output(SQRT_VJP))
 SIN = unary("sin", kernels.sin, by_input(SIN_VJP))
 COS = unary("cos", kernels.cos, by_input(COS_VJP))
-ABSOLUTE = unary("absolute", kernels.absolute, by_input(ABSOLUTE_VJP))
+ABSOLUTE = unary("absolute", kernels.absolute, by_input(ABSOLUTE_VJP), infer_rule=infer.elementwise)
 POWER = unary(
     "power",
     kernels.power,
     lambda ct, ins, outs, exponent: (
         None if exponent == 0 else apply(POWER_VJP, ins[0], ct[0], exponent=exponent)
     ),
+    infer_rule=infer.elementwise,
 )
 
 
@@ -208,6 +219,21 @@ MINIMUM = binary(
     lambda ct, ins, outs: apply(LARGER_VJP, ins[0], ins[1], ct[0]),
 )  # fmt: skip
 
+
+def vjp_powers_base(ct: Any, ins: Any, outs: Any) -> Var:
+    # No term where the exponent is 0: there it would be 0 times a power that is infinite at 0.
+    x, y = ins
+    return multiply(multiply(ct[0], y), power(x, where(equal(y, 0), 1, y) - 1))
+
+
+def vjp_powers_exponent(ct: Any, ins: Any, outs: Any) -> Var:
+    # Nothing where the base is 0; not a number where it is negative, as of every logarithm.
+    x, _ = ins
+    return multiply(multiply(ct[0], outs[0]), log(where(equal(x, 0), 1, x)))
+
+
+POWERS = binary("powers", kernels_functions.powers, vjp_powers_base, vjp_powers_exponent)
+
 GREATER = Primitive("greater", kernels.greater, infer.comparison, flops=per_element(1))
 GREATER_EQUAL = Primitive(
     "greater_equal", kernels.greater_equal, infer.comparison, flops=per_element(1)
@@ -249,6 +275,38 @@ CAST = Primitive(
 # The functions -----------------------------------------------------------------------------------
 
 
+PYTHON_NUMBERS = (bool, int, float)
+
+
+def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
+    """Return the operands with integers cast to the floats in which NumPy's function computes.
+
+    Floats stay as they are, and so do Python's numbers beside floats: they take the array's dtype.
+    """
+    floats = False
+    for operand in operands:
+        node = getattr(operand, "node", None)
+        if node is not None and node.spec.dtype.kind == "f":
+            floats = True
+        elif type(operand) not in PYTHON_NUMBERS:
+            break
+    else:
+        if floats:
+            return list(operands)
+    builder = active_builder(function.__name__)
+    plain = [type(operand) in PYTHON_NUMBERS for operand in operands]
+    operands = tuple(o if own else as_var(o) for o, own in zip(operands, plain, strict=True))
+    kinds = [
+        o.dtype if not own else np.dtype(bool) if type(o) is bool else type(o)
+        for o, own in zip(operands, plain, strict=True)
+    ]
+    computed_in = function.resolve_dtypes((*kinds, None))
+    return [
+        builder.as_var(o, dtype) if own else o if o.dtype.kind == "f" else astype(o, dtype)
+        for o, own, dtype in zip(operands, plain, computed_in, strict=False)
+    ]
+
+
 def add(x: Any, y: Any) -> Var:
     """Return ``x + y``."""
     return apply(ADD, x, y)
@@ -266,7 +324,7 @@ def multiply(x: Any, y: Any) -> Var:
 
 def divide(x: Any, y: Any) -> Var:
     """Return ``x / y``, element by element."""
-    return apply(DIVIDE, x, y)
+    return apply(DIVIDE, *as_computed(np.divide, x, y))
 
 
 def negative(x: Any) -> Var:
@@ -277,39 +335,48 @@ def negative(x: Any) -> Var:
 def power(x: Any, exponent: Any) -> Var:
     """Return ``x ** exponent``.
 
-    A number is an attribute of the operator. An array is evaluated as ``exp(exponent * log(x))``,
-    so that ``x`` must be positive then.
+    A number is an attribute of the operator; an array is an operand. The derivative for a negative
+    base by an array of exponents is not a number; for the base 0 it is taken as 0.
     """
     if isinstance(exponent, np.generic | np.ndarray) and exponent.ndim == 0:
-        exponent = exponent.item()
-    if isinstance(exponent, int | float):
-        return apply(POWER, x, exponent=exponent)
-    return exp(multiply(exponent, log(x)))
+        x = as_var(x)
+        x, exponent = astype(x, np.result_type(x.dtype, exponent.dtype)), exponent.item()
+    if type(exponent) not in (int, float):
+        return apply(POWERS, x, exponent)
+    x = as_var(x)
+    if x.dtype.kind != "f":
+        x = astype(x, np.result_type(x.dtype, exponent))
+    if x.dtype.kind != "f" and exponent < 0:
+        raise GraphError(
+            f"power: {x.spec} to the power {exponent}: integers have no negative powers; "
+            "convert with x.astype('float64')"
+        )
+    return apply(POWER, x, exponent=exponent)
 
 
 def exp(x: Any) -> Var:
     """Return the exponential of every element."""
-    return apply(EXP, x)
+    return apply(EXP, *as_computed(np.exp, x))
 
 
 def log(x: Any) -> Var:
     """Return the natural logarithm of every element."""
-    return apply(LOG, x)
+    return apply(LOG, *as_computed(np.log, x))
 
 
 def sqrt(x: Any) -> Var:
     """Return the square root of every element."""
-    return apply(SQRT, x)
+    return apply(SQRT, *as_computed(np.sqrt, x))
 
 
 def sin(x: Any) -> Var:
     """Return the sine of every element, in radians."""
-    return apply(SIN, x)
+    return apply(SIN, *as_computed(np.sin, x))
 
 
 def cos(x: Any) -> Var:
     """Return the cosine of every element, in radians."""
-    return apply(COS, x)
+    return apply(COS, *as_computed(np.cos, x))
 
 
 def absolute(x: Any) -> Var:
@@ -327,8 +394,13 @@ def minimum(x: Any, y: Any) -> Var:
     return apply(MINIMUM, x, y)
 
 
-def where(condition: Any, x: Any, y: Any) -> Var:
+def where(condition: Any, x: Any = None, y: Any = None) -> Var:
     """Return ``x`` where the boolean ``condition`` holds and ``y`` elsewhere."""
+    if x is None or y is None:
+        raise GraphError(
+            "where: give the condition and both choices; where it holds is not known before it is "
+            "computed"
+        )
     return apply(WHERE, condition, x, y)
 
 

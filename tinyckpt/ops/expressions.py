@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tinyckpt.ops import kernels
+from tinyckpt.ops import kernels, kernels_functions, kernels_indexing
+
+# No two of these have a kernel of one name: compiled programs import them by name.
+KERNELS = (kernels, kernels_functions, kernels_indexing)
 
 
 def is_own(kernel: Callable[..., Any]) -> bool:
     """Whether a kernel is one of tinyckpt's own."""
     name = getattr(kernel, "__name__", "")
-    return bool(name) and getattr(kernels, name, None) is kernel
+    return any(getattr(module, name, None) is kernel for module in KERNELS) if name else False
 
 
 def literal(value: Any) -> str:

@@ -27,6 +27,15 @@ def require_float(*specs: Spec) -> None:
             )
 
 
+def require_integers(*specs: Spec) -> None:
+    """Raise a GraphError unless every spec is of integers."""
+    for spec in specs:
+        if spec.dtype.kind not in "iu":
+            raise GraphError(
+                f"needs integers, got {listing(specs)}; convert with x.astype('int64')"
+            )
+
+
 def require_same_dtype(*specs: Spec) -> None:
     """Raise a GraphError unless all specs have one dtype."""
     if len({spec.dtype for spec in specs}) > 1:

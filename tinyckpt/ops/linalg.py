@@ -1,5 +1,8 @@
-"""Matrix products. The derivative of a product is a product of the same kind with a transposed
-operand, so one primitive with two transposition flags is closed under differentiation."""
+"""Matrix products and norms.
+
+The derivative of a product is a product of the same kind with a transposed operand, so one
+primitive with two transposition flags is closed under differentiation.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,20 @@ import numpy as np
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
-from tinyckpt.ops import infer, kernels
+from tinyckpt.ops import infer, kernels, reduce
+from tinyckpt.ops.elementwise import (
+    absolute,
+    as_computed,
+    astype,
+    equal,
+    multiply,
+    not_equal,
+    power,
+    sqrt,
+    where,
+)
 from tinyckpt.ops.primitive import Primitive, apply, as_var
+from tinyckpt.ops.reduce import Axes
 from tinyckpt.ops.shape import reshape, unbroadcast
 
 if TYPE_CHECKING:
@@ -25,7 +40,9 @@ def flipped(spec: Spec, transposed: bool) -> Spec:
 
 
 def infer_matmul(x: Spec, y: Spec, transpose_x: bool, transpose_y: bool) -> tuple[Spec, ...]:
-    infer.require_float(x, y)
+    dtype = np.result_type(x.dtype, y.dtype)
+    if dtype == np.bool_:
+        raise GraphError(f"needs numbers, got {x} and {y}; convert with x.astype('float64')")
     left, right = flipped(x, transpose_x), flipped(y, transpose_y)
     if left.shape[-1] != right.shape[-2]:
         raise GraphError(
@@ -34,7 +51,7 @@ def infer_matmul(x: Spec, y: Spec, transpose_x: bool, transpose_y: bool) -> tupl
         )
     batch = infer.broadcast_shape(Spec(left.shape[:-2]), Spec(right.shape[:-2]))
     shape = (*batch, left.shape[-2], right.shape[-1])
-    return (Spec(shape, np.result_type(x.dtype, y.dtype)),)
+    return (Spec(shape, dtype),)
 
 
 def product(x: Var, y: Var, transpose_x: bool, transpose_y: bool) -> Var:
@@ -86,7 +103,7 @@ def matmul(x: Any, y: Any) -> Var:
     costs no memory if it is C-contiguous, so that the weight's gradient needs no batch of partial
     gradients.
     """
-    x, y = as_var(x), as_var(y)
+    x, y = (as_var(operand) for operand in as_computed(np.matmul, x, y))
     for operand in (x, y):
         if operand.ndim == 0:
             raise GraphError(f"matmul: {operand.node} is a scalar; multiply with * instead")
@@ -100,3 +117,78 @@ def matmul(x: Any, y: Any) -> Var:
         z = product(rows_together, y, False, False)
         return reshape(z, (*x.shape[:-1], y.shape[-1]))
     return product(x, y, False, False)
+
+
+# Norms -------------------------------------------------------------------------------------------
+
+
+def root(total: Var, order: float = 2) -> Var:
+    """Return the root of a sum of powers; where that is 0, the derivative is taken as 0."""
+    at_0 = equal(total, 0)
+    filled = where(at_0, 1, total)
+    return where(at_0, 0, sqrt(filled) if order == 2 else power(filled, 1 / order))
+
+
+def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return the norm of all elements, of vectors along one axis, or of matrices along two.
+
+    Args:
+        x: of any shape.
+        ord: 2 if not given. Of vectors also 0, 1, inf, -inf and any other number; of matrices
+            "fro", 1, -1, inf, -inf.
+        axis: one axis for vectors, two for matrices; without it, ``x`` is the vector or matrix.
+        keepdims: whether the axes stay, with length 1.
+
+    The gradient is taken as 0 where a norm is 0. Those by singular values are not here.
+    """
+    x = as_var(x)
+    if ord is None and axis is None:
+        return vector_norm(x, keepdims=keepdims)
+    axes = infer.checked_axes(axis, x.ndim)
+    if len(axes) == 1:
+        return vector_norm(x, axes[0], keepdims, 2 if ord is None else ord)
+    if len(axes) == 2:
+        order = axes if axis is None else [infer.checked_axis(a, x.ndim) for a in axis]  # type: ignore[union-attr]
+        return norm_of_matrices(x, (order[0], order[1]), keepdims, "fro" if ord is None else ord)
+    raise GraphError(f"norm: {x.spec} over {len(axes)} axes with ord={ord!r}; give one axis or two")
+
+
+def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Var:
+    """Return the norm of vectors along an axis or several; of all elements by default."""
+    x = as_var(x)
+    x = x if x.dtype.kind == "f" else astype(x, "float64")
+    if not isinstance(ord, int | float) or math.isnan(ord):
+        raise GraphError(f"norm of vectors: ord {ord!r}; give a number, inf or -inf")
+    if math.isinf(ord):
+        return (reduce.max if ord > 0 else reduce.min)(absolute(x), axis, keepdims)
+    if ord == 0:
+        return reduce.sum(astype(not_equal(x, 0), x.dtype), axis, keepdims)
+    if ord == 1:
+        return reduce.sum(absolute(x), axis, keepdims)
+    if ord == 2:
+        return root(reduce.sum(multiply(x, x), axis, keepdims))
+    return root(reduce.sum(power(absolute(x), ord), axis, keepdims), ord)
+
+
+def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Var:
+    """Return the norm of the matrices in the last two axes; see ``norm``."""
+    x = as_var(x)
+    return norm_of_matrices(x, (x.ndim - 2, x.ndim - 1), keepdims, ord)
+
+
+def norm_of_matrices(x: Var, axes: tuple[int, int], keepdims: bool, ord: Any) -> Var:
+    """Return the norm of the matrices whose rows and columns count along two axes."""
+    if x.ndim < 2 or axes[0] == axes[1]:
+        raise GraphError(f"norm: {x.spec} has no two axes {axes}")
+    if ord == "fro":
+        return vector_norm(x, axes, keepdims)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise GraphError(
+            f"norm of matrices: ord {ord!r}; legal are 'fro', 1, -1, inf and -inf: there are no "
+            "singular values here"
+        )
+    along = axes if abs(ord) == 1 else axes[::-1]
+    sums = reduce.sum(absolute(x), along[0], keepdims=True)
+    result = (reduce.max if ord > 0 else reduce.min)(sums, along[1], keepdims=True)
+    kept = tuple(extent for axis, extent in enumerate(result.shape) if axis not in axes)
+    return result if keepdims else reshape(result, kept)

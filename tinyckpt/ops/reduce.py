@@ -10,7 +10,7 @@ import numpy as np
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
-from tinyckpt.ops import infer, kernels
+from tinyckpt.ops import infer, kernels, kernels_indexing
 from tinyckpt.ops.elementwise import astype, divide, equal, multiply, where
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import full, reshape
@@ -27,14 +27,16 @@ def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def infer_sum(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
-    infer.require_float(x)
-    return (Spec(reduced(x.shape, axes, keepdims), x.dtype),)
+    # Integers and booleans are added up in 64 bits, as NumPy does.
+    dtype = x.dtype if x.dtype.kind == "f" else "int64"
+    return (Spec(reduced(x.shape, axes, keepdims), dtype),)
 
 
 def infer_max(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
-    infer.require_float(x)
     if any(x.shape[axis] == 0 for axis in axes):
-        raise GraphError(f"{x} has no elements along the axes {axes}, so there is no maximum")
+        raise GraphError(
+            f"{x} has no elements along the axes {axes}, so there is no maximum or minimum"
+        )
     return (Spec(reduced(x.shape, axes, keepdims), x.dtype),)
 
 
@@ -97,11 +99,23 @@ MAX = Primitive(
     ),
     flops=lambda inputs, outputs, **attrs: inputs[0].size,
 )  # fmt: skip
+MIN = Primitive(
+    "min", kernels_indexing.min_, infer_max,
+    vjp=(  # of the elements that attain it: the same as of the maximum
+        lambda ct, ins, outs, **attrs: apply(MAX_VJP, ins[0], outs[0], ct[0], **attrs),
+    ),
+    flops=lambda inputs, outputs, **attrs: inputs[0].size,
+)  # fmt: skip
 
 
 def sum(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
-    """Return the sum over an axis or several; over all of them by default."""
+    """Return the sum over an axis or several; over all of them by default.
+
+    Integers and booleans are added up as int64.
+    """
     x = as_var(x)
+    if x.dtype == np.uint8:  # NumPy's own choice would be uint64, which graphs do not have
+        x = astype(x, "int64")
     return apply(SUM, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
@@ -111,12 +125,20 @@ def max(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     return apply(MAX, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
 
 
+def min(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return the minimum over an axis or several; elements that tie share the cotangent equally."""
+    x = as_var(x)
+    return apply(MIN, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
+
+
 def mean(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     """Return the mean over an axis or several, as a ``sum`` and a ``divide``.
 
     Of float16 it is computed in float32, as NumPy does, since 65,504 is soon passed by a sum.
     """
     x = as_var(x)
+    if x.dtype.kind != "f":
+        x = astype(x, "float64")
     count = math.prod(x.shape[axis] for axis in infer.checked_axes(axis, x.ndim))
     if count == 0:
         raise GraphError(f"mean: {x.spec} has no elements to average")

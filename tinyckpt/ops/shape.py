@@ -68,13 +68,13 @@ def infer_index_vjp(g: Spec, shape: tuple[int, ...], key: tuple[Any, ...]) -> tu
 
 
 def infer_concatenate(*specs: Spec, axis: int) -> tuple[Spec, ...]:
-    infer.require_same_dtype(*specs)
+    dtype = np.result_type(*(spec.dtype for spec in specs))
     rest = {spec.shape[:axis] + spec.shape[axis + 1 :] for spec in specs}
     if len(rest) > 1 or len({len(spec.shape) for spec in specs}) > 1:
         raise GraphError(f"{infer.listing(specs)} must agree on every axis but {axis}")
     first = specs[0].shape
     extent = sum(spec.shape[axis] for spec in specs)
-    return (Spec((*first[:axis], extent, *first[axis + 1 :]), specs[0].dtype),)
+    return (Spec((*first[:axis], extent, *first[axis + 1 :]), dtype),)
 
 
 def infer_split(x: Spec, boundaries: tuple[int, ...], axis: int) -> tuple[Spec, ...]:
@@ -227,18 +227,21 @@ def index(x: Var, key: Any) -> Var:
             part is None or part is Ellipsis or isinstance(part, int | np.integer | slice)
         ):
             raise GraphError(
-                f"index {part!r}: only integers, slices, None and Ellipsis are legal; to pick "
-                "elements by an array, multiply by tc.one_hot or use tc.where"
+                f"index {part!r}: legal are integers, slices, None, Ellipsis and arrays of integers"
             )
     # The Ellipsis keeps a full integer index a 0-d view, where NumPy would copy out a scalar.
-    return apply(INDEX, x, key=parts if Ellipsis in parts else (*parts, Ellipsis))
+    if not any(part is Ellipsis for part in parts):
+        parts = (*parts, Ellipsis)
+    return apply(INDEX, x, key=tuple(int(p) if isinstance(p, np.integer) else p for p in parts))
 
 
-def concatenate(arrays: Sequence[Any], axis: int = 0) -> Var:
-    """Return the arrays joined along an axis that exists."""
+def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Var:
+    """Return the arrays joined along an axis that exists; flattened first if ``axis`` is None."""
     if not isinstance(arrays, list | tuple) or not arrays:
         raise GraphError("concatenate: needs a list or tuple of at least one array")
     variables = [as_var(array) for array in arrays]
+    if axis is None:
+        variables, axis = [reshape(variable, -1) for variable in variables], 0
     return apply(CONCATENATE, *variables, axis=infer.checked_axis(axis, variables[0].ndim))
 
 
@@ -251,11 +254,14 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Var:
     return concatenate([expand_dims(variable, position) for variable in variables], position)
 
 
-def expand_dims(x: Var, axis: int) -> Var:
-    """Return ``x`` with an axis of length 1 inserted at ``axis``."""
+def expand_dims(x: Var, axis: int | Sequence[int]) -> Var:
+    """Return ``x`` with an axis of length 1 inserted at ``axis``, or at several."""
     x = as_var(x)
-    position = infer.checked_axis(axis, x.ndim + 1)
-    return reshape(x, (*x.shape[:position], 1, *x.shape[position:]))
+    count = x.ndim + (1 if isinstance(axis, int | np.integer) else len(axis))
+    extents = list(x.shape)
+    for position in infer.checked_axes(axis, count):
+        extents.insert(position, 1)
+    return reshape(x, extents)
 
 
 def split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:

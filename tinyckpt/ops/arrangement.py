@@ -1,0 +1,346 @@
+"""Where elements stand: axes, order, repetition, padding, halves above and below a diagonal.
+
+All but ``pad`` is composed of the views and joins of ``shape``, and costs what these cost: nothing
+for a view, one copy for what repeats or joins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer
+from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops.elementwise import where
+from tinyckpt.ops.indexing import taken
+from tinyckpt.ops.primitive import Primitive, apply, as_var
+from tinyckpt.ops.shape import (
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    extents_of,
+    index,
+    reshape,
+    split,
+    transpose,
+)
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+# Modes of pad other than "constant": NumPy's own say which element stands where.
+PAD_MODES = ("edge", "reflect", "symmetric", "wrap")
+
+
+def infer_pad(x: Spec, shape: tuple[int, ...], key: Any, value: Any) -> tuple[Spec, ...]:
+    return (Spec(shape, x.dtype),)
+
+
+PAD = Primitive(
+    "pad", kernels.pad, infer_pad, contiguous=True,
+    vjp=(lambda ct, ins, outs, shape, key, value: index(ct[0], key),),
+)  # fmt: skip
+
+# Axes --------------------------------------------------------------------------------------------
+
+
+def ravel(x: Var) -> Var:
+    """Return ``x`` with one axis, in the order of its elements."""
+    return reshape(x, -1)
+
+
+def squeeze(x: Var, axis: int | Sequence[int] | None = None) -> Var:
+    """Return ``x`` without its axes of length 1, or without those given."""
+    x = as_var(x)
+    if axis is None:
+        return reshape(x, tuple(extent for extent in x.shape if extent != 1))
+    axes = infer.checked_axes(axis, x.ndim)
+    longer = [position for position in axes if x.shape[position] != 1]
+    if longer:
+        raise GraphError(f"squeeze: axis {longer[0]} of {x.spec} is not of length 1")
+    return reshape(x, tuple(n for position, n in enumerate(x.shape) if position not in axes))
+
+
+def swapaxes(x: Var, axis1: int, axis2: int) -> Var:
+    """Return the view of ``x`` with two axes exchanged."""
+    x = as_var(x)
+    first, second = infer.checked_axis(axis1, x.ndim), infer.checked_axis(axis2, x.ndim)
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return transpose(x, order)
+
+
+def matrix_transpose(x: Var) -> Var:
+    """Return the view of ``x`` with its last two axes exchanged."""
+    return swapaxes(with_rows_and_columns(x), -1, -2)
+
+
+def moveaxis(x: Var, source: int | Sequence[int], destination: int | Sequence[int]) -> Var:
+    """Return the view of ``x`` with axes moved to other positions; the others keep their order."""
+    x = as_var(x)
+    sources = [infer.checked_axis(axis, x.ndim) for axis in extents_of(source)]
+    targets = [infer.checked_axis(axis, x.ndim) for axis in extents_of(destination)]
+    if len(sources) != len(targets) or any(
+        len(set(axes)) < len(axes) for axes in (sources, targets)
+    ):
+        raise GraphError(
+            f"moveaxis: source {source!r} and destination {destination!r} must name as many axes, "
+            "each once"
+        )
+    order = [axis for axis in range(x.ndim) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return transpose(x, order)
+
+
+def atleast_1d(x: Var) -> Var:
+    """Return ``x`` with at least one axis."""
+    x = as_var(x)
+    return reshape(x, (1,)) if x.ndim == 0 else x
+
+
+def atleast_2d(x: Var) -> Var:
+    """Return ``x`` with at least two axes; new ones stand in front."""
+    x = atleast_1d(x)
+    return expand_dims(x, 0) if x.ndim == 1 else x
+
+
+def atleast_3d(x: Var) -> Var:
+    """Return ``x`` with at least three axes; a matrix gets its new one at the end."""
+    x = atleast_2d(x)
+    return expand_dims(x, 2) if x.ndim == 2 else x
+
+
+def broadcast_arrays(*arrays: Any) -> tuple[Var, ...]:
+    """Return views of the arrays in the shape that they have together."""
+    variables = [as_var(array) for array in arrays]
+    shape = infer.broadcast_shape(*(variable.spec for variable in variables))
+    return tuple(broadcast_to(variable, shape) for variable in variables)
+
+
+# Order -------------------------------------------------------------------------------------------
+
+
+def flip(x: Var, axis: int | Sequence[int] | None = None) -> Var:
+    """Return the view of ``x`` read the other way round, along all axes or those given."""
+    x = as_var(x)
+    axes = infer.checked_axes(axis, x.ndim)
+    return index(x, tuple(slice(None, None, -1) if a in axes else slice(None)
+                          for a in range(x.ndim)))  # fmt: skip
+
+
+def fliplr(x: Var) -> Var:
+    """Return the view of ``x`` with its second axis the other way round."""
+    return flip(x, 1)
+
+
+def flipud(x: Var) -> Var:
+    """Return the view of ``x`` with its first axis the other way round."""
+    return flip(x, 0)
+
+
+def rot90(x: Var, k: int = 1, axes: Sequence[int] = (0, 1)) -> Var:
+    """Return the view of ``x`` turned by ``k`` right angles in the plane of two axes."""
+    x = as_var(x)
+    first, second = (infer.checked_axis(axis, x.ndim) for axis in axes)
+    if first == second:
+        raise GraphError(f"rot90: axes {axes!r} must be two axes")
+    if k % 4 == 0:
+        return index(x, ...)
+    if k % 4 == 2:
+        return flip(x, (first, second))
+    return (
+        flip(swapaxes(x, first, second), first)
+        if k % 4 == 1
+        else swapaxes(flip(x, first), first, second)
+    )
+
+
+def roll(x: Var, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Var:
+    """Return ``x`` shifted along an axis or several; what leaves at the end comes in in front."""
+    x = as_var(x)
+    if axis is None:
+        return reshape(roll(reshape(x, -1), shift, 0), x.shape)
+    pairs = np.broadcast(extents_of(shift), extents_of(axis))
+    for step, position in pairs:
+        position = infer.checked_axis(int(position), x.ndim)
+        extent = x.shape[position]
+        cut = -int(step) % extent if extent else 0
+        if cut:
+            front, back = split(x, [cut], position)
+            x = concatenate([back, front], position)
+    return x
+
+
+# Repetition and padding --------------------------------------------------------------------------
+
+
+def tile(x: Var, reps: int | Sequence[int]) -> Var:
+    """Return ``x`` side by side ``reps`` times along every axis."""
+    x = as_var(x)
+    counts = extents_of(reps)
+    if any(count < 0 for count in counts):
+        raise GraphError(f"tile: reps {reps!r} must be 0 or more")
+    shape = (1,) * (len(counts) - x.ndim) + x.shape
+    counts = (1,) * (x.ndim - len(counts)) + counts
+    # Every axis gets one before it to repeat along, which costs nothing until both become one.
+    apart = [extent for pair in zip((1,) * len(shape), shape, strict=True) for extent in pair]
+    wide = [extent for pair in zip(counts, shape, strict=True) for extent in pair]
+    repeated = broadcast_to(reshape(x, apart), wide)
+    return reshape(repeated, [a * b for a, b in zip(counts, shape, strict=True)])
+
+
+def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
+    """Return each element ``repeats`` times in a row, along an axis or flattened.
+
+    ``repeats`` is a number, or one for each element of the axis.
+    """
+    x = as_var(x)
+    if axis is None:
+        x, axis = reshape(x, -1), 0
+    position = infer.checked_axis(axis, x.ndim)
+    extent = x.shape[position]
+    counts = extents_of(repeats)
+    if any(count < 0 for count in counts) or len(counts) not in (1, extent):
+        raise GraphError(
+            f"repeat: repeats {repeats!r} along axis {position} of {x.spec}: give one number of 0 "
+            f"or more, or {extent}"
+        )
+    if len(counts) > 1:
+        return taken(x, np.repeat(np.arange(extent), counts), position)
+    shape = (*x.shape[: position + 1], counts[0], *x.shape[position + 1 :])
+    wide = broadcast_to(expand_dims(x, position + 1), shape)
+    return reshape(wide, (*x.shape[:position], extent * counts[0], *x.shape[position + 1 :]))
+
+
+def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Var:
+    """Return ``x`` with elements added before and after it along every axis.
+
+    Args:
+        x: of any shape.
+        pad_width: a number for all sides, a pair (before, after), or one pair for every axis.
+        mode: "constant", or "edge", "reflect", "symmetric", "wrap": elements of ``x`` again.
+        constant_values: the number for "constant".
+    """
+    x = as_var(x)
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
+    except ValueError as error:
+        raise GraphError(f"pad: pad_width {pad_width!r} for {x.ndim} axes: give a number, a pair, "
+                         "or a pair for every axis") from error  # fmt: skip
+    if widths.dtype.kind not in "iu" or (widths < 0).any():
+        raise GraphError(f"pad: pad_width {pad_width!r} must be integers of 0 or more")
+    pairs = [(int(before), int(after)) for before, after in widths]
+    if mode in PAD_MODES:
+        for axis, (extent, pair) in enumerate(zip(x.shape, pairs, strict=True)):
+            if any(pair):
+                x = taken(x, np.pad(np.arange(extent), pair, mode), axis)  # type: ignore[call-overload]
+        return x
+    if mode != "constant":
+        raise GraphError(f"pad: mode {mode!r}; legal are constant, {', '.join(PAD_MODES)}")
+    if np.ndim(constant_values) or not isinstance(constant_values, int | float | np.number):
+        raise GraphError(f"pad: constant_values {constant_values!r} must be one number")
+    shape = tuple(before + n + after for n, (before, after) in zip(x.shape, pairs, strict=True))
+    key = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, pairs, strict=True))
+    value = x.dtype.type(constant_values).item()
+    return apply(PAD, x, shape=shape, key=(*key, Ellipsis), value=value)
+
+
+# Joining and parting -----------------------------------------------------------------------------
+
+
+def vstack(arrays: Sequence[Any]) -> Var:
+    """Return the arrays below each other; an array of one axis is a row."""
+    return concatenate([atleast_2d(array) for array in arrays], 0)
+
+
+def hstack(arrays: Sequence[Any]) -> Var:
+    """Return the arrays beside each other: along the second axis, or the only one."""
+    variables = [atleast_1d(array) for array in arrays]
+    return concatenate(variables, 0 if variables and variables[0].ndim == 1 else 1)
+
+
+def dstack(arrays: Sequence[Any]) -> Var:
+    """Return the arrays behind each other, along the third axis."""
+    return concatenate([atleast_3d(array) for array in arrays], 2)
+
+
+def column_stack(arrays: Sequence[Any]) -> Var:
+    """Return the arrays as columns of a matrix."""
+    variables = [as_var(array) for array in arrays]
+    return concatenate([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in variables], 1)
+
+
+def array_split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[Var, ...]:
+    """Return views of ``x`` cut along an axis, into parts that may differ by one in length."""
+    x = as_var(x)
+    extent = x.shape[infer.checked_axis(axis, x.ndim)]
+    if np.ndim(sections) == 0:
+        (count,) = extents_of(sections)
+        if count < 1:
+            raise GraphError(f"array_split: {count} parts; give 1 or more")
+        lengths = [extent // count + (part < extent % count) for part in range(count)]
+        sections = [int(edge) for edge in np.cumsum(lengths)[:-1]]
+    return split(x, sections, axis)
+
+
+def unstack(x: Var, axis: int = 0) -> tuple[Var, ...]:
+    """Return the slices of ``x`` along an axis, without that axis."""
+    x = as_var(x)
+    position = infer.checked_axis(axis, x.ndim)
+    before = (slice(None),) * position
+    return tuple(index(x, (*before, place)) for place in range(x.shape[position]))
+
+
+# Diagonals ---------------------------------------------------------------------------------------
+
+
+def with_rows_and_columns(x: Var) -> Var:
+    """Return ``x``, which must have at least two axes."""
+    x = as_var(x)
+    if x.ndim < 2:
+        raise GraphError(f"{x.spec} is no matrix, which has at least two axes")
+    return x
+
+
+def tril(x: Var, k: int = 0) -> Var:
+    """Return ``x`` with zeros above the ``k``-th diagonal of its last two axes."""
+    x = with_rows_and_columns(x)
+    rows, columns = x.shape[-2:]
+    return where(np.tri(rows, columns, k, dtype=bool), x, 0)
+
+
+def triu(x: Var, k: int = 0) -> Var:
+    """Return ``x`` with zeros below the ``k``-th diagonal of its last two axes."""
+    x = with_rows_and_columns(x)
+    rows, columns = x.shape[-2:]
+    return where(np.tri(rows, columns, k - 1, dtype=bool), 0, x)
+
+
+def diagonal(x: Var, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Var:
+    """Return a diagonal of two axes as the last axis: of a C-contiguous array, a view."""
+    x = with_rows_and_columns(x)
+    x = moveaxis(x, (axis1, axis2), (-2, -1))
+    rows, columns = x.shape[-2:]
+    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    flat = reshape(x, (*x.shape[:-2], math.prod(x.shape[-2:])))
+    start = offset if offset >= 0 else -offset * columns
+    stop = start + (length - 1) * (columns + 1) + 1 if length else start
+    return index(flat, (..., slice(start, stop, columns + 1)))
+
+
+def diag(x: Var, k: int = 0) -> Var:
+    """Return the ``k``-th diagonal of a matrix, or a matrix with that diagonal."""
+    x = as_var(x)
+    if x.ndim == 2:
+        return diagonal(x, k)
+    if x.ndim != 1:
+        raise GraphError(f"diag: {x.spec} has {x.ndim} axes; give one or two")
+    size = x.size + abs(k)
+    column = pad(expand_dims(x, 1), ((max(-k, 0), max(k, 0)), (0, 0))) if k else expand_dims(x, 1)
+    return where(np.eye(size, k=k, dtype=bool), broadcast_to(column, (size, size)), 0)

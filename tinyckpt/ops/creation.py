@@ -1,0 +1,83 @@
+"""Arrays that a function makes itself: filled ones are operators, patterns are constants.
+
+A constant is a source: always there, and not charged to a schedule. An array filled with one number
+is computed when it is needed, like any other value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.graph import checked_dtype
+from tinyckpt.ops.elementwise import astype
+from tinyckpt.ops.primitive import as_var
+from tinyckpt.ops.shape import broadcast_to, extents_of, full
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+
+def zeros(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
+    """Return a new array of zeros."""
+    return filled(shape, 0, dtype)
+
+
+def ones(shape: int | Sequence[int], dtype: Any = "float64") -> Var:
+    """Return a new array of ones."""
+    return filled(shape, 1, dtype)
+
+
+def filled(shape: int | Sequence[int], value: Any, dtype: Any) -> Var:
+    """Return a new array of one number, given in its own dtype."""
+    resolved = checked_dtype(dtype)
+    return full(extents_of(shape), resolved.type(value).item(), resolved)
+
+
+def zeros_like(x: Var, dtype: Any = None, shape: Any = None) -> Var:
+    """Return zeros in the shape and dtype of ``x``, if no others are given."""
+    return full_like(x, 0, dtype, shape)
+
+
+def ones_like(x: Var, dtype: Any = None, shape: Any = None) -> Var:
+    """Return ones in the shape and dtype of ``x``, if no others are given."""
+    return full_like(x, 1, dtype, shape)
+
+
+def full_like(x: Var, fill_value: Any, dtype: Any = None, shape: Any = None) -> Var:
+    """Return an array of one value, in the shape and dtype of ``x`` if no others are given."""
+    x = as_var(x)
+    extents = x.shape if shape is None else extents_of(shape)
+    resolved = x.dtype if dtype is None else checked_dtype(dtype)
+    if hasattr(fill_value, "node") or np.ndim(fill_value):
+        return broadcast_to(astype(as_var(fill_value), resolved), extents)
+    return filled(extents, fill_value, resolved)
+
+
+def copy(x: Var) -> Var:
+    """Return ``x`` itself: values never change, so that a copy would only cost memory."""
+    return as_var(x)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None) -> Var:
+    """Return the numbers from ``start`` to ``stop`` (from 0 to ``start``), a constant."""
+    if stop is None:
+        return as_var(np.arange(0, start, step, dtype=dtype))
+    return as_var(np.arange(start, stop, step, dtype=dtype))
+
+
+def linspace(start: float, stop: float, num: int = 50, dtype: Any = None) -> Var:
+    """Return ``num`` numbers at equal distances, both ends among them, a constant."""
+    return as_var(np.linspace(start, stop, num, dtype=dtype))
+
+
+def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "float64") -> Var:
+    """Return a matrix of zeros with ones on its ``k``-th diagonal, a constant."""
+    return as_var(np.eye(rows, columns, k, dtype=checked_dtype(dtype)))
+
+
+def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "float64") -> Var:
+    """Return ones on and below the ``k``-th diagonal, and zeros above, a constant."""
+    return as_var(np.tri(rows, columns, k, dtype=checked_dtype(dtype)))

@@ -1,0 +1,103 @@
+"""Kernels that find, pick, order and accumulate elements; the rules stand in ``kernels``."""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+
+# How often one place may occur among the indices is ``most``, which the adjoint asks.
+
+
+def take(xp, x, indices, axis, most):
+    return xp.take(x, indices, axis=axis)
+
+
+def take_vjp(xp, g, indices, shape, axis, most):
+    # Adds up what was taken from the same place. Where each occurs once, writing is enough.
+    out = xp.zeros(shape, g.dtype)
+    before = (slice(None),) * axis
+    if most <= 1:
+        out[(*before, indices)] = g
+        return out
+    # Equal places are brought together; then each sum takes in that of its neighbour 1, 2, 4, ...
+    # further on, as long as that is of the same place, so that the first of each place ends with
+    # all of it. No two threads of a GPU ever add into one place in an order of their own: the
+    # result is the same to the bit each time, which is not so with ``add.at``.
+    indices = xp.where(indices < 0, indices + shape[axis], indices)
+    order = xp.argsort(indices, kind="stable")
+    indices = indices[order]
+    sums = g[(*before, order)]
+    del order
+    after = (1,) * (g.ndim - axis - 1)
+    step = 1
+    while step < most:
+        same = (indices[step:] == indices[:-step]).reshape((-1, *after))
+        nearer = sums[(*before, slice(None, -step))]
+        nearer += xp.where(same, sums[(*before, slice(step, None))], 0)
+        step *= 2
+    del same, nearer
+    first = xp.ones(indices.shape, bool)
+    first[1:] = indices[1:] != indices[:-1]
+    out[(*before, indices[first])] = sums[(*before, first)]
+    return out
+
+
+def flat_index(xp, *indices, extents, shape):
+    # The place in the flattened array; ``take`` refuses what is out of range, and counts negative
+    # indices from the end.
+    out = xp.zeros(shape, "int64")
+    for index, extent in zip(indices, extents, strict=True):
+        out *= extent
+        out += xp.take(xp.arange(extent), index)
+    return out
+
+
+def pad(xp, x, shape, key, value):
+    out = xp.full(shape, value, x.dtype)
+    out[key] = x
+    return out
+
+
+def argmax(xp, x, axis):
+    return x.argmax(axis=axis)
+
+
+def argmin(xp, x, axis):
+    return x.argmin(axis=axis)
+
+
+def argsort(xp, x, axis):
+    return xp.argsort(x, axis=axis, kind="stable")
+
+
+def min_(xp, x, axes, keepdims):
+    return x.min(axis=axes, keepdims=keepdims)
+
+
+def any_(xp, x, axes, keepdims):
+    return x.any(axis=axes, keepdims=keepdims)
+
+
+def all_(xp, x, axes, keepdims):
+    return x.all(axis=axes, keepdims=keepdims)
+
+
+def cumsum(xp, x, axis, reverse):
+    return xp.flip(xp.cumsum(xp.flip(x, axis), axis), axis) if reverse else xp.cumsum(x, axis)
+
+
+def logsumexp(xp, x, axes, keepdims):
+    largest = x.max(axis=axes, keepdims=True)
+    # Where all is -inf, or something inf, there is nothing to subtract.
+    largest = xp.where(xp.isfinite(largest), largest, 0)
+    shifted = xp.asarray(x - largest)
+    xp.exp(shifted, out=shifted)
+    out = xp.asarray(xp.log(shifted.sum(axis=axes, keepdims=True)))
+    out += largest
+    return out if keepdims else out.squeeze(axis=axes)
+
+
+def logsumexp_vjp(xp, x, y, g, axes, keepdims):
+    # g times the softmax, exp(x - y).
+    out = xp.asarray(x - (y if keepdims else xp.expand_dims(y, axes)))
+    xp.exp(out, out=out)
+    out *= g if keepdims else xp.expand_dims(g, axes)
+    return out

@@ -1,0 +1,169 @@
+"""NumPy's functions on Vars: which function of tinyckpt each one calls, by NumPy's own protocols.
+
+``np.tanh(x)`` asks ``x`` first (``__array_ufunc__``), and so does ``np.concatenate([x, y])``
+(``__array_function__``). What the tables of ``numpy_names`` have is answered; what they have not
+says what to write instead. Arguments are matched by NumPy's signature, so that ``np.sum(a=x)``
+works, and one that is not supported is named.
+
+Source: NumPy enhancement proposals 13 and 18.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.ops import shape
+from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, INSTEAD, REDUCTIONS, UFUNCS
+from tinyckpt.ops.primitive import as_var
+
+# Arguments of NumPy's functions by what tinyckpt calls them, and those that change no result here.
+RENAMED = {"a_min": "min", "a_max": "max", "correction": "ddof"}
+WITHOUT_EFFECT = {"optimize", "subok", "casting", "kind", "stable", "copy", "device", "order"}
+DEFAULTS = {"where": True, "returned": False, "mode": "raise", "include_initial": False}
+
+
+def call_ufunc(
+    ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]
+) -> Any:
+    """Answer a ufunc, or one of its methods.
+
+    Raises:
+        GraphError: if there is no such function or option here; says what there is.
+    """
+    name = ufunc.__name__
+    table = {"__call__": UFUNCS, "outer": UFUNCS, "reduce": REDUCTIONS}.get(method, ACCUMULATIONS)
+    called = f"np.{name}" if method == "__call__" else f"np.{name}.{method}"
+    function = table.get(name)
+    if method == "at":
+        raise GraphError(f"{called}: a write in place; values never change: use tc.where or x[...]")
+    if function is None or method == "reduceat":
+        raise GraphError(f"{called}: {instead(name, method)}")
+    given = {key: value for key, value in options.items() if not is_default(key, value)}
+    if method in ("reduce", "accumulate"):
+        given["axis"] = inputs[1] if len(inputs) > 1 else options.get("axis", 0)
+        legal = ["axis", "keepdims"] if method == "reduce" else ["axis"]
+    else:
+        legal = ["axis"] if name == "vecdot" else []
+    for key in given:
+        if key not in legal:
+            raise GraphError(unsupported(called, key, legal))
+    if method == "outer":
+        left, right = (as_var(operand) for operand in inputs)
+        return function(shape.index(left, (..., *(None,) * right.ndim)), right)
+    return function(*(inputs if method == "__call__" else inputs[:1]), **given)
+
+
+def call_function(function: Callable[..., Any], args: Sequence[Any], options: Any) -> Any:
+    """Answer any other function of NumPy.
+
+    Raises:
+        GraphError: if there is no such function or option here; says what there is.
+    """
+    name = name_of(function)
+    answer = FUNCTIONS.get(name)
+    if answer is None:
+        raise GraphError(f"np.{name}: {instead(name)}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # NumPy before 2.4 tells none for a few written in C
+        return answer(*args, **options)
+    own = inspect.signature(answer).parameters
+    positional, given = matched(name, signature.bind(*args, **options), own)
+    return answer(*positional, **given)
+
+
+def matched(
+    name: str, bound: inspect.BoundArguments, own: Mapping[str, inspect.Parameter]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return NumPy's arguments as those of the function that answers.
+
+    By name where both have it, else by position; the defaults of what is not supported are dropped.
+    """
+    theirs = bound.signature.parameters
+    own_names = list(own)
+    variadic = [key for key in own if own[key].kind is inspect.Parameter.VAR_POSITIONAL]
+    positional: list[Any] = []
+    given: dict[str, Any] = {}
+    for position, (key, parameter) in enumerate(theirs.items()):
+        if key not in bound.arguments:
+            continue
+        value = bound.arguments[key]
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            positional.extend(value)
+            continue
+        pairs = value if parameter.kind is inspect.Parameter.VAR_KEYWORD else {key: value}
+        for option, setting in pairs.items():
+            target = RENAMED.get(option, option)
+            alike = own_names[position] if position < len(own_names) else ""
+            if target in own and not variadic:
+                if setting is not no_value():
+                    given[target] = setting
+            elif alike and alike not in theirs and alike not in given and not variadic:
+                given[alike] = setting
+            elif not is_default(option, setting) and setting is not parameter.default:
+                legal = [n for n in own if n in theirs or n in RENAMED.values()]
+                raise GraphError(unsupported(f"np.{name}", option, legal))
+    return positional, given
+
+
+def no_value() -> Any:
+    """Return what NumPy's signatures have as the default of an argument that is not given."""
+    return getattr(np, "_NoValue", None)
+
+
+def is_default(option: str, value: Any) -> bool:
+    """Whether an option of NumPy's has no effect here."""
+    if option == "order":
+        return value in (None, "C", "K", "A")
+    return (
+        value is None
+        or value is no_value()
+        or option in WITHOUT_EFFECT
+        or (isinstance(value, tuple) and all(item is None for item in value) and option == "out")
+        or (option in DEFAULTS and value is DEFAULTS[option])
+        or (option in DEFAULTS and isinstance(value, str) and value == DEFAULTS[option])
+    )
+
+
+def unsupported(called: str, option: str, legal: Sequence[str]) -> str:
+    """Return what to say about an option that is not there."""
+    reasons = {
+        "out": "values never change, so that nothing is written in place: take the result instead",
+        "dtype": "convert with x.astype(...) before or after",
+        "where": "choose with tc.where",
+        "initial": "combine with the result, as in tc.maximum(result, initial)",
+        "order": "arrays are in C order",
+    }
+    listed = f"legal are {', '.join(legal)}" if legal else "it takes arrays alone"
+    return f"{called}: {option}= is not supported: {reasons.get(option, listed)}"
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name behind ``np.``."""
+    module = getattr(function, "__module__", "numpy") or "numpy"
+    return f"{module.removeprefix('numpy').removeprefix('.')}.{function.__name__}".removeprefix(".")
+
+
+def instead(name: str, method: str = "__call__") -> str:
+    """Return what to write instead of a function of NumPy that is not answered."""
+    if method == "reduce":
+        return f"reductions are there for {', '.join(REDUCTIONS)}"
+    if method in ("accumulate", "reduceat"):
+        return f"accumulations are there for {', '.join(ACCUMULATIONS)}"
+    return INSTEAD.get(
+        name,
+        "it is not among NumPy's functions that take values of a function being traced; "
+        "docs/numpy.md lists those that do. Of arrays that do not change, compute it outside",
+    )
+
+
+def hint(name: str) -> str:
+    """Return what there is in the place of a name that tinyckpt has not, if NumPy has it."""
+    if name in UFUNCS or name in FUNCTIONS:
+        return f"np.{name}(x) works on the values of a function being traced"
+    return f"instead of np.{name}: {INSTEAD[name]}" if name in INSTEAD else ""

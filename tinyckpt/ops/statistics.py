@@ -1,0 +1,246 @@
+"""Reductions that are composed, sums and products that accumulate, order statistics and norms."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer
+from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops.elementwise import (
+    astype,
+    divide,
+    exp,
+    multiply,
+    sqrt,
+    subtract,
+)
+from tinyckpt.ops.indexing import sort
+from tinyckpt.ops.primitive import Primitive, apply, as_var
+from tinyckpt.ops.reduce import Axes, max, mean, min, reduced, sum
+from tinyckpt.ops.shape import concatenate, full, index, reshape
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+
+def infer_logsumexp(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
+    infer.require_float(x)
+    if any(x.shape[axis] == 0 for axis in axes):
+        raise GraphError(f"{x} has no elements along the axes {axes}")
+    return (Spec(reduced(x.shape, axes, keepdims), x.dtype),)
+
+
+def infer_logsumexp_vjp(
+    x: Spec, y: Spec, g: Spec, axes: tuple[int, ...], keepdims: bool
+) -> tuple[Spec, ...]:
+    return (x,)
+
+
+def infer_cumsum(x: Spec, axis: int, reverse: bool) -> tuple[Spec, ...]:
+    return (Spec(x.shape, x.dtype if x.dtype.kind == "f" else "int64"),)
+
+
+def with_axes(y: Var, x: Var, axes: tuple[int, ...]) -> Var:
+    """Return a reduction of ``x`` with its reduced axes at length 1."""
+    return reshape(y, reduced(x.shape, axes, keepdims=True))
+
+
+def vjp_logsumexp_vjp_x(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool) -> Var:
+    return multiply(ct[0], outs[0])
+
+
+def vjp_logsumexp_vjp_y(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool) -> Var:
+    return -sum(multiply(ct[0], outs[0]), axes, keepdims)
+
+
+def vjp_logsumexp_vjp_g(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...], keepdims: bool) -> Var:
+    x, y, _ = ins
+    return sum(multiply(ct[0], exp(subtract(x, with_axes(y, x, axes)))), axes, keepdims)
+
+
+# The facts ---------------------------------------------------------------------------------------
+
+LOGSUMEXP_VJP = Primitive(
+    "logsumexp_vjp",  # (x, logsumexp, g) -> g softmax(x)
+    kernels.logsumexp_vjp,
+    infer_logsumexp_vjp,
+    vjp=(vjp_logsumexp_vjp_x, vjp_logsumexp_vjp_y, vjp_logsumexp_vjp_g),
+    flops=lambda inputs, outputs, **attrs: 3 * inputs[0].size,
+)
+LOGSUMEXP = Primitive(
+    "logsumexp", kernels.logsumexp, infer_logsumexp,
+    vjp=(
+        lambda ct, ins, outs, **attrs: apply(LOGSUMEXP_VJP, ins[0], outs[0], ct[0], **attrs),
+    ),
+    # To find the maximum, subtract it, exponentiate and add up.
+    flops=lambda inputs, outputs, **attrs: 4 * inputs[0].size,
+    # The exponentials, and the maximum.
+    workspace=lambda inputs, outputs, **attrs: inputs[0].nbytes + outputs[0].nbytes,
+)  # fmt: skip
+CUMSUM: Primitive = Primitive(
+    "cumsum", kernels.cumsum, infer_cumsum, contiguous=False,
+    vjp=(
+        lambda ct, ins, outs, axis, reverse: apply(CUMSUM, ct[0], axis=axis, reverse=not reverse),
+    ),
+    flops=lambda inputs, outputs, **attrs: inputs[0].size,
+)  # fmt: skip
+
+# Moments -----------------------------------------------------------------------------------------
+
+
+def var(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Var:
+    """Return the variance over an axis or several: squares about the mean, over ``count - ddof``.
+
+    Raises:
+        GraphError: if there are no more than ``ddof`` elements.
+    """
+    x = as_var(x)
+    x = x if x.dtype.kind == "f" else astype(x, "float64")
+    count = math.prod(x.shape[axis] for axis in infer.checked_axes(axis, x.ndim))
+    if count <= ddof:
+        raise GraphError(f"var: {count} elements of {x.spec} at ddof={ddof}; more are needed")
+    centred = subtract(x, mean(x, axis, keepdims=True))
+    return divide(sum(multiply(centred, centred), axis, keepdims), float(count - ddof))
+
+
+def std(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Var:
+    """Return the root of ``var``, which has no derivative where all elements are equal."""
+    return sqrt(var(x, axis, ddof, keepdims))
+
+
+def average(x: Var, axis: Axes = None, weights: Any = None, keepdims: bool = False) -> Var:
+    """Return the mean weighted by ``weights``, an array that broadcasts to the shape of ``x``."""
+    if weights is None:
+        return mean(x, axis, keepdims)
+    x = as_var(x)
+    weights = as_var(weights)
+    if weights.shape != x.shape:
+        if weights.ndim != 1 or not isinstance(axis, int | np.integer):
+            raise GraphError(
+                f"average: weights {weights.spec} for {x.spec} over axis {axis!r}; give weights of "
+                "that shape, or one for each element of one axis"
+            )
+        position = infer.checked_axis(int(axis), x.ndim)
+        weights = reshape(weights, [-1 if a == position else 1 for a in range(x.ndim)])
+        if weights.shape[position] != x.shape[position]:
+            raise GraphError(f"average: {weights.size} weights for axis {axis} of {x.spec}")
+    return divide(
+        sum(multiply(x, weights), axis, keepdims),
+        sum(multiply(full(x.shape, 1, weights.dtype), weights), axis, keepdims),
+    )
+
+
+def ptp(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return the maximum less the minimum, over an axis or several."""
+    return subtract(max(x, axis, keepdims), min(x, axis, keepdims))
+
+
+def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
+    """Return the middle element in ascending order, or the mean of the middle two."""
+    x = as_var(x)
+    ones = (1,) * x.ndim
+    if axis is None:
+        result = median(reshape(x, -1), 0)
+        return reshape(result, ones) if keepdims else result
+    position, (before, count) = along(x, axis)
+    if count == 0:
+        raise GraphError(f"median: {x.spec} has no elements along axis {axis}")
+    middle = index(sort(x, position), (*before, slice((count - 1) // 2, count // 2 + 1)))
+    return mean(middle, position, keepdims)
+
+
+# Products and running sums -----------------------------------------------------------------------
+
+
+def prod(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return the product over an axis or several; over all of them by default.
+
+    A tree of products of halves: no division anywhere, so that derivatives of every order are right
+    where elements are 0, too. Integers and booleans are multiplied as int64.
+    """
+    x = as_var(x)
+    x = x if x.dtype.kind == "f" else astype(x, "int64")
+    axes = infer.checked_axes(axis, x.ndim)
+    shape = reduced(x.shape, axes, keepdims)
+    for position in axes:
+        x = product_of_halves(x, position)
+    return reshape(x, shape)
+
+
+def product_of_halves(x: Var, axis: int) -> Var:
+    """Return the product along one axis, which stays with length 1."""
+    axis, (before, count) = along(x, axis)
+    if count == 0:
+        return full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), 1, x.dtype)
+    left_over: Var | None = None
+    while count > 1:
+        half = count // 2
+        if count % 2:
+            last = index(x, (*before, slice(count - 1, None)))
+            left_over = last if left_over is None else multiply(left_over, last)
+        x = multiply(
+            index(x, (*before, slice(0, half))), index(x, (*before, slice(half, 2 * half)))
+        )
+        count = half
+    return x if left_over is None else multiply(x, left_over)
+
+
+def along(x: Var, axis: int) -> tuple[int, tuple[tuple[slice, ...], int]]:
+    """Return the axis counted from the front; what indexes the axes before it, and its extent."""
+    position = infer.checked_axis(axis, x.ndim)
+    return position, ((slice(None),) * position, x.shape[position])
+
+
+def flat_or_along(x: Var, axis: int | None) -> tuple[Var, int]:
+    """Return the array flattened and its only axis, or the array and an axis of it."""
+    x = as_var(x)
+    return (reshape(x, -1), 0) if axis is None else (x, infer.checked_axis(axis, x.ndim))
+
+
+def cumsum(x: Var, axis: int | None = None) -> Var:
+    """Return the sums of the first 1, 2, 3, ... elements along an axis; of all, flattened."""
+    x, position = flat_or_along(x, axis)
+    if x.dtype == np.uint8:
+        x = astype(x, "int64")
+    return apply(CUMSUM, x, axis=position, reverse=False)
+
+
+def cumprod(x: Var, axis: int | None = None) -> Var:
+    """Return the products of the first 1, 2, 3, ... elements along an axis; of all, flattened.
+
+    Each is multiplied by that 1, 2, 4, ... places before it: no division, so that derivatives are
+    right where elements are 0, too.
+    """
+    x, position = flat_or_along(x, axis)
+    x = x if x.dtype.kind == "f" else astype(x, "int64")
+    _, (before, count) = along(x, position)
+    step = 1
+    while step < count:
+        first = index(x, (*before, slice(0, step)))
+        later = index(x, (*before, slice(step, None)))
+        earlier = index(x, (*before, slice(0, count - step)))
+        x = concatenate([first, multiply(later, earlier)], position)
+        step *= 2
+    return x
+
+
+def diff(x: Var, n: int = 1, axis: int = -1) -> Var:
+    """Return each element less the one before it along an axis, ``n`` times over."""
+    x = as_var(x)
+    axis, (before, _) = along(x, axis)
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+        raise GraphError(f"diff: n={n!r} must be an integer of 0 or more")
+    for _ in range(n):
+        x = subtract(index(x, (*before, slice(1, None))), index(x, (*before, slice(0, -1))))
+    return x
+
+
+def logsumexp(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
+    """Return ``log(sum(exp(x)))`` over an axis or several, evaluated without overflow."""
+    x = as_var(x)
+    return apply(LOGSUMEXP, x, axes=infer.checked_axes(axis, x.ndim), keepdims=keepdims)
