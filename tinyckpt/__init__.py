@@ -9,6 +9,9 @@ machine runs the schedule, and the trace of that run is what everyone looks at::
     result   = tc.run(schedule, params, x, y)
 """
 
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from tinyckpt import cost, networks
 from tinyckpt.analysis.separators import separators
 from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
@@ -281,3 +284,28 @@ __all__ = [
     "tril", "triu", "trunc", "unstack", "value_and_grad", "var", "vdot", "vecdot", "vecmat",
     "vstack", "where", "zeros", "zeros_like",
 ]  # fmt: skip
+
+# Python makes every module that is imported an attribute of its package. That would leave names
+# such as ``trace``, in NumPy a function, to whoever guesses; so those go that are not public.
+# They are imported as ever: ``from tinyckpt import trace``, ``import tinyckpt.trace as trace``.
+for _name, _value in list(globals().items()):
+    if isinstance(_value, ModuleType) and _name not in __all__:
+        del globals()[_name]
+del _name, _value
+
+if not TYPE_CHECKING:  # there, it would have every name
+
+    def __getattr__(name: str) -> Any:
+        """Say what a name is that is not public: a module of the package, or one of NumPy's."""
+        from sys import modules
+
+        from tinyckpt.ops.protocols import hint
+
+        if f"tinyckpt.{name}" in modules:
+            hints = [
+                f"tinyckpt.{name} is a module: write 'from tinyckpt import {name}'",
+                hint(name),
+            ]
+        else:
+            hints = [f"module 'tinyckpt' has no attribute {name!r}", hint(name)]
+        raise AttributeError("; ".join(filter(None, hints)))

@@ -1,6 +1,10 @@
 """NumPy's habits: every name of the table gives NumPy's values, dtypes and shapes, on Vars too."""
 
+import importlib.util
+import inspect
+import pickle
 import re
+import types
 import warnings
 from functools import partial
 from pathlib import Path
@@ -415,3 +419,20 @@ def test_the_tables_are_of_numpys_names_and_complete() -> None:
     assert len(EXAMPLES) >= 120
     for alias, name in ALIASES.items():
         assert found(np, alias) in (found(np, name), None)
+
+
+def test_modules_are_not_attributes_of_the_package() -> None:
+    import tinyckpt.trace as module
+    from tinyckpt import trace
+
+    assert trace is module is importlib.import_module("tinyckpt.trace")
+    assert trace.Trace is tc.Trace
+    assert pickle.loads(pickle.dumps(tc.Spec((2,)))) == tc.Spec((2,))
+    modules = {name for name in dir(tc) if isinstance(getattr(tc, name), types.ModuleType)}
+    assert modules == {"checkpoint_policies", "cost", "linalg", "networks"}
+    with pytest.raises(AttributeError, match=r"tinyckpt\.trace is a module.*np\.trace\(x\) works"):
+        tc.trace  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'cross'; instead of np\.cross: write"):
+        tc.cross  # noqa: B018
+    assert not hasattr(tc, "table")
+    assert inspect.signature(tc.sum).parameters.keys() == {"x", "axis", "keepdims"}
