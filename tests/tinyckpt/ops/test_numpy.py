@@ -421,6 +421,17 @@ def test_the_tables_are_of_numpys_names_and_complete() -> None:
         assert found(np, alias) in (found(np, name), None)
 
 
+def test_the_page_of_names_is_up_to_date() -> None:
+    path = ROOT / "docs" / "numpy_table.py"
+    spec = importlib.util.spec_from_file_location("numpy_table", path)
+    assert spec is not None
+    assert spec.loader is not None
+    writer: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(writer)
+    written = (ROOT / "docs" / "numpy.md").read_text(encoding="utf-8")
+    assert writer.page() == written, "run python docs/numpy_table.py"
+
+
 def test_modules_are_not_attributes_of_the_package() -> None:
     import tinyckpt.trace as module
     from tinyckpt import trace
