@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # From the bottom up: a module or package may import those before it.
 LAYERS = [
-    "errors", "units", "display", "files", "tree", "calls",
+    "errors", "units", "display", "files", "tree", "building",
     "graph", "ops", "var", "builder", "build", "differentiate",
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "exact", "policies", "planning",

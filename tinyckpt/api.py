@@ -12,7 +12,7 @@ import numpy as np
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, dense, get_backend, moved
 from tinyckpt.build import trace, weak_float
-from tinyckpt.calls import Call, call_of, function_name
+from tinyckpt.building.calls import Call, call_of, function_name
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
 from tinyckpt.errors import BackendError, GraphError

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.builder import Builder
-from tinyckpt.calls import Call, bound, call_of, function_name
+from tinyckpt.building.calls import Call, bound, call_of, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.ops.primitive import active_builder

@@ -45,7 +45,7 @@ from operator import index
 from typing import Any
 
 from tinyckpt.builder import Builder
-from tinyckpt.calls import Call, function_name
+from tinyckpt.building.calls import Call, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator, TrainingGraph
 from tinyckpt.ops.elementwise import add, astype

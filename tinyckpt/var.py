@@ -6,7 +6,7 @@ Arithmetic on a Var adds operators to the graph being built. Whatever would need
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,6 +31,14 @@ from tinyckpt.ops import (
 
 if TYPE_CHECKING:
     from tinyckpt.builder import Builder
+
+
+Binary = Callable[[Any, Any], "Var"]
+
+
+def infix(function: Binary) -> tuple[Binary, Binary]:
+    """Return a function of two operands as the methods that Python calls for either of them."""
+    return function, lambda self, other: function(other, self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -146,53 +154,33 @@ class Var:
     def __getitem__(self, key: Any) -> Var:
         return indexing.getitem(self, key)
 
-    def __add__(self, other: Any) -> Var:
-        return elementwise.add(self, other)
+    # What stands between two operands, and the same with the array on the right.
+    __add__, __radd__ = infix(elementwise.add)
+    __sub__, __rsub__ = infix(elementwise.subtract)
+    __mul__, __rmul__ = infix(elementwise.multiply)
+    __truediv__, __rtruediv__ = infix(elementwise.divide)
+    __floordiv__, __rfloordiv__ = infix(rounding.floor_divide)
+    __mod__, __rmod__ = infix(rounding.remainder)
+    __and__, __rand__ = infix(logic.bitwise_and)
+    __or__, __ror__ = infix(logic.bitwise_or)
+    __xor__, __rxor__ = infix(logic.bitwise_xor)
+    __lshift__, __rlshift__ = infix(logic.left_shift)
+    __rshift__, __rrshift__ = infix(logic.right_shift)
+    __pow__ = elementwise.power
+    __matmul__ = linalg.matmul
+    __gt__ = elementwise.greater
+    __ge__ = elementwise.greater_equal
+    __lt__ = elementwise.less
+    __le__ = elementwise.less_equal
+    __abs__ = elementwise.absolute
+    __invert__ = logic.invert
+    __round__ = rounding.round
 
-    def __radd__(self, other: Any) -> Var:
-        return elementwise.add(other, self)
+    def __neg__(self) -> Var:  # a function in the open: others' types are found by it
+        return elementwise.negative(self)
 
-    def __sub__(self, other: Any) -> Var:
-        return elementwise.subtract(self, other)
-
-    def __rsub__(self, other: Any) -> Var:
-        return elementwise.subtract(other, self)
-
-    def __mul__(self, other: Any) -> Var:
-        return elementwise.multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Var:
-        return elementwise.multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Var:
-        return elementwise.divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Var:
-        return elementwise.divide(other, self)
-
-    def __pow__(self, exponent: Any) -> Var:
-        return elementwise.power(self, exponent)
-
-    def __rpow__(self, base: Any) -> Var:
-        return elementwise.power(self.builder.as_var(base, self.dtype), self)
-
-    def __matmul__(self, other: Any) -> Var:
-        return linalg.matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Var:
-        return linalg.matmul(self.builder.as_var(other, self.dtype), self)
-
-    def __floordiv__(self, other: Any) -> Var:
-        return rounding.floor_divide(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Var:
-        return rounding.floor_divide(other, self)
-
-    def __mod__(self, other: Any) -> Var:
-        return rounding.remainder(self, other)
-
-    def __rmod__(self, other: Any) -> Var:
-        return rounding.remainder(other, self)
+    def __pos__(self) -> Var:
+        return self
 
     def __divmod__(self, other: Any) -> tuple[Var, Var]:
         return self // other, self % other
@@ -200,62 +188,11 @@ class Var:
     def __rdivmod__(self, other: Any) -> tuple[Var, Var]:
         return other // self, other % self
 
-    def __and__(self, other: Any) -> Var:
-        return logic.bitwise_and(self, other)
+    def __rpow__(self, base: Any) -> Var:
+        return elementwise.power(self.builder.as_var(base, self.dtype), self)
 
-    def __rand__(self, other: Any) -> Var:
-        return logic.bitwise_and(other, self)
-
-    def __or__(self, other: Any) -> Var:
-        return logic.bitwise_or(self, other)
-
-    def __ror__(self, other: Any) -> Var:
-        return logic.bitwise_or(other, self)
-
-    def __xor__(self, other: Any) -> Var:
-        return logic.bitwise_xor(self, other)
-
-    def __rxor__(self, other: Any) -> Var:
-        return logic.bitwise_xor(other, self)
-
-    def __lshift__(self, other: Any) -> Var:
-        return logic.left_shift(self, other)
-
-    def __rlshift__(self, other: Any) -> Var:
-        return logic.left_shift(other, self)
-
-    def __rshift__(self, other: Any) -> Var:
-        return logic.right_shift(self, other)
-
-    def __rrshift__(self, other: Any) -> Var:
-        return logic.right_shift(other, self)
-
-    def __invert__(self) -> Var:
-        return logic.invert(self)
-
-    def __pos__(self) -> Var:
-        return self
-
-    def __round__(self, decimals: int = 0) -> Var:
-        return rounding.round(self, decimals)
-
-    def __neg__(self) -> Var:
-        return elementwise.negative(self)
-
-    def __abs__(self) -> Var:
-        return elementwise.absolute(self)
-
-    def __gt__(self, other: Any) -> Var:
-        return elementwise.greater(self, other)
-
-    def __ge__(self, other: Any) -> Var:
-        return elementwise.greater_equal(self, other)
-
-    def __lt__(self, other: Any) -> Var:
-        return elementwise.less(self, other)
-
-    def __le__(self, other: Any) -> Var:
-        return elementwise.less_equal(self, other)
+    def __rmatmul__(self, other: Any) -> Var:
+        return linalg.matmul(self.builder.as_var(other, self.dtype), self)
 
     def __eq__(self, other: object) -> Var:  # type: ignore[override]  # elementwise, as in NumPy
         return elementwise.equal(self, other)

@@ -1,0 +1,1 @@
+"""What serves ``build``: how a call of a function is read."""
