@@ -34,6 +34,7 @@ from tinyckpt.errors import (
     FormatError,
     GraphError,
     OptionError,
+    PolicyOptionError,
     ScheduleError,
     TinyckptError,
 )
@@ -238,6 +239,7 @@ from tinyckpt.ops.statistics import (
     var,
 )
 from tinyckpt.orders.lowering import from_order
+from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.explain import Explanation, explain
 from tinyckpt.planning.plan import certify, frontier, lower_bound, plan
 from tinyckpt.planning.points import Frontier, Point
@@ -255,7 +257,8 @@ abs, mod, flatten, concat = absolute, remainder, ravel, concatenate
 __all__ = [
     "POLICIES", "PRIMITIVES", "BackendError", "BudgetError", "Certificate", "Compiled", "Compute",
     "Costs", "DataNode", "Explanation", "Fetch", "FormatError", "Free", "Frontier", "Graph",
-    "GraphError", "Offload", "Operator", "OptionError", "Point", "Policy", "Primitive", "RunResult",
+    "GraphError", "Offload", "Operator", "OptionError", "Point", "Policy", "PolicyLike",
+    "PolicyOptionError", "Primitive", "RunResult",
     "Schedule", "ScheduleError", "Spec", "TinyckptError", "Trace", "TrainingGraph", "Var",
     "__version__", "abs", "absolute", "add", "all", "any", "apply", "apply_all", "arange", "arccos",
     "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",

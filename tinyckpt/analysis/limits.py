@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, isnan
 from time import perf_counter
 
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import PolicyOptionError, ScheduleError
 
 # A step takes some 300 bytes while it is planned and replayed: an entry of the order, of its
 # spans and of what they are sorted by, a pointer in the schedule, seven numbers of the trace. So
@@ -39,10 +39,10 @@ ENDLESS = Clock()
 
 
 def checked_seconds(seconds: object) -> float:
-    """Return a time limit, or raise a ScheduleError that says what one is."""
+    """Return a time limit, or raise a PolicyOptionError that says what one is."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         what = "is NaN" if isinstance(seconds, float) and isnan(seconds) else f"= {seconds!r:.80}"
-        raise ScheduleError(f"time_limit {what}; it must be a number of seconds, 0 or more")
+        raise PolicyOptionError(f"time_limit {what}; it must be a number of seconds, 0 or more")
     return float(seconds)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -33,10 +34,12 @@ from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
 from tinyckpt.errors import OptionError, TinyckptError
+from tinyckpt.graph import Graph
 from tinyckpt.networks import random_arrays
+from tinyckpt.orders.retaining import expected_length
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.explain import explain
-from tinyckpt.planning.plan import frontier, plan
+from tinyckpt.planning.plan import best_within_each, frontier, plan
 from tinyckpt.planning.points import Frontier
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute
@@ -47,6 +50,7 @@ from tinyckpt.units import cost_text, size_text
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 PRINTED_STEPS = 200
+COMPARED_STEPS = 1_000_000  # of a schedule in a table, unless it is asked for
 RUNS = 2  # of each schedule that is measured
 FLOPS_A_SECOND = 2e9  # what NumPy can be trusted to do on any machine
 BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs
@@ -211,32 +215,47 @@ def compare_job(options: Any) -> int:
     check_output(options, *CHARTS)
     graph, specs = graph_of(options)
     costs = COSTS[options.cost](graph)
-    schedules = schedules_of(graph, options.policy or DEFAULT_POLICIES, options)
+    long = {} if options.policy else too_long(graph, DEFAULT_POLICIES)
+    chosen = options.policy or [policy for policy in DEFAULT_POLICIES if policy not in long]
     with searching(options.network) as progress:
-        known = frontier(graph, costs, time_limit=time_to_search(options), progress=progress)
+        schedules = schedules_of(graph, chosen, options, tell=lambda name: progress(name, 0))
+        traces = [replay(schedule) for schedule in schedules]
+        peaks = [trace.peak_bytes for trace in traces]
+        limit = time_to_search(options)
+        known = best_within_each(graph, costs, peaks, time_limit=limit, progress=progress)
     if options.budget is not None:
         schedules.append(best(graph, costs, options))
-    traces = [replay(schedule) for schedule in schedules]
-    points = [(point.peak, point.cost) for point in known.points]
-    points += [
-        (trace.peak_bytes, cost_of(schedule, costs))
-        for schedule, trace in zip(schedules, traces, strict=True)
-    ]
+        traces.append(replay(schedules[-1]))
+        peaks.append(traces[-1].peak_bytes)
+        known.append(inf)
+    own = [cost_of(schedule, costs) for schedule in schedules]
     rows = []
-    for schedule, trace in zip(schedules, traces, strict=True):
-        within = min(cost for peak, cost in points if peak <= trace.peak_bytes)
-        own = cost_of(schedule, costs)
-        texts = [cost_text(own, costs.unit), cost_text(within, costs.unit)]
+    for trace, cost, peak, least in zip(traces, own, peaks, known, strict=True):
+        others = (other for other, at in zip(own, peaks, strict=True) if at <= peak)
+        texts = [cost_text(each, costs.unit) for each in (cost, min(least, *others, cost))]
         rows.append([*trace_row(trace), *texts, time_of(trace, specs, options)])
     if options.budget is not None:
         rows[-1][0] = f"best: {rows[-1][0]}"
     print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
     print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
+    for policy, steps in long.items():
+        print(
+            f"{policy} is left out: its schedule would have about {steps:,.0f} steps; "
+            f"--policy {policy} asks for it all the same"
+        )
     if options.output:
         import viz
 
         print(f"written to {viz.timeline(traces, options.output)}")
     return 0
+
+
+def too_long(graph: Graph, policies: Sequence[str]) -> dict[str, float]:
+    """Return policies whose schedules would have more steps than one waits for, and how many."""
+    if "recompute_all" not in policies:
+        return {}
+    steps = 2 * expected_length(graph)  # an evaluation, and the free that follows
+    return {"recompute_all": steps} if steps > COMPARED_STEPS else {}
 
 
 def time_of(trace: Trace, specs: Any, options: Any) -> str:

@@ -117,7 +117,11 @@ def parsed(text: str) -> Any:
 
 
 def schedules_of(
-    graph: Graph, policies: Sequence[str], options: Any, strict: bool = False
+    graph: Graph,
+    policies: Sequence[str],
+    options: Any,
+    strict: bool = False,
+    tell: Callable[[str], None] = lambda policy: None,
 ) -> list[Schedule]:
     """Return the schedules of some policies; with a budget and no policy, the best of all.
 
@@ -126,6 +130,7 @@ def schedules_of(
         policies: their names, or ``path/to/file.py:function``.
         options: the command line's.
         strict: whether each policy must take the budget, if there is one.
+        tell: called with the name of each policy before it plans.
     """
     costs = COSTS[options.cost](graph)
     chosen = policies_of(options, policies)
@@ -133,10 +138,12 @@ def schedules_of(
     try:
         if options.budget is not None and not chosen:
             return [best(graph, costs, options)]
-        return [
-            plan(graph, policy, costs=costs, budget=budget_for(policy, options, strict), **given)
-            for policy, given in zip(chosen, own, strict=True)
-        ]
+        found = []
+        for name, policy, given in zip(policies, chosen, own, strict=True):
+            tell(name)
+            budget = budget_for(policy, options, strict)
+            found.append(plan(graph, policy, costs=costs, budget=budget, **given))
+        return found
     except ScheduleError as error:
         wrong_usage(options, str(error))
 

@@ -35,9 +35,9 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
         node.producer is None or node.producer >= graph.forward_count or node.id in kept
         for node in graph.data
     )
-    if not reuse:
+    if not reuse and graph.forward_count * len(targets) > MOST_EVALUATIONS:
         what = f"a schedule of {graph.name} that recomputes all for each backward operator"
-        check_length(expected_length(graph, targets, resident), what)
+        check_length(expected_length(graph, resident), what)
     evaluated = graph.forward_count - 1
     for target in targets:
         # What the operator just evaluated has at hand is not thrown away if this one reads it.
@@ -52,13 +52,21 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
     return order
 
 
-def expected_length(graph: Graph, targets: range, resident: bytearray) -> float:
-    """Return about how long the order without reuse is, from what some of its targets need."""
-    if graph.forward_count * len(targets) <= MOST_EVALUATIONS:
-        return graph.forward_count + len(targets)  # it cannot be too long
+def expected_length(graph: Graph, resident: bytearray | None = None) -> float:
+    """Return about how long an order without reuse is, from what some of its targets need.
+
+    Args:
+        graph: any graph.
+        resident: what need not be recomputed; sources and backward values, if not given.
+    """
+    targets = range(graph.forward_count, len(graph.operators))
+    if resident is None:
+        resident = bytearray(
+            node.producer is None or node.producer >= graph.forward_count for node in graph.data
+        )
     sample = targets[:: max(1, len(targets) // SAMPLED)]
     needed = sum(len(missing_producers(graph, target, resident, ())) for target in sample)
-    return graph.forward_count + len(targets) * (1 + needed / len(sample))
+    return graph.forward_count + len(targets) * (1 + needed / max(len(sample), 1))
 
 
 def last_target_of(graph: Graph) -> list[int]:

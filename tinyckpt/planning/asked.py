@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from tinyckpt.analysis.limits import DEFAULT_SECONDS, OutOfTimeError
@@ -76,16 +76,22 @@ def takes(policy: Policy | PolicyFunction, option: str) -> bool:
     """Whether a policy can be asked with an option."""
     if isinstance(policy, Policy):
         return option in options_of(policy)
-    parameters = parameters_of(policy)
+    parameters = signature_of(policy).parameters.values()
     return any(p.name == option or p.kind == p.VAR_KEYWORD for p in parameters)
 
 
-def parameters_of(function: PolicyFunction) -> list[Parameter]:
-    """Return what a function can be given; what is written in C may not tell, and gets both."""
+# What is written in C may not say what it takes: then it is given graph and costs.
+ANYTHING = Signature([
+    Parameter("arguments", Parameter.VAR_POSITIONAL), Parameter("options", Parameter.VAR_KEYWORD)
+])  # fmt: skip
+
+
+def signature_of(function: PolicyFunction) -> Signature:
+    """Return what a function takes."""
     try:
-        return list(signature(function).parameters.values())
+        return signature(function)
     except ValueError:
-        return [Parameter("arguments", Parameter.VAR_POSITIONAL)]
+        return ANYTHING
 
 
 def made_by(
@@ -114,24 +120,24 @@ def arguments_for(
 
     A second parameter takes the costs if it is called so, or if nothing else gives it a value.
     """
-    parameters = parameters_of(function)
+    own = signature_of(function)
+    parameters = list(own.parameters.values())
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     second = places[1] if len(places) > 1 else None
     both = any(p.kind == p.VAR_POSITIONAL for p in parameters) or (
         second is not None
-        and (second.name == "costs" or (second.default is Parameter.empty))
+        and (second.name == "costs" or second.default is Parameter.empty)
         and second.name not in options
     )
     arguments = (graph, costs) if both else (graph,)
-    if parameters and parameters[0].name != "arguments":
-        try:
-            signature(function).bind(*arguments, **options)
-        except TypeError as error:
-            given = "".join(f", {option}=..." for option in options)
-            raise ScheduleError(
-                f"the policy {name}{signature(function)} cannot be called as {name}(graph{given}) "
-                f"or {name}(graph, costs{given}): {error}"
-            ) from None
+    try:
+        own.bind(*arguments, **options)
+    except TypeError as error:
+        given = "".join(f", {option}=..." for option in options)
+        raise ScheduleError(
+            f"the policy {name}{own} cannot be called as {name}(graph{given}) or "
+            f"{name}(graph, costs{given}): {error}"
+        ) from None
     return arguments
 
 

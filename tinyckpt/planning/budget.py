@@ -6,10 +6,12 @@ import re
 from fractions import Fraction
 from numbers import Integral, Real
 
+from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, in_nodes
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
+from tinyckpt.units import memory_text
 
 UNITS = {
     "b": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -28,7 +30,8 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
             a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``.
 
     Raises:
-        BudgetError: if it is none of these.
+        BudgetError: if it is none of these; or so few bytes that nothing fits, and nodes may have
+            been meant.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(8)
@@ -43,14 +46,26 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
         if unit in UNITS and costs.memory_unit == "bytes":
             return int(number * UNITS[unit]), costs
         if unit == "" and number >= 0 and number.denominator == 1:
-            return int(number), costs
+            return checked_unit(graph, costs, int(number)), costs
         if unit == "%" and number <= 100:
             return share_of_store_all(graph, costs, number / 100), costs
     elif isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
-        return int(budget), costs
+        return checked_unit(graph, costs, int(budget)), costs
     elif isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
         return share_of_store_all(graph, costs, Fraction(float(budget)).limit_denominator()), costs
     raise BudgetError(f"budget {budget!r:.80}; legal are {FORMS}")
+
+
+def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
+    """Return a number without a unit, unless as bytes it makes no sense and as nodes it would."""
+    if costs.memory_unit == "bytes" and 0 < number <= len(graph.data):
+        needed = smallest_budget(Problem(graph, costs), necessary(graph))
+        if number < needed:
+            raise BudgetError(
+                f"budget {number}: bytes or nodes? '{number} nodes' counts values; as bytes it is "
+                f"less than the {memory_text(needed, 'bytes')} that any schedule needs"
+            )
+    return number
 
 
 def share_of_store_all(graph: Graph, costs: Costs, share: Fraction) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from tinyckpt.analysis.bounds import cost_bound
@@ -80,8 +81,8 @@ def plan(
     costs = costs_of(graph, costs)
     if budget is None:
         return planned(graph, "store_all" if policy is None else policy, costs, options)
-    limit, costs = parse_budget(graph, costs, budget)
     if policy is None:
+        limit, costs = parse_budget(graph, costs, budget)
         return best_within(graph, costs, limit, options)
     own = resolved(policy)
     if not takes(own, "budget"):
@@ -94,6 +95,7 @@ def plan(
                 else "give it a keyword argument 'budget'"
             )
         )
+    limit, costs = parse_budget(graph, costs, budget)
     clock = ENDLESS
     if "time_limit" in options:
         seconds = checked_seconds(options["time_limit"])
@@ -132,7 +134,7 @@ def best_within(graph: Graph, costs: Costs, limit: int, options: Mapping[str, An
         slots = slots_within(graph, *chain, limit, costs.memory_unit)
         return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
     found = search(graph, costs, seconds, options.get("progress"), limit)
-    return found.schedule(limit, limit=clock)
+    return found.cheapest(limit, limit=clock)
 
 
 def slots_within(graph: Graph, n: int, size: int, limit: int, unit: str) -> int:
@@ -194,6 +196,32 @@ def frontier(
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
     resolved = costs_of(graph, costs)
     return search(graph, in_nodes(resolved) if nodes else resolved, time_limit, progress)
+
+
+def best_within_each(
+    graph: Graph,
+    costs: Costs,
+    budgets: Sequence[int],
+    *,
+    time_limit: float = DEFAULT_SECONDS,
+    progress: Progress | None = None,
+) -> list[float]:
+    """Return for each budget what the cheapest schedule within it costs; infinity if none is known.
+
+    On a uniform chain nothing is searched.
+
+    Args:
+        graph, costs, time_limit, progress: as in ``frontier``.
+        budgets: in the memory unit of the costs.
+    """
+    chain = uniform_chain(graph, costs)
+    if chain is not None:
+        return [cost_bound(graph, costs, budget) for budget in budgets]
+    points = search(graph, costs, time_limit, progress).points
+    return [
+        min((point.cost for point in points if point.peak <= budget), default=inf)
+        for budget in budgets
+    ]
 
 
 def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> float:

@@ -91,22 +91,32 @@ class Frontier:
             smallest == needed,
         )
 
-    def schedule(
-        self, budget: str | int | float, certified: bool = True, limit: Clock = ENDLESS
-    ) -> Schedule:
+    def schedule(self, budget: str | int | float, certified: bool = True) -> Schedule:
         """Return the cheapest schedule within a budget, with its certificate.
 
         Args:
             budget: as in ``plan``; in nodes, if memory is counted so here.
+            certified: whether to look for a lower bound.
+
+        Raises:
+            BudgetError: if there is none.
+        """
+        amount, costs = parse_budget(self.graph, self.costs, budget)
+        if costs.memory_unit != self.costs.memory_unit:
+            raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
+        return self.cheapest(amount, certified)
+
+    def cheapest(self, budget: int, certified: bool = True, limit: Clock = ENDLESS) -> Schedule:
+        """Return the cheapest schedule within a budget that is in the unit of the costs.
+
+        Args:
+            budget: in the memory unit of the costs.
             certified: whether to look for a lower bound.
             limit: of the time for that; what has been found of it then is true too.
 
         Raises:
             BudgetError: if there is none.
         """
-        budget, costs = parse_budget(self.graph, self.costs, budget)
-        if costs.memory_unit != self.costs.memory_unit:
-            raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
         point = self.within(budget)
         note = f"{point.detail}; peak {memory_text(point.peak, self.costs.memory_unit)}"
         if not self.complete:

@@ -14,7 +14,7 @@ from tinyckpt.analysis.limits import check_length
 from tinyckpt.analysis.liveness import Flat
 from tinyckpt.analysis.stages import cheap_cuts, stages
 from tinyckpt.cost import Costs
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import PolicyOptionError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import evaluated_once
 from tinyckpt.orders.reversal import Action, nothing_to_reverse, schedule_of
@@ -53,10 +53,11 @@ def plan_chen_recursive(graph: Graph, costs: Costs, *, k: int = 1) -> Schedule:
         k: states to keep at every level, 1 or more.
 
     Raises:
-        ScheduleError: if ``k`` is not an integer of 1 or more, or the schedule too long.
+        PolicyOptionError: if ``k`` is not an integer of 1 or more.
+        ScheduleError: if the schedule would be too long.
     """
     if type(k) is not int or k < 1:
-        raise ScheduleError(f"chen_recursive: k={k!r}; there must be at least 1, an integer")
+        raise PolicyOptionError(f"chen_recursive: k={k!r}; there must be at least 1, an integer")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_recursive")
     flat = Flat(graph)

@@ -28,7 +28,7 @@ from typing import Any
 from tinyckpt.analysis.limits import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
-from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.errors import BudgetError, PolicyOptionError, meant
 from tinyckpt.graph import Graph
 from tinyckpt.orders.eviction import Eviction, Score, memory
 from tinyckpt.orders.lowering import from_order, kept_values
@@ -159,13 +159,16 @@ def plan_dtr(
         time_limit: seconds after which it is given up.
 
     Raises:
-        ScheduleError: if there is no such heuristic.
+        PolicyOptionError: if there is no such heuristic.
         BudgetError: if an operator does not fit beside what it cannot do without; with the
             smallest peak of the levels above.
         OutOfTimeError: if the time is up.
     """
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
-        raise ScheduleError(f"dtr: unknown heuristic {heuristic!r}; known: {', '.join(HEURISTICS)}")
+        raise PolicyOptionError(
+            f"dtr: unknown heuristic {heuristic!r:.80}; known: {', '.join(HEURISTICS)}"
+            f"{meant(heuristic, HEURISTICS)}"
+        )
     limit = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
     levels = levels_of(problem, limit)

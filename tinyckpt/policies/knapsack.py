@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinyckpt.cost import Costs
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import PolicyOptionError
 from tinyckpt.graph import Graph, producer_of
 from tinyckpt.orders.lowering import from_order
 from tinyckpt.orders.retaining import last_target_of, retaining_order
@@ -34,11 +34,11 @@ def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float
             nothing is. It bounds what is saved, **not the peak**.
 
     Raises:
-        ScheduleError: if the share is not a number from 0 to 1.
+        PolicyOptionError: if the share is not a number from 0 to 1.
     """
     share = activation_memory_budget
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-        raise ScheduleError(
+        raise PolicyOptionError(
             f"knapsack: activation_memory_budget={share!r}; legal are numbers from 0 to 1"
         )
     last_target = last_target_of(graph)

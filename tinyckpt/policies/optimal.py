@@ -31,7 +31,7 @@ from tinyckpt.analysis.chains import uniform_chain
 from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
-from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.errors import BudgetError, PolicyOptionError, ScheduleError
 from tinyckpt.exact.model import Master, solver_module
 from tinyckpt.exact.order import longest_path, path_model, whole_model
 from tinyckpt.exact.reduced import LARGEST_TOTAL, Scale, reduce_problem, whole_costs
@@ -152,12 +152,14 @@ def plan_optimal(
     Raises:
         BackendError: if OR-tools is not installed.
         BudgetError: if no schedule is within the budget, or none is found in time.
-        ScheduleError: if an option is not legal.
+        PolicyOptionError: if an option is not legal.
     """
     if order not in ("free", "build"):
-        raise ScheduleError(f"optimal: order={order!r}; legal are 'free' and 'build'")
+        raise PolicyOptionError(f"optimal: order={order!r}; legal are 'free' and 'build'")
     if not checked_seconds(time_limit) > 0:
-        raise ScheduleError(f"optimal: time_limit={time_limit!r}; it must be more than 0 seconds")
+        raise PolicyOptionError(
+            f"optimal: time_limit={time_limit!r}; it must be more than 0 seconds"
+        )
     solver_module()
     clock = Clock(time_limit)
     problem = Problem(graph, costs)

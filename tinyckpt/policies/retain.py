@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tinyckpt.cost import Costs
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import PolicyOptionError
 from tinyckpt.graph import DataNode, Graph
 from tinyckpt.orders.lowering import from_order
 from tinyckpt.orders.retaining import retaining_order, some_names
@@ -25,7 +25,7 @@ def selected(graph: Graph, keep: Keep) -> list[int]:
     """Return the forward values that ``keep`` names.
 
     Raises:
-        ScheduleError: if a name, id or node is not one of the graph's forward values.
+        PolicyOptionError: if a name, id or node is not one of the graph's forward values.
     """
     candidates = [
         node
@@ -41,12 +41,12 @@ def selected(graph: Graph, keep: Keep) -> list[int]:
                 named.setdefault(key, []).append(node.id)
     items = (keep,) if isinstance(keep, str | DataNode | int) else keep
     if not isinstance(items, Iterable) or isinstance(items, bytes):
-        raise ScheduleError(f"retain: keep={keep!r}; give names, labels, ids or a predicate")
+        raise PolicyOptionError(f"retain: keep={keep!r}; give names, labels, ids or a predicate")
     chosen: dict[int, None] = {}
     for item in items:
         key = item.id if isinstance(item, DataNode) else item
         if isinstance(key, bool) or not isinstance(key, str | int) or key not in named:
-            raise ScheduleError(
+            raise PolicyOptionError(
                 f"retain: {item!r} is no forward value of {graph.name}; legal are names, labels, "
                 f"ids and data nodes such as {some_names(candidates)}"
             )

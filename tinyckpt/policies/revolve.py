@@ -25,7 +25,7 @@ from tinyckpt.analysis.limits import (
 from tinyckpt.analysis.liveness import Flat, Problem
 from tinyckpt.analysis.stages import Stages, cheap_cuts, stages
 from tinyckpt.cost import Costs
-from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.errors import BudgetError, PolicyOptionError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import evaluated_once
 from tinyckpt.orders.reversal import Action, nothing_to_reverse, order_of, schedule_of
@@ -111,13 +111,13 @@ def plan_revolve(
         time_limit: seconds that the search for the slots of a budget may take.
 
     Raises:
-        ScheduleError: if ``slots`` is not an integer of 1 or more, or so few that the schedule
-            would be too long.
+        PolicyOptionError: if ``slots`` is not an integer of 1 or more.
+        ScheduleError: if they are so few that the schedule would be too long.
         BudgetError: if one slot is too many.
         OutOfTimeError: if the time is up.
     """
     if slots is not None and (type(slots) is not int or slots < 1):
-        raise ScheduleError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
+        raise PolicyOptionError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
     limit = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")

@@ -32,7 +32,7 @@ from tinyckpt.analysis.liveness import Integers, Problem
 from tinyckpt.analysis.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.analysis.stages import Stages, stages, useful_cuts
 from tinyckpt.cost import Costs
-from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.errors import BudgetError, PolicyOptionError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_program, reordered, translated
 from tinyckpt.orders.lowering import from_order, without_dead
@@ -247,12 +247,12 @@ def plan_rotor(
         time_limit: seconds after which it is given up.
 
     Raises:
-        ScheduleError: if an option is not legal.
+        PolicyOptionError: if an option is not legal.
         BudgetError: if no schedule of this kind is within the budget.
         OutOfTimeError: if the time is up.
     """
     if type(levels) is not int or not 1 <= levels <= 10_000:
-        raise ScheduleError(f"rotor: levels={levels!r}; legal are 1 to 10000")
+        raise PolicyOptionError(f"rotor: levels={levels!r}; legal are 1 to 10000")
     clock = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
     stored = list(range(len(graph.operators)))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinyckpt.cost import Costs
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import PolicyOptionError, meant
 from tinyckpt.graph import DataNode, Graph, Operator
 from tinyckpt.orders.lowering import from_order, offloading
 from tinyckpt.orders.retaining import retaining_order
@@ -134,7 +134,7 @@ def plan_saveable(
         names: for the rules that go by names, which.
 
     Raises:
-        ScheduleError: if there is no such rule, or no value of one of the names.
+        PolicyOptionError: if there is no such rule, or no value of one of the names.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
     policy = rule if isinstance(rule, SavePolicy) else rule_of(rule, names)
@@ -142,7 +142,7 @@ def plan_saveable(
     for name in names:
         if name not in labels:
             known = ", ".join(sorted(labels)) or "none; give them with tc.name(x, label)"
-            raise ScheduleError(f"saveable: no value is named {name!r}; names are {known}")
+            raise PolicyOptionError(f"saveable: no value is named {name!r}; names are {known}")
     forward = [
         (operator, graph.data[data])
         for operator in graph.operators[: graph.forward_count]
@@ -167,15 +167,16 @@ def plan_saveable(
 def rule_of(rule: object, names: Sequence[str]) -> SavePolicy:
     """Return the policy of a name."""
     if not isinstance(rule, str):
-        raise ScheduleError(f"saveable: rule={rule!r}; it must be one rule, by its name")
+        raise PolicyOptionError(f"saveable: rule={rule!r}; it must be one rule, by its name")
     if rule in WITHOUT_NAMES:
         if names:
-            raise ScheduleError(f"saveable: {rule} takes no names")
+            raise PolicyOptionError(f"saveable: {rule} takes no names")
         return WITHOUT_NAMES[rule]
     if rule in WITH_NAMES:
         return WITH_NAMES[rule](*names)
-    raise ScheduleError(
+    raise PolicyOptionError(
         f"saveable: unknown rule {rule!r}; known are {', '.join([*WITHOUT_NAMES, *WITH_NAMES])}"
+        f"{meant(rule, [*WITHOUT_NAMES, *WITH_NAMES])}"
     )
 
 

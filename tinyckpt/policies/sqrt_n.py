@@ -15,7 +15,7 @@ from tinyckpt.analysis.liveness import Flat
 from tinyckpt.analysis.separators import separators
 from tinyckpt.analysis.stages import crossing_values
 from tinyckpt.cost import Costs
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import PolicyOptionError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import evaluated_once, from_order
 from tinyckpt.orders.reversal import nothing_to_reverse
@@ -50,12 +50,14 @@ def plan_sqrt_n(
             the costs.
 
     Raises:
-        ScheduleError: if ``segments`` is not an integer of 1 or more, or ``by`` is neither.
+        PolicyOptionError: if ``segments`` is not an integer of 1 or more, or ``by`` is neither.
     """
     if segments is not None and (type(segments) is not int or segments < 1):
-        raise ScheduleError(f"sqrt_n: segments={segments!r}; there must be at least 1, an integer")
+        raise PolicyOptionError(
+            f"sqrt_n: segments={segments!r}; there must be at least 1, an integer"
+        )
     if by not in ("count", "bytes"):
-        raise ScheduleError(f"sqrt_n: by={by!r}; legal are 'count' and 'bytes'")
+        raise PolicyOptionError(f"sqrt_n: by={by!r}; legal are 'count' and 'bytes'")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "sqrt_n")
     stages = stages_of(graph)

@@ -375,3 +375,15 @@ def test_an_animation_of_a_part(capsys: pytest.CaptureFixture[str], tmp_path: Pa
             image.load()
             durations.append(image.info["duration"])
     assert (durations[0], durations[-1]) == (2000, 3000)
+
+
+def test_compare_leaves_out_what_is_too_long_unless_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["compare", "chain:1000"]) == 0
+    text = capsys.readouterr().out
+    assert "recompute_all is left out: its schedule would have about 1,014,894 steps" in text
+    assert "--policy recompute_all asks for it" in text
+    assert text.count("2,939 evaluations") == 2  # sqrt_n is the best known at its own peak
+    assert main(["compare", "chain:30", "--policy", "recompute_all"]) == 0
+    assert "left out" not in capsys.readouterr().out
