@@ -51,8 +51,8 @@ def execute(
         ScheduleError: if a step needs a value that is not there.
     """
     graph, array_type = schedule.graph, backend.xp.ndarray
-    programs = bind_kernels(graph, backend.xp)
-    memory = Memory(graph, sources, backend)
+    bound = bind_kernels(graph, backend.xp)
+    memory = Allocations(graph, sources, backend)
     values, block, column, row = memory.values, memory.block, memory.column, memory.row
     on_host = memory.on_host
     sizes, holders, charged = memory.sizes, memory.holders, memory.charged
@@ -60,10 +60,10 @@ def execute(
     seconds: list[float] = []
     before = perf_counter()
     # This loop is what the overhead over NumPy is made of: the common cases stand in it, one flat
-    # body over local names; the others are methods of Memory.
+    # body over local names; the others are methods of Allocations.
     for position, step in enumerate(schedule.steps):
         if type(step) is Compute:
-            kernel, inputs, only, workspace = programs[step.operator]
+            kernel, inputs, only, workspace = bound[step.operator]
             try:
                 # Inputs are looked at first: NumPy would compute with a None that it is given.
                 if len(inputs) == 2:
@@ -156,7 +156,7 @@ def execute(
     return {data: values[data] for data in graph.outputs}, trace_of(schedule, rows, seconds)
 
 
-class Memory:
+class Allocations:
     """What is held, on the device and on the host, by the account of the arrays themselves.
 
     ``row`` is the trace's row of the present moment, in the order of ``COLUMNS``.

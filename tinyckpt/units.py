@@ -35,6 +35,8 @@ def cost_text(cost: float, unit: str) -> str:
         for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
             if cost >= factor:
                 return f"{cost / factor:.5g} {prefix}{unit}"
+    if cost == 1 and unit == "evaluations":
+        return "1 evaluation"
     return f"{cost:,.10g} {unit}" if float(cost).is_integer() else f"{cost:.6g} {unit}"
 
 

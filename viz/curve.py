@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.memory import Memory
+from viz.memory import CellMemory
 from viz.scene import counts_nodes, live_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def stacked(trace: Trace, in_nodes: bool) -> Any:
         for node in graph.data
         if node.producer is not None
     }
-    memory = Memory(graph, backward, 2)
+    memory = CellMemory(graph, backward, 2)
     rows = []
     for step in trace.steps:
         memory.take(step)

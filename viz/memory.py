@@ -36,7 +36,7 @@ def shown_share(share: float) -> float:
     return 0.5 + (LABEL_BAND / 2 if share > 0.5 else -LABEL_BAND / 2)
 
 
-class Memory:
+class CellMemory:
     """What is held of every cell.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tinyckpt.schedule import Compute
 from tinyckpt.units import cost_text, memory_text, size_text
 from viz.layout.cells import Cell, printable
-from viz.memory import LEVELS, Memory
+from viz.memory import LEVELS, CellMemory
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -202,7 +202,7 @@ class State:
         self.home = {data: cell.id for cell in cells for data in cell.data}
         self.cell_of_operator = {index: cell.id for cell in cells for index in cell.operators}
         self.ringed = self.cells_with_rings()
-        self.memory = Memory(graph, self.home, len(cells))
+        self.memory = CellMemory(graph, self.home, len(cells))
         self.evaluated = [False] * len(cells)
         self.active: int | None = None  # the cell whose operator is being evaluated
         self.again = False  # whether that is a recomputation

@@ -62,17 +62,17 @@ def flow_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) 
         return base
     if not limit.left():
         return base
-    network = Network(problem, needed)
-    moments = network.moments()
+    known = Dependencies(problem, needed)
+    moments = known.moments()
     most = max(2, min(MOMENTS, WORK // max(len(needed), 1)))
     step = max(1, len(moments) // most)
-    extra = [(network.bound(moment, budget), moment) for moment in moments[::step] if limit.left()]
+    extra = [(known.bound(moment, budget), moment) for moment in moments[::step] if limit.left()]
     best = max((value for value, _ in extra), default=0.0)
     if step > 1 and best > 0:  # look around the best of the sample
         at = moments.index(max(extra)[1])
         nearby = moments[max(0, at - step + 1) : at + step]
         nearby = nearby[:: max(1, len(nearby) // most)]
-        best = max([best, *(network.bound(moment, budget) for moment in nearby if limit.left())])
+        best = max([best, *(known.bound(moment, budget) for moment in nearby if limit.left())])
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
     # Sums of floats may come out a little high.
     total = base + best * (1 - 1e-9)
@@ -102,7 +102,7 @@ def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
     return max([at_end, *(problem.need(index) for index in operators)])
 
 
-class Network:
+class Dependencies:
     """The values and operators of a graph, for bounds at different moments.
 
     A view counts as what it is a view of, and is free to make: less than it costs, at most.

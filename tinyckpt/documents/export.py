@@ -118,7 +118,7 @@ def chrome_events(trace: Trace) -> Iterator[Event]:
     for thread, track in enumerate(TRACKS, start=1):
         yield named("thread_name", thread, track)
         yield {**named("thread_sort_index", thread, ""), "args": {"sort_index": thread}}
-    spans = Spans(trace)
+    spans = HeldSpans(trace)
     uses_host = any(trace.host)
     now = 0.0
     for position, again in enumerate(recomputations(trace)):
@@ -175,7 +175,7 @@ def counter(name: str, now: float, args: dict[str, int]) -> Event:
     return {"name": name, "ph": "C", "ts": now, "pid": 1, "tid": 0, "args": args}
 
 
-class Spans:
+class HeldSpans:
     """The asynchronous spans of a trace: one for each time that a value is on the device."""
 
     def __init__(self, trace: Trace) -> None:

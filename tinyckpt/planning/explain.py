@@ -127,6 +127,13 @@ def explain(
 ) -> Explanation:
     """Return what a schedule keeps, recomputes and holds at its peak, and why.
 
+    >>> import tinyckpt as tc
+    >>> found = tc.explain(tc.plan(tc.networks.chain(4), budget="4 nodes"))
+    >>> [(value.name, value.fate) for value in found.residuals]
+    [('f1', 'recomputed'), ('f2', 'kept'), ('f3', 'recomputed'), ('f4', 'kept')]
+    >>> print(str(found).splitlines()[-1])
+    With 1 node more, 10 evaluations would do instead of 11 evaluations.
+
     Args:
         schedule: a legal schedule, from any policy.
         costs: as in ``plan``.

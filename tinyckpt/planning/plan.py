@@ -44,6 +44,17 @@ def plan(
 ) -> Schedule:
     """Return the schedule that a policy makes of a graph, or the best that is known in a budget.
 
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(16)
+    >>> tc.replay(tc.plan(graph, "sqrt_n")).summary()
+    'sqrt_n on chain:16: 42 evaluations, 9 of them recomputations; peak 9 nodes, 4.5 KiB'
+    >>> print(tc.plan(graph, budget="9 nodes").certificate)
+    optimal: no schedule within 9 nodes costs less than 42 evaluations
+    >>> def in_build_order(graph):
+    ...     return [operator.name for operator in graph.operators]
+    >>> tc.plan(graph, in_build_order)
+    <Schedule in_build_order of chain:16, 65 steps>
+
     With a budget and no policy, all planners that need no solver are tried at many settings (the
     policy ``optimal`` is asked for by name). The cheapest schedule of the frontier whose true peak
     is within the budget is returned, with a certificate: optimal, or how far from it at most.
@@ -180,6 +191,13 @@ def frontier(
     progress: Progress | None = None,
 ) -> Frontier:
     """Return peak against cost of the best schedules that all planners but the solver find.
+
+    >>> import tinyckpt as tc
+    >>> found = tc.frontier(tc.networks.chain(4), nodes=True)
+    >>> [(point.peak, point.cost) for point in found.points]
+    [(3, 15.0), (4, 11.0), (5, 10.0), (6, 9.0)]
+    >>> found.schedule(5)
+    <Schedule sqrt_n of chain:4, 19 steps>
 
     ``print`` shows the table; ``.points`` are the data; ``.schedule(budget)`` is one of them.
     Interrupted by Ctrl-C, the search returns what it has.
