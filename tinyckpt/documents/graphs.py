@@ -180,7 +180,7 @@ def read_graph(reader: Reader, document: Any, where: str) -> Graph:
         at = f"{where}.{name}"
         try:
             return map_leaves(lambda leaf: number_of(reader, leaf, data_ids, at), nesting)
-        except RecursionError:
+        except GraphError:
             reader.fail(at, "it is nested too deeply")
 
     memory = sum(node.spec.nbytes for node in data)
