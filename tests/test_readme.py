@@ -22,6 +22,7 @@ def test_its_lines_run(
     assert names["result"].trace == names["trace"]  # type: ignore[attr-defined]
     assert "def step(params, x, y):" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "frames.gif",
         "plan.gif",
         "plan.html",
         "plan.png",

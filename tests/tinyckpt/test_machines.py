@@ -185,7 +185,7 @@ def test_a_kernel_with_the_wrong_number_of_results_is_named() -> None:
 
 
 def test_run_holds_the_plan_and_a_record_of_its_steps() -> None:
-    network = tc.networks.transformer(2, 128, heads=2, length=64, batch=4, vocabulary=500)
+    network = tc.networks.transformer(1, 128, heads=2, length=64, batch=4, vocabulary=500)
     args = network.arrays()
     schedule = tc.plan(network.graph(), "recompute_all")
     expected = tc.replay(schedule).peak_bytes

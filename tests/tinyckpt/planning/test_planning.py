@@ -268,7 +268,7 @@ def test_time_is_limited() -> None:
     assert len(more.points) > 1
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(35))
 @given(training_graphs(), st.sampled_from([evaluations, flops]), st.booleans())
 def test_peaks_are_within_and_costs_fall_on_drawn_graphs(
     case: Any, unit: Any, in_values: bool
