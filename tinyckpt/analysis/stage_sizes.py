@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.analysis.stages import Stages
 from tinyckpt.graph import Graph
@@ -47,7 +48,8 @@ class StageSizes:
 class Measure:
     """Memory of sets of values: each storage counted once, sources not at all."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, limit: Clock) -> None:
+        self.limit = limit
         self.graph, self.costs, self.root = problem.graph, problem.costs, problem.root
         self.size = problem.size.tolist()
 
@@ -57,6 +59,7 @@ class Measure:
 
     def memory(self, values: Iterable[int], held: Collection[int] = ()) -> int:
         """Return the memory of some values besides the storages that are held anyway."""
+        self.limit.check()
         return sum(self.size[root] for root in self.roots(values) if root not in held)
 
     def peak(
@@ -88,10 +91,14 @@ class Measure:
         return peak
 
 
-def stage_sizes(problem: Problem, parts: Stages) -> StageSizes:
-    """Return what Rotor needs to know of the stages."""
+def stage_sizes(problem: Problem, parts: Stages, limit: Clock = ENDLESS) -> StageSizes:
+    """Return what Rotor needs to know of the stages.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
+    """
     graph, costs = problem.graph, problem.costs
-    measure = Measure(problem)
+    measure = Measure(problem, limit)
     outputs = set(graph.outputs)
     cuts: list[tuple[int, ...]] = [(), *(stage.cut for stage in parts)]
     held = [measure.roots(cut) for cut in cuts]

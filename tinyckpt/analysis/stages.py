@@ -20,7 +20,12 @@ import numpy as np
 
 from tinyckpt.analysis.liveness import Flat, Integers
 from tinyckpt.cost import Costs
+from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
+
+# Of a value that crosses a cut some hundred bytes are held: these take a gigabyte. Where more is
+# held in so many places, a graph is no chain.
+MOST_CROSSING = 10_000_000
 
 
 class Stage(NamedTuple):
@@ -104,6 +109,9 @@ def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
     Args:
         flat: a training graph.
         cuts: the forward operators behind which to cut.
+
+    Raises:
+        ScheduleError: if too many values cross too many of them.
     """
     graph = flat.graph
     if not graph.forward_count:
@@ -163,6 +171,11 @@ class Cutting:
         """Return what crosses the cut behind each stage."""
         values = np.flatnonzero(self.until > self.made)
         cuts = (self.until - self.made)[values]
+        if (pairs := int(cuts.sum())) > MOST_CROSSING:
+            raise ScheduleError(
+                f"{self.flat.graph.name}: {len(values):,} values cross {self.last_stage:,} cuts "
+                f"in {pairs:,} places; stages are made of up to {MOST_CROSSING:,}"
+            )
         value = np.repeat(values, cuts)
         behind = np.arange(len(value)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
         return self.sorted_pairs(self.made[value] + behind, value)

@@ -107,7 +107,7 @@ class Search:
         limit.check()
         if self.levels is None or self.tasks is None:
             self.levels = levels_of(self.problem, limit)
-            self.tasks = tasks_of(self.problem, self.levels, limit)
+            self.tasks = tasks_of(self.problem, self.levels)
         for number in self.first_for(self.tasks, self.levels, budget):
             for place, candidate in enumerate(self.tasks[number].attempts(limit)):
                 self.add(candidate, (number, place))

@@ -9,6 +9,8 @@ these very tasks**, so that the frontier of all of them is never dearer than any
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from random import Random
 from typing import NamedTuple
 
@@ -17,7 +19,7 @@ import numpy as np
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.limits import Clock
 from tinyckpt.analysis.liveness import Problem
-from tinyckpt.analysis.stages import cheap_cuts, stages
+from tinyckpt.analysis.stages import Stages, cheap_cuts, stages
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.exact.reduced import reduce_problem
 from tinyckpt.exact.search import SearchLimitError, StageSearch
@@ -35,8 +37,9 @@ from tinyckpt.policies.sqrt_n import place_cuts
 from tinyckpt.schedule import Compute
 from tinyckpt.units import counted, memory_text
 
-# Policies that take no budget: what they make by default, and with some options. The shares of the
-# knapsack spread over all of it; the rules save what JAX's do without names.
+# Policies that take no budget, the quickest of the good first: what they make by default, and with
+# some options. The shares of the knapsack spread over all of it; the rules save what JAX's do
+# without names.
 AS_THEY_ARE: tuple[tuple[str, dict[str, object]], ...] = (
     ("sqrt_n", {}),
     ("chen_recursive", {}),
@@ -83,25 +86,29 @@ class Task(NamedTuple):
         return (self.rank if self.level in (wanted, wanted + 1) else 2), distance
 
 
-def tasks_of(problem: Problem, levels: Levels, limit: Clock) -> list[Task]:
-    """Return all tasks, what pays most first."""
+def tasks_of(problem: Problem, levels: Levels) -> list[Task]:
+    """Return all tasks, what pays most first.
+
+    What they need to know of the graph is found out when the first of them is done: in a graph of
+    100,000 operators that alone may take longer than there is.
+    """
     graph = problem.graph
     if nothing_to_reverse(graph):
         return []
-    sweep = greedy.Sweep(problem, levels)
-    limit.check()
-    found = [Task(lambda clock: iter(reordered_program(problem)), 0)]
-    found += [Task(as_it_is(problem, name, options), 0) for name, options in AS_THEY_ARE]
+    sweep = cache(lambda: greedy.Sweep(problem, levels))
+    rotors = cache(lambda: rotor.Sweep(problem))
+    as_they_are = [as_it_is(problem, name, options) for name, options in AS_THEY_ARE]
+    found = [Task(lambda clock: iter(reordered_program(problem)), 0), Task(as_they_are[0], 0)]
     found += at_levels(problem, levels, sweep)
+    found += [Task(attempts, 1) for attempts in as_they_are[1:]]
     found += [Task(attempts, 1) for attempts in chain_planners(problem)]
-    rotors = rotor.Sweep(problem)
     found += [Task(rotor_plans(problem, rotors, half), 1) for half in (False, True)]
     found += [
         Task(lambda clock: all_states(problem, levels, clock), 2),
         Task(as_it_is(problem, "recompute_all", {}), 2),
     ]
     rounds = min(RESTARTS, EFFORT // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
-    found += [Task(restart(sweep, number), 2) for number in range(rounds)]
+    found += [Task(restart(problem, levels, sweep, number), 2) for number in range(rounds)]
     return found
 
 
@@ -125,11 +132,11 @@ def as_it_is(problem: Problem, name: str, options: dict[str, object]) -> Attempt
     return attempts
 
 
-def at_levels(problem: Problem, levels: Levels, sweep: greedy.Sweep) -> list[Task]:
+def at_levels(problem: Problem, levels: Levels, sweep: Callable[[], greedy.Sweep]) -> list[Task]:
     """Return what greedy and dtr do at each level, any beginning spread over all levels."""
 
     def greedily(level: int) -> Attempts:
-        return lambda clock: sweep.at(level, clock)
+        return lambda clock: sweep().at(level, clock)
 
     def online(level: int) -> Attempts:
         return lambda clock: dtr_at(problem, levels, level, limit=clock)
@@ -144,40 +151,47 @@ def at_levels(problem: Problem, levels: Levels, sweep: greedy.Sweep) -> list[Tas
 def chain_planners(problem: Problem) -> Iterator[Attempts]:
     """Yield what the planners for chains make, at every setting worth trying."""
     graph, costs, flat = problem.graph, problem.costs, problem.flat
-    parts = stages(flat, cheap_cuts(flat, costs))
-    read = stages_of(graph)
+
+    @cache
+    def parts() -> Stages:
+        return stages(flat, cheap_cuts(flat, costs))
 
     def revolved(clock: Clock) -> Iterator[Candidate]:
-        for slots in coarse_first(slots_tried(graph, len(parts))):
-            clock.check()
-            order = order_of(parts, reversal(len(parts), slots))
-            yield Candidate("revolve", noted(len(parts), slots), order)
+        with suppress(ScheduleError):  # too much crosses the cuts to go through stage by stage
+            for slots in coarse_first(slots_tried(graph, len(parts()))):
+                clock.check()
+                order = order_of(parts(), reversal(len(parts()), slots))
+                yield Candidate("revolve", noted(len(parts()), slots), order)
 
     def segmented(clock: Clock) -> Iterator[Candidate]:
-        for segments in coarse_first(steps_up_to(len(read))[1:]):
-            clock.check()
-            cuts = place_cuts(flat, read, segments, [1] * len(read))
-            detail = f"{counted(len(read), 'stage')} in {counted(segments, 'segment')}"
-            yield Candidate("sqrt_n", detail, segmented_order(graph, cuts))
+        read = stages_of(graph)
+        with suppress(ScheduleError):
+            for segments in coarse_first(steps_up_to(len(read))[1:]):
+                clock.check()
+                cuts = place_cuts(flat, read, segments, [1] * len(read))
+                detail = f"{counted(len(read), 'stage')} in {counted(segments, 'segment')}"
+                yield Candidate("sqrt_n", detail, segmented_order(graph, cuts))
 
     def filled(clock: Clock) -> Iterator[Candidate]:
-        for size, cuts in chen_budget.candidates(flat, costs):
-            detail = f"segments of {memory_text(size, costs.memory_unit)}"
-            yield Candidate("chen_budget", detail, segmented_order(graph, cuts))
+        with suppress(ScheduleError):
+            for size, cuts in chen_budget.candidates(flat, costs):
+                detail = f"segments of {memory_text(size, costs.memory_unit)}"
+                yield Candidate("chen_budget", detail, segmented_order(graph, cuts))
 
     def recursive(clock: Clock) -> Iterator[Candidate]:
-        for k in RECURSIONS:
-            order = order_of(parts, recursive_actions(len(parts), k))
-            yield Candidate("chen_recursive", f"{k} kept at every level", order)
+        with suppress(ScheduleError):
+            for k in RECURSIONS:
+                order = order_of(parts(), recursive_actions(len(parts()), k))
+                yield Candidate("chen_recursive", f"{k} kept at every level", order)
 
     yield from (revolved, filled, segmented, recursive)
 
 
-def rotor_plans(problem: Problem, sweep: rotor.Sweep, half: bool) -> Attempts:
+def rotor_plans(problem: Problem, made: Callable[[], rotor.Sweep], half: bool) -> Attempts:
     """Return what Rotor makes of one of its tables, and the same without what is spare."""
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
-        plans = []
+        sweep, plans = made(), []
         for order, actions in sweep.plans(half, limit=clock):
             plans.append((problem.cost_of(order), problem.peak(order), order))
             yield Candidate("rotor", sweep.note(actions), order)
@@ -217,12 +231,13 @@ def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candi
             yield Candidate("optimal", "all states searched", reduced.original(found[1]))
 
 
-def restart(sweep: greedy.Sweep, number: int) -> Attempts:
+def restart(
+    problem: Problem, levels: Levels, made: Callable[[], greedy.Sweep], number: int
+) -> Attempts:
     """Return a round over the levels with scores multiplied by random weights, one a value."""
-    problem, levels = sweep.problem, sweep.levels
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
-        random = Random(number)
+        sweep, random = made(), Random(number)
         step = max(1, len(levels.budgets) // RESTART_LEVELS)
         for level in range(number % step, len(levels.budgets), step):
             score = random_score(random, len(problem.graph.data))

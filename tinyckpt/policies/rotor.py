@@ -169,7 +169,7 @@ def candidates(
     problem: Problem, parts: Stages, largest: int, levels: int, limit: Clock = ENDLESS
 ) -> Iterator[tuple[list[int], list[Action]]]:
     """Yield orders of evaluations and their actions, from much memory to little, each once."""
-    sizes = stage_sizes(problem, parts)
+    sizes = stage_sizes(problem, parts, limit)
     table = Table(sizes, unit_of(sizes, largest, levels), levels, limit)
     before = None
     for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):

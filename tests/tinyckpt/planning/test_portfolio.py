@@ -13,6 +13,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.cost import evaluations, flops, in_nodes
+from tinyckpt.graph import DataNode, Operator
 from tinyckpt.networks import branching, network_from_text
 from tinyckpt.planning import portfolio
 from tinyckpt.planning.asked import options_of
@@ -175,3 +176,28 @@ def test_what_is_too_long_to_hold_is_refused_before_it_is_made() -> None:
     for policy, options in (("recompute_all", {}), ("revolve", {"slots": 1})):
         with pytest.raises(tc.ScheduleError, match=r"[\d,]+ evaluations; those of more than 5,000"):
             tc.plan(graph, policy, **options)
+
+
+def crowded(count: int) -> tc.Graph:
+    """Return a graph in which every forward value is read a long way on, and then going back."""
+    data = [DataNode(0, "x", tc.Spec(4), "input", 32)]
+    operators = []
+    for index in range(2 * count):
+        forward = index < count
+        reads = {index, max(0, index - count // 8)} if forward else {index, 2 * count - index}
+        phase: Any = "forward" if forward else "backward"
+        role: Any = "activation" if forward else "cotangent"
+        data.append(DataNode(index + 1, f"v{index}", tc.Spec(4), role, 32, index))
+        operators.append(Operator(index, f"o{index}", "o", tuple(reads), (index + 1,), phase))
+    return tc.Graph(f"crowded:{count}", tuple(data), tuple(operators), (0,), None, 2 * count)
+
+
+def test_where_too_much_crosses_too_many_cuts_no_stages_are_made() -> None:
+    graph = crowded(16_000)
+    with pytest.raises(
+        tc.ScheduleError, match=r"crowded:16000: 14,001 values cross 12,001 cuts in"
+    ):
+        tc.plan(graph, "revolve")
+    assert tc.plan(graph, "sqrt_n").steps  # the quick ones are tried first
+    peak = tc.replay(tc.plan(graph, "sqrt_n")).peak_bytes
+    assert tc.plan(graph, budget=peak, time_limit=6).certificate is not None
