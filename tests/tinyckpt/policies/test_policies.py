@@ -1,5 +1,6 @@
 """Each policy against its paper: closed forms and published figures, as exact integers."""
 
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -17,6 +18,7 @@ from tinyckpt.graph import DataNode, Graph, Operator, Spec
 from tinyckpt.orders.eviction import Eviction
 from tinyckpt.policies.dtr import HEURISTICS
 from tinyckpt.policies.revolve import advances, revolve_actions
+from tinyckpt.schedule import step_text
 from tinyckpt.tree import leaves
 
 # facts: t(n, s) by Griewank and Walther's formula, and n + t.
@@ -100,8 +102,12 @@ def test_planners_for_chains_reach_the_optimum_at_every_budget(policy: str, n: i
         trace = tc.replay(tc.plan(graph, policy, costs=costs, budget=budget))
         assert trace.evaluations == optimum(n, budget)
         assert trace.peak_nodes <= budget
-    with pytest.raises(tc.BudgetError, match="3"):
+    with pytest.raises(tc.BudgetError, match=r"3 nodes") as caught:
         tc.plan(graph, policy, costs=costs, budget=2)
+    assert caught.value.smallest == 3
+
+
+def test_the_closed_form_is_what_exhaustion_found() -> None:
     assert {b: optimum(8, b) for b in CHAIN_8} == CHAIN_8
 
 
@@ -123,13 +129,15 @@ def test_sqrt_n_and_recompute_all_are_optimal_at_their_own_peaks(k: int) -> None
         assert trace.evaluations == optimum(n, trace.peak_nodes)
 
 
-@pytest.mark.parametrize(("n", "p", "evaluated"), [(7, 3, 20), (15, 4, 48), (1023, 10, 6144)])
-def test_chens_recursion(n: int, p: int, evaluated: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "p", "evaluated", "better"), [(7, 3, 20, 19), (15, 4, 48, 43), (1023, 10, 6144, 4779)]
+)
+def test_chens_recursion(n: int, p: int, evaluated: int, better: int) -> None:
     trace = tc.replay(tc.plan(tc.networks.chain(n), "chen_recursive"))
     assert trace.evaluations == p * 2 ** (p - 1) + n + 1 == evaluated
     assert trace.peak_nodes == p + 2
-    better = optimum(n, p + 2)
-    assert {15: 43, 1023: 4779}.get(n, better) == better
+    # In the same memory Revolve does with fewer, but for the shortest chain.
+    assert optimum(n, p + 2) == better
 
 
 def test_chens_recursion_with_more_states_a_level() -> None:
@@ -223,7 +231,16 @@ def test_costs_of_all_kinds() -> None:
     run = tc.run(tc.plan(graph), *network.arrays(), timed=True)
     seconds = measured(run.trace)
     assert seconds.unit == "seconds"
-    assert sum(seconds.operators) == pytest.approx(sum(run.trace.seconds), rel=0.2)
+    own = [
+        s for step, s in zip(run.trace.steps, run.trace.seconds, strict=True)
+        if isinstance(step, tc.Compute)
+    ]  # fmt: skip
+    assert list(seconds.operators) == own  # each is evaluated once: its mean is what it took
+    again = tc.replay(tc.from_order(tc.networks.chain(1), [0, 0, 1, 2]))
+    verbs = [step_text(again.graph, step) for step in again.steps[:4]]
+    assert verbs == [("compute", "f1"), ("free", "f1"), ("compute", "f1"), ("compute", "l")]
+    timed = replace(again, seconds=tuple(2.0**place for place in range(len(again.steps))))
+    assert measured(timed).operators[:2] == ((1 + 4) / 2, 8)  # the mean; a free counts for nobody
     with pytest.raises(tc.ScheduleError, match="run with timed=True"):
         measured(tc.replay(tc.plan(graph)))
     matmul = next(o for o in graph.operators if o.kind == "matmul")
@@ -241,10 +258,7 @@ def test_every_policy_is_legal_and_bitwise_equal_on_drawn_graphs(
     case: Any, policy: str, unit: Any
 ) -> None:
     graph, arguments = case
-    try:
-        schedule = tc.plan(graph, policy, costs=unit(graph))
-    except tc.BudgetError:
-        return  # half of store-all's peak may be too little
+    schedule = tc.plan(graph, policy, costs=unit(graph))
     result = tc.run(schedule, *arguments, check_nan=False)
     assert result.trace == tc.replay(schedule)
     expected = tc.run(tc.plan(graph), *arguments, check_nan=False)
