@@ -1,11 +1,9 @@
 """A policy of your own: ``tinyckpt compare chain:16 --policy docs/my_policy.py:keep_the_dear``."""
 
-from typing import Any
-
 import tinyckpt as tc
 
 
-def keep_the_dear(graph: tc.Graph, costs: tc.Costs, *, share: float = 0.5) -> Any:
+def keep_the_dear(graph: tc.Graph, costs: tc.Costs, *, share: float = 0.5) -> list[int]:
     """Keep the forward values that cost the most for their memory; recompute the others.
 
     Each time that a backward operator reads one of the others, it is computed again, from what is
@@ -23,7 +21,7 @@ def keep_the_dear(graph: tc.Graph, costs: tc.Costs, *, share: float = 0.5) -> An
     for operator in graph.operators[graph.forward_count :]:
         order += computed_again(graph, operator, kept)
         order.append(operator.id)
-    return tc.from_order(graph, order, "keep_the_dear", {"share": share})
+    return order
 
 
 def computed_again(graph: tc.Graph, operator: tc.Operator, kept: set[int]) -> list[int]:
