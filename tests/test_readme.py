@@ -1,11 +1,13 @@
 """What the README says can be done."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+import tinyckpt as tc
 from tests.readme import ROOT, TEXT, commands, outputs, python_blocks
 from tinyckpt.cli import main
 from tinyckpt.cli.main import JOBS
@@ -62,3 +64,15 @@ def test_the_two_commands_stand_before_the_first_heading() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in ("demo", "test", "check", "test-deep", "gpu-test", "images", "newcomer"):
         assert f"\n{target}:" in makefile
+
+
+def test_the_table_of_policies_is_what_they_say_of_themselves() -> None:
+    path = ROOT / "docs" / "policy_table.py"
+    spec = importlib.util.spec_from_file_location("policy_table", path)
+    assert spec is not None
+    assert spec.loader is not None
+    writer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(writer)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert writer.with_table(text) == text, "run python docs/policy_table.py"
+    assert len(writer.policy_table().splitlines()) == 2 + len(tc.POLICIES)

@@ -263,7 +263,7 @@ GREEDY = Policy(
     "greedy",
     plan_greedy,
     "evict with foresight by cost / (memory x distance), then undo what need not be",
-    "a heuristic",
+    "a heuristic; the one to beat on large graphs",
     "up to 20 runs, each O(n) evictions over what is resident",
     "Belady 1966 and Kirisame et al. 2021, with liveness checked exactly",
 )

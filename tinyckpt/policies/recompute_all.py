@@ -25,5 +25,5 @@ RECOMPUTE_ALL = Policy(
     "keep nothing, recompute from the sources for every backward operator",
     "optimal at its own peak on uniform chains; a heuristic elsewhere",
     "O(n^2) evaluations on a chain",
-    "the other extreme: O(1) memory and O(n^2) evaluations on a chain",
+    "the other extreme: O(1) memory on a chain",
 )
