@@ -23,7 +23,7 @@ from tinyckpt.execute import execute
 from tinyckpt.graph import Operator
 from tinyckpt.ops.expressions import inlined, is_own, literal
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Compute, Fetch, Free, Schedule
+from tinyckpt.schedule import Compute, Fetch, Free, Schedule, recomputations
 from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
 
 LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
@@ -216,9 +216,9 @@ class Writer:
     def steps(self) -> Iterable[str]:
         """Yield the line of every step; frees that follow each other share one ``del``."""
         freed: list[str] = []
-        seen: set[int] = set()
         scope = ""
-        for step in self.schedule.steps:
+        steps = self.schedule.steps
+        for step, again in zip(steps, recomputations(steps), strict=True):
             if isinstance(step, Free):
                 freed.append(self.names[step.data])
                 continue
@@ -228,10 +228,9 @@ class Writer:
             if isinstance(step, Compute):
                 operator = self.graph.operators[step.operator]
                 entered = one_line(operator.scope) if operator.scope != scope else ""
-                remarks = [entered, "again" if step.operator in seen else ""]
+                remarks = [entered, "again" if again else ""]
                 comment = ", ".join(filter(None, remarks))
                 yield self.evaluation(operator) + (f"  # {comment}" if comment else "")
-                seen.add(step.operator)
                 scope = operator.scope
             elif isinstance(step, Fetch):
                 name, host = self.names[step.data], self.on_host[step.data]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyckpt.cost import Costs
-from tinyckpt.schedule import Compute, Free, Offload, Schedule
+from tinyckpt.schedule import Compute, Free, Offload, Schedule, recomputations
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +106,17 @@ def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
 def recomputed_of(schedule: Schedule, costs: Costs) -> tuple[Recomputed, ...]:
     """Return the operators that are evaluated more than once, dearest first."""
     graph = schedule.graph
-    seen: set[int] = set()
     waiting: list[int] = []
     needed_for: dict[int, list[str]] = {}
-    for step in schedule.steps:
+    for step, again in zip(schedule.steps, recomputations(schedule.steps), strict=True):
         if not isinstance(step, Compute):
             continue
-        if step.operator in seen:
+        if again:
             waiting.append(step.operator)
         elif step.operator >= graph.forward_count:
             for operator in waiting:
                 needed_for.setdefault(operator, []).append(graph.operators[step.operator].name)
             waiting = []
-        seen.add(step.operator)
     found = [
         Recomputed(
             operator,

@@ -24,7 +24,7 @@ recompute_all on chain:2: 6 evaluations, 1 of them recomputations; peak 3 nodes,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, final
@@ -208,6 +208,21 @@ class Schedule:
             lines = [" ".join(step_title(self.graph, step)) for step in self.steps]
             numbered = [f"{position}  {line}" for position, line in enumerate(lines)]
             return "\n".join([*numbered, f"illegal: {error}"])
+
+
+def recomputations(steps: Iterable[Step]) -> list[bool]:
+    """Return for every step whether it evaluates an operator that was evaluated before.
+
+    >>> recomputations([Compute(0), Free(7), Compute(0)])
+    [False, False, True]
+    """
+    seen: set[int] = set()
+    again = []
+    for step in steps:
+        again.append(isinstance(step, Compute) and step.operator in seen)
+        if isinstance(step, Compute):
+            seen.add(step.operator)
+    return again
 
 
 def within(numbers: Sequence[int], count: int) -> bool:

@@ -26,7 +26,7 @@ from itertools import count
 from typing import Any
 
 from tinyckpt.files import write_atomically
-from tinyckpt.schedule import Compute, Fetch, Free, step_text
+from tinyckpt.schedule import Compute, Fetch, Free, recomputations, step_text
 from tinyckpt.trace import Trace
 
 CSV_HEADER = (
@@ -65,7 +65,7 @@ def csv_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
         trace.live_bytes, trace.host, trace.evaluations_so_far, seconds, strict=True,
     )  # fmt: skip
     for position, (step, again, entries) in enumerate(
-        zip(trace.steps, recomputations(trace), columns, strict=True)
+        zip(trace.steps, recomputations(trace.steps), columns, strict=True)
     ):
         verb, name = step_text(trace.graph, step)
         target = step.operator if isinstance(step, Compute) else step.data
@@ -79,17 +79,6 @@ def inert(name: str) -> str:
     ('tanh_3', "'=1+1")
     """
     return f"'{name}" if name.startswith(FORMULA) else name
-
-
-def recomputations(trace: Trace) -> list[bool]:
-    """Return for every step whether it evaluates an operator that was evaluated before."""
-    seen: set[int] = set()
-    again = []
-    for step in trace.steps:
-        again.append(isinstance(step, Compute) and step.operator in seen)
-        if isinstance(step, Compute):
-            seen.add(step.operator)
-    return again
 
 
 def save_chrome_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -121,7 +110,7 @@ def chrome_events(trace: Trace) -> Iterator[Event]:
     spans = HeldSpans(trace)
     uses_host = any(trace.host)
     now = 0.0
-    for position, again in enumerate(recomputations(trace)):
+    for position, again in enumerate(recomputations(trace.steps)):
         duration = microseconds(trace, position)
         if not isinstance(trace.steps[position], Free):
             yield evaluation(trace, position, again, now, duration)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import Compute, Fetch, Offload
+from tinyckpt.schedule import Compute, Fetch, Offload, recomputations
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph, Operator
@@ -108,7 +108,6 @@ def bars_of(trace: Trace, row_of: Sequence[int]) -> Iterator[Bar]:
     """Yield a bar for each time that a forward value is held, on the device or on the host."""
     graph = trace.graph
     since: dict[int, tuple[int, bool, bool]] = {}  # begin, recomputed, on the host
-    seen: set[int] = set()
     now = 0
 
     def ended(data: int) -> Iterator[Bar]:
@@ -117,13 +116,11 @@ def bars_of(trace: Trace, row_of: Sequence[int]) -> Iterator[Bar]:
         if producer is not None and now > begin:
             yield Bar(row_of[producer], begin, now, recomputed, on_host, data)
 
-    for step in trace.steps:
+    for step, again in zip(trace.steps, recomputations(trace.steps), strict=True):
         if isinstance(step, Compute):
             if graph.operators[step.operator].phase == "forward":
-                again = step.operator in seen
                 for data in graph.operators[step.operator].outputs:
                     since[data] = (now, again, False)
-                seen.add(step.operator)
             now += 1
         elif step.data in since:
             recomputed = since[step.data][1]
