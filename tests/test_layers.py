@@ -153,6 +153,16 @@ def test_files_are_short_enough_to_read() -> None:
     assert long == set(LONG)
 
 
+def test_the_pipeline_can_be_read_in_an_evening() -> None:
+    paths = {path.stem: path for path in (ROOT / "tinyckpt").glob("*.py")}
+    lines = [
+        len(path.read_text(encoding="utf-8").splitlines())
+        for stem, path in paths.items()
+        if stem not in ("__init__", "__main__")
+    ]
+    assert sum(lines) < 4000
+
+
 def test_tinyckpt_needs_numpy_alone() -> None:
     # OR-tools and CuPy are imported where a solver or a GPU is asked for, and PIL never.
     optional = {"ortools": "exact", "cupy": "backend", "viz": "cli"}

@@ -61,23 +61,29 @@ class Costs:
             )
 
 
-def own_costs(costs: Sequence[Any]) -> tuple[float, ...]:
-    """Return costs as Python's own numbers: integers and floats as they are, others as floats."""
+def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple[float, ...]:
+    """Return costs as Python's own numbers: integers and floats as they are, others as floats.
+
+    Raises:
+        ScheduleError: names the first operator whose cost is none, or its number.
+    """
+    found = costs
     if not set(map(type, costs)) <= {int, float}:  # most often they are
-        costs = [own_number(cost) for cost in costs]
-    for cost in costs:
+        found = [own_number(cost) for cost in costs]
+    for position, cost in enumerate(found):
         if not 0 <= cost < LARGEST_COST:  # NaN is not, either
+            who = operators[position].name if operators else f"operator {position}"
             raise ScheduleError(
-                f"costs: there is {cost!r:.80}; all must be finite numbers of 0 or more, below "
-                f"{LARGEST_COST:g}"
+                f"costs: that of {who} is {costs[position]!r:.80}; it must be a finite number of 0 "
+                f"or more, below {LARGEST_COST:g}"
             )
-    return tuple(costs)
+    return tuple(found)
 
 
 def own_number(cost: Any) -> float:
-    """Return a cost as Python's own number; infinity if it is too large for a float."""
+    """Return a cost as Python's own number; infinity if it is none, or too large for a float."""
     if isinstance(cost, bool) or not isinstance(cost, Real):
-        raise ScheduleError(f"costs: there is {cost!r:.80}, which is no number")
+        return inf
     if isinstance(cost, Integral):
         return int(cost)
     try:
@@ -188,27 +194,7 @@ def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str
             f"costs: expected {len(operators)} numbers of 0 or more, one for each operator "
             f"of {graph.name}, got {len(costs)}"
         )
-    if not set(map(type, costs)) <= {int, float}:
-        costs = [named(operator, cost) for operator, cost in zip(operators, costs, strict=True)]
-    for operator, cost in zip(operators, costs, strict=True):
-        if not 0 <= cost < LARGEST_COST:  # NaN is not, either
-            raise refused(operator, cost)
-    return with_sizes(graph, tuple(costs), unit)
-
-
-def named(operator: Operator, cost: Any) -> float:
-    """Return the cost of an operator as Python's own number; an error names the operator."""
-    try:
-        return own_number(cost)
-    except ScheduleError:
-        raise refused(operator, cost) from None
-
-
-def refused(operator: Operator, cost: Any) -> ScheduleError:
-    """Return the error about what is no cost of an operator."""
-    return ScheduleError(
-        f"costs: that of {operator.name} is {cost!r:.80}; it must be a finite number of 0 or more"
-    )
+    return with_sizes(graph, own_costs(costs, operators), unit)
 
 
 def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:

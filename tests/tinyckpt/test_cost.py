@@ -57,7 +57,7 @@ def test_what_is_no_cost_is_refused(wrong: Any) -> None:
     graph = tc.networks.chain(2)
     with pytest.raises(tc.ScheduleError, match="finite number"):
         custom(graph, [1, 1, wrong, 1, 1])
-    with pytest.raises(tc.ScheduleError, match="costs: there is"):
+    with pytest.raises(tc.ScheduleError, match="costs: that of operator"):
         tc.Costs((1, 1, wrong, 1, 1), (8,) * 6, (0,) * 5)
 
 
