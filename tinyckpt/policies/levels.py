@@ -39,6 +39,7 @@ DENSITY = 1.5
 # Operators up to which the levels are what runs of these scores take; these are about as many.
 LARGEST_PROBED = 200
 FAILURES = 8  # runs that fail one after another, after which there are taken to be no more
+SHARES = 20
 ALIKE = 1 / 256  # levels so near to each other are one
 PROBES = (by_distance(0.5), by_distance(0.0))
 
@@ -94,6 +95,9 @@ def levels_of(problem: Problem, limit: Clock = ENDLESS) -> Levels:
         budgets = {lowest + step * unit for step in steps}
     if size <= LARGEST_PROBED and count > most:
         budgets = {lowest, *just_enough(problem, lowest, highest, EFFORT // (6 * size), limit)}
+        # People ask for such shares, and what one score has no use for another may have.
+        shares = (highest * part // SHARES for part in range(1, SHARES))
+        budgets.update(share for share in shares if share > lowest)
     return Levels(tuple(sorted(budgets)), max(1, EFFORT // (size * max(len(budgets), 1))), highest)
 
 
