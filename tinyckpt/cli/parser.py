@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from tinyckpt.backend import BACKENDS
+from tinyckpt.cli.request import COSTS
 from tinyckpt.display import printable
 from tinyckpt.errors import meant
 from tinyckpt.networks import NETWORKS
@@ -38,7 +39,6 @@ EXAMPLES = """start here
   tinyckpt play chain:16 -o sqrt.html            step through it, in a browser
   tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif
   tinyckpt play mlp:6x64 --policy store_all --policy sqrt_n -o both.html"""
-COSTS = ("given", "evaluations", "flops", "traffic")
 Job = Callable[[Any], int]
 
 
@@ -276,7 +276,7 @@ def add_planning(parser: Any) -> None:
     """Add the budget, the costs, and what some policies can be told."""
     parser.add_argument("--budget", metavar="BUDGET", help="the peak to stay within, see below")
     parser.add_argument(
-        "--cost", default="given", choices=COSTS,
+        "--cost", default="given", choices=tuple(COSTS),
         help="what to save: the graph's own costs or evaluations, FLOPs, or bytes moved",
     )  # fmt: skip
     parser.add_argument(

@@ -16,7 +16,7 @@ from tinyckpt.analysis.liveness import Problem
 from tinyckpt.graph import Graph
 
 
-def frugal_program(problem: Problem) -> list[int]:
+def frugal_sequence(problem: Problem) -> list[int]:
     """Return the operators: the forward half as built, the backward half by least growth.
 
     Of the backward operators that are ready, the next is the one whose results weigh least beyond
@@ -30,7 +30,7 @@ def frugal_program(problem: Problem) -> list[int]:
     for operator in graph.operators[first:]:
         producers = {graph.data[data].producer for data in operator.inputs}
         awaited[operator.id] = sum(p is not None and p >= first for p in producers)
-    program = list(range(first))
+    sequence = list(range(first))
     ready = {operator.id for operator in graph.operators[first:] if not awaited[operator.id]}
     inputs = [set(operator.inputs) - outputs for operator in graph.operators]
 
@@ -45,7 +45,7 @@ def frugal_program(problem: Problem) -> list[int]:
         if index not in ready or growth(index)[0] != grown:
             continue  # done already, or queued again with what it is worth now
         ready.discard(index)
-        program.append(index)
+        sequence.append(index)
         operator = graph.operators[index]
         touched: set[int] = set()
         for data in set(operator.inputs):
@@ -59,17 +59,17 @@ def frugal_program(problem: Problem) -> list[int]:
                 touched.add(reader)
         for reader in touched:
             heapq.heappush(queue, growth(reader))
-    return program
+    return sequence
 
 
-def reordered(graph: Graph, program: Sequence[int]) -> Graph:
+def reordered(graph: Graph, sequence: Sequence[int]) -> Graph:
     """Return the graph with its operators in another order; data nodes keep their ids.
 
     Args:
         graph: any graph.
-        program: all operator ids in a legal order, the forward ones first.
+        sequence: all operator ids in a legal order, the forward ones first.
     """
-    new_id = {old: new for new, old in enumerate(program)}
+    new_id = {old: new for new, old in enumerate(sequence)}
     data = tuple(
         node if node.producer is None else replace(node, producer=new_id[node.producer])
         for node in graph.data
@@ -80,11 +80,11 @@ def reordered(graph: Graph, program: Sequence[int]) -> Graph:
             id=new,
             adjoint_of=new_id.get(graph.operators[old].adjoint_of),  # type: ignore[arg-type]
         )
-        for new, old in enumerate(program)
+        for new, old in enumerate(sequence)
     )
     return replace(graph, data=data, operators=operators)
 
 
-def translated(order: Iterable[int], program: Sequence[int]) -> list[int]:
+def translated(order: Iterable[int], sequence: Sequence[int]) -> list[int]:
     """Return an order of a reordered graph as one of the graph it came from."""
-    return [program[index] for index in order]
+    return [sequence[index] for index in order]

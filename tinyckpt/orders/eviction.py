@@ -1,6 +1,6 @@
-"""Running a program in too little memory: when there is no room, evict; what is missing, recompute.
+"""Running a sequence in too little memory: without room, evict; what is missing, recompute.
 
-The program is the graph in build order. Before an operator is evaluated, its missing inputs are
+The sequence is the graph in build order. Before an operator is evaluated, its missing inputs are
 computed again, and theirs; when a result does not fit, the resident value with the lowest score
 goes. Online policies (DTR) score by what has happened, offline ones (greedy) by what will.
 
@@ -27,7 +27,7 @@ from tinyckpt.errors import BudgetError
 from tinyckpt.units import memory_text
 
 NEVER = 1 << 60
-LONGEST = 200  # evaluations per operator, after which a program is taken to be thrashing
+LONGEST = 200  # evaluations per operator, after which a sequence is taken to be thrashing
 CHECKED_EVERY = 64  # evaluations: between two looks at the clock
 SLACK = 1e-9  # by which bounds and scores, rounded differently, may miss each other
 
@@ -54,14 +54,14 @@ class Eviction:
 
     With ``anchors``, separators that no backward operator reads, such as the residual stream of a
     transformer, are taken to be read when the sweep comes back to what follows them: from there the
-    rest can be recomputed. Without, a value goes once the program does not read it any more.
+    rest can be recomputed. Without, a value goes once the sequence does not read it any more.
 
     Attributes:
         order: operators in the order of their evaluation so far.
-        position: number of the program's operators that are done.
+        position: number of the sequence's operators that are done.
         clock: cost of all evaluations so far.
         last_access: when each value was last asked for or first computed, by the clock; an array.
-        next_use: position of the next operator of the program that reads each value, NEVER for a
+        next_use: position of the next operator of the sequence that reads each value, NEVER for a
             result of the graph, and -1 if none does; an array.
         resident: whether each value is there.
         computed: whether each operator has been evaluated at least once.
@@ -74,13 +74,13 @@ class Eviction:
         problem: Problem,
         budget: int,
         score: Score,
-        program: Sequence[int] | None = None,
+        sequence: Sequence[int] | None = None,
         anchors: bool = False,
         limit: Clock = ENDLESS,
     ) -> None:
         graph = problem.graph
         self.problem, self.budget, self.score, self.limit = problem, budget, score, limit
-        self.program = list(range(len(graph.operators)) if program is None else program)
+        self.sequence = list(range(len(graph.operators)) if sequence is None else sequence)
         source = [node.is_source for node in graph.data]
         self.inputs = [
             [data for data in dict.fromkeys(operator.inputs) if not source[data]]
@@ -112,8 +112,8 @@ class Eviction:
         for data in graph.outputs:
             self._is_result[data] = 1
             self._uses[data].append(NEVER)
-        for position in range(len(self.program) - 1, -1, -1):
-            for data in self.inputs[self.program[position]]:
+        for position in range(len(self.sequence) - 1, -1, -1):
+            for data in self.inputs[self.sequence[position]]:
                 self._uses[data].append(position)
         self._anchored: dict[int, list[int]] = {}  # anchors, by the last position to hold them for
         if anchors:
@@ -122,7 +122,7 @@ class Eviction:
         self.next_use = np.frombuffer(self._next_use, np.int64)
 
     def run(self) -> list[int]:
-        """Run the program; return the order of evaluations.
+        """Run the sequence; return the order of evaluations.
 
         Raises:
             BudgetError: if an operator does not fit, or nearly all is recomputation.
@@ -132,10 +132,10 @@ class Eviction:
             return self._run()
 
     def _run(self) -> list[int]:
-        """Run the program, where what is divided by nothing is infinite."""
-        longest = min(LONGEST * len(self.program), MOST_EVALUATIONS)
+        """Run the sequence, where what is divided by nothing is infinite."""
+        longest = min(LONGEST * len(self.sequence), MOST_EVALUATIONS)
         resident, inputs, order = self.resident, self.inputs, self.order
-        for target in self.program:
+        for target in self.sequence:
             stack = [target]
             self._ask_for(target)
             while stack:
@@ -163,7 +163,7 @@ class Eviction:
         return self.order
 
     def _advance(self, target: int) -> None:
-        """Take note that an operator of the program is done: what it read has its next use."""
+        """Take note that an operator of the sequence is done: what it read has its next use."""
         anchors = self._anchored.get(self.position, ())
         self.position += 1
         for data in (*self.inputs[target], *anchors):
@@ -244,7 +244,7 @@ class Eviction:
         self.computed[operator] = 1
 
     def _let_go(self, operator: int) -> None:
-        """Unlock what an operator has read, and drop what nothing in the program reads any more."""
+        """Unlock what an operator has read, and drop what the sequence reads no more."""
         for data in self.inputs[operator]:
             self._locks[self.root[data]] -= 1
         for data in (*self.inputs[operator], *self.outputs[operator]):
@@ -334,7 +334,7 @@ def by_distance(
 
     def divisor(run: Eviction, data: Any) -> Any:
         next_use = run.next_use[data]
-        distance = np.where(next_use >= 0, next_use - run.position + 1, len(run.program))
+        distance = np.where(next_use >= 0, next_use - run.position + 1, len(run.sequence))
         return memory(run, data) * distance**exponent
 
     return Score(cost, divisor)

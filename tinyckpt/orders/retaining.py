@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tinyckpt.analysis.limits import MOST_EVALUATIONS, check_length
 from tinyckpt.graph import DataNode, Graph
@@ -93,16 +93,20 @@ def missing_producers(
 ) -> list[int]:
     """Return the operators to evaluate again before ``target`` can be, in order."""
     wanted = [data for data in graph.operators[target].inputs if data not in at_hand]
-    producers: set[int] = set()
-    while wanted:
-        data = wanted.pop()
-        if not resident[data]:
-            producer = graph.data[data].producer
-            assert producer is not None  # sources are resident
-            if producer not in producers:
-                producers.add(producer)
-                wanted.extend(graph.operators[producer].inputs)
-    return sorted(producers)
+    return producers_of(graph, wanted, resident)
+
+
+def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> list[int]:
+    """Return the operators that make some values from what is resident, in order."""
+    needed: set[int] = set()
+    todo = list(wanted)
+    while todo:
+        data = todo.pop()
+        producer = graph.data[data].producer
+        if producer is not None and not resident[data] and producer not in needed:
+            needed.add(producer)
+            todo.extend(graph.operators[producer].inputs)
+    return sorted(needed)
 
 
 def some_names(nodes: Sequence[DataNode]) -> str:

@@ -43,7 +43,7 @@ def kept_at(cuts: Sequence[Cut]) -> list[int]:
     return sorted({data for cut in cuts for data in cut.kept})
 
 
-def stages_of(graph: Graph) -> list[int]:
+def read_on_the_way_back(graph: Graph) -> list[int]:
     """Return the forward operators whose results the backward half reads."""
     last_target = last_target_of(graph)
     return [

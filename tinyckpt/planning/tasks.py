@@ -23,10 +23,10 @@ from tinyckpt.analysis.stages import Stages, cheap_cuts, stages
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.exact.reduced import reduce_problem
 from tinyckpt.exact.search import SearchLimitError, StageSearch
-from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction, Score
 from tinyckpt.orders.reversal import nothing_to_reverse, order_of
-from tinyckpt.orders.segments import segmented_order, stages_of
+from tinyckpt.orders.segments import read_on_the_way_back, segmented_order
 from tinyckpt.policies import POLICIES, chen_budget, greedy, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
 from tinyckpt.policies.dtr import dtr_at
@@ -98,7 +98,7 @@ def tasks_of(problem: Problem, levels: Levels) -> list[Task]:
     sweep = cache(lambda: greedy.Sweep(problem, levels))
     rotors = cache(lambda: rotor.Sweep(problem))
     as_they_are = [as_it_is(problem, name, options) for name, options in AS_THEY_ARE]
-    found = [Task(lambda clock: iter(reordered_program(problem)), 0), Task(as_they_are[0], 0)]
+    found = [Task(lambda clock: iter(reordered_sequence(problem)), 0), Task(as_they_are[0], 0)]
     found += at_levels(problem, levels, sweep)
     found += [Task(attempts, 1) for attempts in as_they_are[1:]]
     found += [Task(attempts, 1) for attempts in chain_planners(problem)]
@@ -112,10 +112,10 @@ def tasks_of(problem: Problem, levels: Levels) -> list[Task]:
     return found
 
 
-def reordered_program(problem: Problem) -> list[Candidate]:
+def reordered_sequence(problem: Problem) -> list[Candidate]:
     """Return the plan that evaluates everything once, memory growing least on the way back."""
     detail = "every operator once, the backward half reordered"
-    return [Candidate("store_all", detail, frugal_program(problem))]
+    return [Candidate("store_all", detail, frugal_sequence(problem))]
 
 
 def as_it_is(problem: Problem, name: str, options: dict[str, object]) -> Attempts:
@@ -164,7 +164,7 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
                 yield Candidate("revolve", noted(len(parts()), slots), order)
 
     def segmented(clock: Clock) -> Iterator[Candidate]:
-        read = stages_of(graph)
+        read = read_on_the_way_back(graph)
         with suppress(ScheduleError):
             for segments in coarse_first(steps_up_to(len(read))[1:]):
                 clock.check()
@@ -241,12 +241,12 @@ def restart(
         step = max(1, len(levels.budgets) // RESTART_LEVELS)
         for level in range(number % step, len(levels.budgets), step):
             score = random_score(random, len(problem.graph.data))
-            _, _, program, anchors = sweep.settings[random.randrange(min(2, len(sweep.settings)))]
+            _, _, sequence, anchors = sweep.settings[random.randrange(min(2, len(sweep.settings)))]
             if not sweep.is_feasible(level, clock):
                 continue
             budget = levels.budgets[level]
             try:
-                order = Eviction(problem, budget, score, program, anchors, clock).run()
+                order = Eviction(problem, budget, score, sequence, anchors, clock).run()
             except BudgetError:
                 continue
             detail = f"evicted with random weights, round {number + 1}"
@@ -271,9 +271,9 @@ def endlessly(problem: Problem, budget: int) -> Iterator[Candidate]:
     random = Random(0)
     while True:
         score = random_score(random, len(problem.graph.data))
-        _, _, program, anchors = random.choice(settings)
+        _, _, sequence, anchors = random.choice(settings)
         try:
-            order = Eviction(problem, budget, score, program, anchors).run()
+            order = Eviction(problem, budget, score, sequence, anchors).run()
         except BudgetError:
             continue
         yield Candidate("greedy", "evicted with random weights", pruned(problem, order, budget))

@@ -18,7 +18,7 @@ from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import evaluated_once, from_order
 from tinyckpt.orders.reversal import nothing_to_reverse
-from tinyckpt.orders.segments import Cut, kept_at, note_of, segmented_order, stages_of
+from tinyckpt.orders.segments import Cut, kept_at, note_of, read_on_the_way_back, segmented_order
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 from tinyckpt.units import memory_text
@@ -30,7 +30,8 @@ def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
     """Return the cuts that close a segment once it holds more than ``size``."""
     graph = flat.graph
     weight = {
-        i: sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages_of(graph)
+        i: sum(costs.data[data] for data in graph.operators[i].outputs)
+        for i in read_on_the_way_back(graph)
     }
     ends = []
     held = 0
@@ -47,7 +48,9 @@ def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
 def candidates(flat: Flat, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
     """Yield sizes of a segment, from large to small, with their cuts; each set of cuts once."""
     graph = flat.graph
-    total = sum(costs.data[d] for i in stages_of(graph) for d in graph.operators[i].outputs)
+    total = sum(
+        costs.data[d] for i in read_on_the_way_back(graph) for d in graph.operators[i].outputs
+    )
     before = None
     for step in range(SIZES + 1):
         size = int(total ** (1 - step / SIZES)) if total else 0
@@ -99,7 +102,7 @@ def plan_chen_budget(
         )
     chosen = min(within, key=lambda entry: (entry[1], entry[0])) if within else smallest
     _, _, size, cuts, order = chosen
-    note = note_of(graph, len(stages_of(graph)), len(cuts) + 1, cuts)
+    note = note_of(graph, len(read_on_the_way_back(graph)), len(cuts) + 1, cuts)
     options = {"segment_size": -size}
     return from_order(graph, order, "chen_budget", options, note, kept_at(cuts))
 

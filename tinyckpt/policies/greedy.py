@@ -25,7 +25,7 @@ from tinyckpt.analysis.separators import anchors_of
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
-from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction, Score, by_distance
 from tinyckpt.orders.lowering import from_order, kept_values
 from tinyckpt.policies.dtr import entangled_cost
@@ -189,20 +189,20 @@ class Sweep:
         return Candidate("greedy", f"{recomputed} recomputations, evicted by {label}", order)
 
 
-def programs_of(problem: Problem) -> list[list[int]]:
+def sequences_of(problem: Problem) -> list[list[int]]:
     """Return the orders of a graph's operators that planners begin with, each once."""
-    stored, frugal = list(range(len(problem.graph.operators))), frugal_program(problem)
+    stored, frugal = list(range(len(problem.graph.operators))), frugal_sequence(problem)
     return [frugal] if frugal == stored else [frugal, stored]
 
 
 def settings_of(problem: Problem) -> list[Setting]:
-    """Return label, score, program, and whether with anchors: the more promising first."""
+    """Return label, score, sequence, and whether with anchors: the more promising first."""
     modes = [False, True] if anchors_of(problem.graph) else [False]
-    names, programs = list(SCORES), programs_of(problem)
+    names, sequences = list(SCORES), sequences_of(problem)
     return [
-        (f"{name}, with anchors" if anchors else name, SCORES[name], program, anchors)
+        (f"{name}, with anchors" if anchors else name, SCORES[name], sequence, anchors)
         for some in (names[:3], names[3:])
-        for program in programs
+        for sequence in sequences
         for name in some
         for anchors in modes
     ]
@@ -212,9 +212,9 @@ def greedy_orders(
     problem: Problem, budget: int, settings: Sequence[Setting], limit: Clock = ENDLESS
 ) -> Iterator[tuple[float, str, list[int]]]:
     """Yield costs, labels and orders within the budget, for some settings."""
-    for label, score, program, anchors in settings:
+    for label, score, sequence, anchors in settings:
         try:
-            order = Eviction(problem, budget, score, program, anchors, limit).run()
+            order = Eviction(problem, budget, score, sequence, anchors, limit).run()
         except BudgetError:
             continue
         order = pruned(problem, order, budget)
@@ -249,9 +249,9 @@ def plan_greedy(
     sweep = Sweep(problem, levels)
 
     def planned(room: int) -> Candidate:
-        for program in programs_of(problem)[::-1]:
-            if problem.peak(program) <= room:
-                return Candidate("greedy", "nothing is evicted", program)
+        for sequence in sequences_of(problem)[::-1]:
+            if problem.peak(sequence) <= room:
+                return Candidate("greedy", "nothing is evicted", sequence)
         return nearest(levels, room, lambda level: sweep.at(level, limit), problem)
 
     best = first_that_fits(levels.highest, planned, budget)

@@ -25,7 +25,7 @@ from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.limits import ENDLESS, Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.errors import BudgetError
-from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction, by_distance
 from tinyckpt.units import memory_text
 
@@ -107,11 +107,11 @@ def just_enough(problem: Problem, lowest: int, highest: int, most: int, limit: C
     A run within a budget would be the same within any down to what it took.
     """
     found = set()
-    program = frugal_program(problem)
+    sequence = frugal_sequence(problem)
     for score in PROBES:
         budget, failures = highest - 1, 0
         while budget >= lowest and failures < FAILURES:
-            run = Eviction(problem, budget, score, program, limit=limit)
+            run = Eviction(problem, budget, score, sequence, limit=limit)
             failures += 1
             with suppress(BudgetError):
                 run.run()

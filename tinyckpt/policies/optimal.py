@@ -37,7 +37,7 @@ from tinyckpt.exact.order import longest_path, path_model, whole_model
 from tinyckpt.exact.reduced import LARGEST_TOTAL, Scale, reduce_problem, whole_costs
 from tinyckpt.exact.solver import ExactSearch
 from tinyckpt.graph import Graph
-from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.lowering import from_order
 from tinyckpt.policies.greedy import greedy_orders, settings_of
 from tinyckpt.policies.policy import Policy
@@ -207,9 +207,9 @@ def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[i
     """Yield orders that other policies make in time, whether they are within the budget or not."""
     graph, costs = problem.graph, problem.costs
     stored = list(range(len(graph.operators)))
-    program = frugal_program(problem)
+    sequence = frugal_sequence(problem)
     yield stored
-    yield program
+    yield sequence
     planners: list[Callable[[], Schedule]] = [
         lambda: plan_sqrt_n(graph, costs),
         lambda: plan_revolve(graph, costs, slots=1),

@@ -9,12 +9,10 @@ through the outer one keeps what the inner one is given, not what it makes insid
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import from_order
-from tinyckpt.orders.retaining import last_target_of, missing_producers
+from tinyckpt.orders.retaining import last_target_of, missing_producers, producers_of
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 
@@ -88,19 +86,6 @@ def wanted_in(graph: Graph, path: list[Path], home: list[Path]) -> dict[Path, li
         ):
             wanted.setdefault(region, []).append(node.id)
     return wanted
-
-
-def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> list[int]:
-    """Return the operators that make some values from what is resident, in order."""
-    needed: set[int] = set()
-    todo = list(wanted)
-    while todo:
-        data = todo.pop()
-        producer = graph.data[data].producer
-        if producer is not None and not resident[data] and producer not in needed:
-            needed.add(producer)
-            todo.extend(graph.operators[producer].inputs)
-    return sorted(needed)
 
 
 REGIONS = Policy(

@@ -34,7 +34,7 @@ from tinyckpt.analysis.stages import Stages, stages, useful_cuts
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, PolicyOptionError
 from tinyckpt.graph import Graph
-from tinyckpt.orders.backward import frugal_program, reordered, translated
+from tinyckpt.orders.backward import frugal_sequence, reordered, translated
 from tinyckpt.orders.lowering import from_order, without_dead
 from tinyckpt.orders.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.policies.policy import Policy
@@ -190,19 +190,19 @@ class Sweep:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.program = problem, frugal_program(problem)
-        costs, program = problem.costs, self.program
+        self.problem, self.sequence = problem, frugal_sequence(problem)
+        costs, sequence = problem.costs, self.sequence
         self.reordered = Problem(
-            reordered(problem.graph, program),
+            reordered(problem.graph, sequence),
             replace(
                 costs,
-                operators=tuple(costs.operators[index] for index in program),
-                workspace=tuple(costs.workspace[index] for index in program),
+                operators=tuple(costs.operators[index] for index in sequence),
+                workspace=tuple(costs.workspace[index] for index in sequence),
             ),
         )
         flat = self.reordered.flat
         self.parts = stages(flat, useful_cuts(flat, self.reordered.costs))
-        self.highest = problem.peak(range(len(program)))
+        self.highest = problem.peak(range(len(sequence)))
 
     def plans(
         self, half: bool, levels: int = LEVELS, limit: Clock = ENDLESS
@@ -219,7 +219,7 @@ class Sweep:
         """
         largest = self.highest // 2 if half else self.highest
         for order, actions in candidates(self.reordered, self.parts, largest, levels, limit):
-            yield translated(order, self.program), actions
+            yield translated(order, self.sequence), actions
 
     def note(self, actions: list[Action]) -> str:
         """Return what was done, in a sentence."""

@@ -23,8 +23,8 @@ from tinyckpt.orders.segments import (
     Cut,
     kept_at,
     note_of,
+    read_on_the_way_back,
     segmented_order,
-    stages_of,
 )
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
@@ -60,7 +60,7 @@ def plan_sqrt_n(
         raise PolicyOptionError(f"sqrt_n: by={by!r}; legal are 'count' and 'bytes'")
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "sqrt_n")
-    stages = stages_of(graph)
+    stages = read_on_the_way_back(graph)
     count = min(segments or nearest_root(len(stages)), max(len(stages), 1))
     weights = [1] * len(stages) if by == "count" else memory_of(graph, costs, stages)
     cuts = place_cuts(Flat(graph), stages, count, weights)

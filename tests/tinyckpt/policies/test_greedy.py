@@ -15,7 +15,7 @@ from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.analysis.limits import Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import evaluations, flops, traffic
-from tinyckpt.orders.backward import frugal_program
+from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction
 from tinyckpt.policies.dtr import HEURISTICS
 from tinyckpt.policies.greedy import SCORES, pruned
@@ -72,7 +72,7 @@ def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -
     budget = problem.peak(range(len(graph.operators))) * data.draw(st.integers(40, 95)) // 100
     orders = []
     for kind in (Eviction, ScoresAll):
-        run = kind(problem, budget, score, frugal_program(problem), anchors=True)
+        run = kind(problem, budget, score, frugal_sequence(problem), anchors=True)
         with contextlib.suppress(tc.BudgetError):
             run.run()
         orders.append(run.order)
