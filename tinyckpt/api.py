@@ -113,7 +113,8 @@ def has_nan(array: Any) -> bool:
         return bool((array != array).any().item())
     # The sum of squares is NaN if and only if an element is: infinities add up to infinity.
     flat = array.ravel()
-    total = flat @ flat
+    with np.errstate(all="ignore"):
+        total = flat @ flat
     return bool((total != total).item())
 
 

@@ -44,6 +44,7 @@ from dataclasses import replace
 from operator import index
 from typing import Any
 
+from tinyckpt.build import weak_float
 from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, function_name
 from tinyckpt.errors import GraphError
@@ -211,14 +212,16 @@ def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tre
     """
     builder = active_builder("a derivative")
     name, arguments = function_name(call.function), list(call.arguments)
+    weak = weak_float(call.arguments)  # the dtype of Python's own floats, as in any call
     values: dict[int, int] = {}
     for position in positions_of(name, len(arguments), wrt):
-        stand_ins = map_leaves(builder.stand_in, arguments[position])
-        values.update(
-            (stand_in.node.id, builder.as_var(leaf).node.id)
-            for stand_in, leaf in zip(leaves(stand_ins), leaves(arguments[position]), strict=True)
+        own = map_leaves(
+            lambda leaf: builder.as_var(leaf, weak if type(leaf) is float else None),
+            arguments[position],
         )
-        arguments[position] = stand_ins
+        arguments[position] = stand_ins = map_leaves(builder.stand_in, own)
+        for stand_in, variable in zip(leaves(stand_ins), leaves(own), strict=True):
+            values[stand_in.node.id] = variable.node.id
     tree = tuple(arguments[i] for i in wrt) if isinstance(wrt, Sequence) else arguments[wrt]
     try:
         result = map_leaves(builder.as_var, call.again(arguments))

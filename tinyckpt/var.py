@@ -1,7 +1,8 @@
 """The handle that a traced function computes with: a shape and a dtype, and no numbers.
 
-Arithmetic on a Var adds operators to the graph being built. Whatever would need numbers (``if``,
-``float``, iteration, NumPy's functions, writes in place) is refused, with what to write instead.
+Arithmetic on a Var, and NumPy's functions of it, add operators to the graph being built. Whatever
+would need numbers (``if``, ``float``, iteration, writes in place) is refused, with what to write
+instead.
 """
 
 from __future__ import annotations
@@ -16,17 +17,13 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import DataNode, Spec
 from tinyckpt.ops import (
     arrangement,
-    creation,
     elementwise,
     indexing,
     linalg,
     logic,
-    products,
     protocols,
-    reduce,
     rounding,
     shape,
-    statistics,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +36,19 @@ Binary = Callable[[Any, Any], "Var"]
 def infix(function: Binary) -> tuple[Binary, Binary]:
     """Return a function of two operands as the methods that Python calls for either of them."""
     return function, lambda self, other: function(other, self)
+
+
+def numpys(name: str) -> Callable[..., Any]:
+    """Return NumPy's function of a name as a method."""
+    function = getattr(np, name)
+
+    def method(self: Var, *args: Any, **options: Any) -> Any:
+        if isinstance(function, np.ufunc):
+            return protocols.call_ufunc(function, "__call__", (self, *args), options)
+        return protocols.call_function(function, (self, *args), options)
+
+    method.__name__, method.__doc__ = name, f"Return what ``np.{name}`` of it is."
+    return method
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -98,8 +108,10 @@ class Var:
         """Bytes of one element."""
         return self.dtype.itemsize
 
-    def reshape(self, *extents: Any) -> Var:
+    def reshape(self, *extents: Any, order: str = "C") -> Var:
         """Return a view in another shape; one extent may be -1."""
+        if order not in ("C", "A"):
+            raise GraphError(f"reshape: order={order!r}; arrays are in C order: transpose first")
         return shape.reshape(self, extents[0] if len(extents) == 1 else extents)
 
     def transpose(self, *axes: Any) -> Var:
@@ -108,40 +120,23 @@ class Var:
             (axes,) = axes
         return shape.transpose(self, axes or None)
 
-    def squeeze(self, axis: Any = None) -> Var:
-        """Return a view without axes of length 1."""
-        return arrangement.squeeze(self, axis)
+    def astype(self, dtype: Any, *, copy: bool = True) -> Var:
+        """Return it in another dtype; whether values that never change are copied is all one."""
+        return elementwise.astype(self, dtype)
 
-    def clip(self, min: Any = None, max: Any = None) -> Var:
-        """Return it with what is below ``min`` or above ``max`` replaced by that bound."""
-        return rounding.clip(self, min, max)
-
-    # Functions whose first argument is the array are methods as they are.
-    all = logic.all
-    any = logic.any
-    argmax = indexing.argmax
-    argmin = indexing.argmin
-    argsort = indexing.argsort
-    astype = elementwise.astype
-    conj = conjugate = copy = creation.copy
-    cumprod = statistics.cumprod
-    cumsum = statistics.cumsum
-    diagonal = arrangement.diagonal
-    dot = products.dot
-    flatten = ravel = arrangement.ravel
-    max = reduce.max
-    mean = reduce.mean
-    min = reduce.min
-    prod = statistics.prod
-    ptp = statistics.ptp
-    repeat = arrangement.repeat
-    round = rounding.round
-    std = statistics.std
-    sum = reduce.sum
-    swapaxes = arrangement.swapaxes
-    take = indexing.take
-    trace = products.matrix_trace
-    var = statistics.var
+    # Methods that NumPy has as functions, too: the same arguments, and the same refusals.
+    all, any = numpys("all"), numpys("any")
+    argmax, argmin, argsort = numpys("argmax"), numpys("argmin"), numpys("argsort")
+    clip, repeat, round = numpys("clip"), numpys("repeat"), numpys("round")
+    conj = conjugate = numpys("conjugate")
+    copy, ravel, squeeze = numpys("copy"), numpys("ravel"), numpys("squeeze")
+    cumprod, cumsum = numpys("cumprod"), numpys("cumsum")
+    diagonal, swapaxes, trace = numpys("diagonal"), numpys("swapaxes"), numpys("trace")
+    dot, take = numpys("dot"), numpys("take")
+    flatten = ravel
+    max, min, ptp = numpys("max"), numpys("min"), numpys("ptp")
+    mean, std, var = numpys("mean"), numpys("std"), numpys("var")
+    prod, sum = numpys("prod"), numpys("sum")
 
     def __repr__(self) -> str:
         return f"Var({self.node})"

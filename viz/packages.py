@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-PACKAGES = (
-    "PIL",
-    "imageio",
-    "matplotlib",
-    "graphviz",
-)  # pygraphviz has no wheel everywhere: see positions
+# Not pygraphviz, which has no wheel everywhere: see positions.
+PACKAGES = ("PIL", "imageio", "matplotlib", "graphviz", "tqdm")
 
 
 def require_packages() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,11 @@ def told_apart(name: str, value: Any) -> Any:
     """
     if isinstance(value, tuple):
         return type(value), tuple([told_apart(f"{name}[{i}]", v) for i, v in enumerate(value)])
+    if isinstance(value, frozenset):
+        return type(value), frozenset([told_apart(f"an element of {name}", v) for v in value])
+    if is_dataclass(value) and not isinstance(value, type):
+        held = [(f.name, getattr(value, f.name)) for f in fields(value)]
+        return type(value), tuple([told_apart(f"{name}.{own}", v) for own, v in held])
     try:
         hash(value)
     except TypeError as error:

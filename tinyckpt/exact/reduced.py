@@ -183,10 +183,7 @@ def reduce_problem(
         root=root,
         views={base: as_set(v for v in root if root[v] == base) for base in root.values()},
         ancestors=ancestors,
-        descendants=[
-            as_set(other for other, before in enumerate(ancestors) if before >> index & 1)
-            for index in range(len(operators))
-        ],
+        descendants=reached(makes, readers),
     ), scale  # fmt: skip
 
 
@@ -199,6 +196,18 @@ def reach(reads: Sequence[Sequence[int]], producer: Sequence[int]) -> list[int]:
             found |= ancestors[producer[value]] | 1 << producer[value]
         ancestors.append(found)
     return ancestors
+
+
+def reached(makes: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> list[int]:
+    """Return the set of the descendants of every operator."""
+    descendants = [0] * len(makes)
+    for index in range(len(makes) - 1, -1, -1):
+        found = 0
+        for value in makes[index]:
+            for reader in readers[value]:
+                found |= descendants[reader] | 1 << reader
+        descendants[index] = found
+    return descendants
 
 
 def whole_costs(costs: Sequence[float], largest: int) -> tuple[list[int], Scale]:

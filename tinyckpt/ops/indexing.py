@@ -143,7 +143,8 @@ def checked_places(places: Places, extent: int, where: str) -> Any:
             if extent
             else f"{where}: index {outside.flat[0]} into an axis without elements"
         )
-    return np.where(array < 0, array + extent, array).astype(np.int64)
+    array = array.astype(np.int64)  # a uint8 may not hold the extent
+    return np.where(array < 0, array + extent, array)
 
 
 def masked(mask: Spec) -> GraphError:

@@ -54,6 +54,8 @@ def infer_max_vjp(
 
 def reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     """Return the shape that a reduction over the axes leaves."""
+    if not isinstance(keepdims, bool | np.bool_):
+        raise GraphError(f"keepdims is {keepdims!r:.80}; it must be True or False")
     if keepdims:
         return kept(shape, axes)
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)

@@ -18,8 +18,10 @@ from tinyckpt.ops.elementwise import (
     multiply,
     sqrt,
     subtract,
+    where,
 )
 from tinyckpt.ops.indexing import sort
+from tinyckpt.ops.logic import isnan
 from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import Axes, max, mean, min, reduced, sum
 from tinyckpt.ops.shape import concatenate, full, index, reshape
@@ -150,7 +152,11 @@ def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
     position, (before, count) = along(x, axis)
     if count == 0:
         raise GraphError(f"median: {x.spec} has no elements along axis {axis}")
-    middle = index(sort(x, position), (*before, slice((count - 1) // 2, count // 2 + 1)))
+    ordered = sort(x, position)
+    middle = index(ordered, (*before, slice((count - 1) // 2, count // 2 + 1)))
+    if x.dtype.kind == "f":  # a NaN is sorted to the end, and makes the median one, as in NumPy
+        last = index(ordered, (*before, slice(count - 1, count)))
+        middle = where(isnan(last), last, middle)
     return mean(middle, position, keepdims)
 
 

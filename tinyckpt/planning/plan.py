@@ -70,7 +70,7 @@ def plan(
     answer.
 
     Args:
-        graph: what ``differentiate`` returned; a graph without a backward half is evaluated once.
+        graph: what ``differentiate`` returned, or any other graph.
         policy: a name or entry of ``POLICIES``, or a function of your own, of ``(graph)`` or
             ``(graph, costs)`` and options by keyword. It returns the order in which operators are
             evaluated, by ids or names, or a Schedule. Store-all, if there is no budget.

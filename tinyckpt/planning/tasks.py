@@ -93,20 +93,22 @@ def tasks_of(problem: Problem, levels: Levels) -> list[Task]:
     100,000 operators that alone may take longer than there is.
     """
     graph = problem.graph
-    if nothing_to_reverse(graph):
-        return []
     sweep = cache(lambda: greedy.Sweep(problem, levels))
-    rotors = cache(lambda: rotor.Sweep(problem))
+    # What keeps and recomputes forward values for a backward half needs one; the others do not.
+    halves = not nothing_to_reverse(graph)
+    found = [Task(lambda clock: iter(reordered_sequence(problem)), 0)]
     as_they_are = [as_it_is(problem, name, options) for name, options in AS_THEY_ARE]
-    found = [Task(lambda clock: iter(reordered_sequence(problem)), 0), Task(as_they_are[0], 0)]
+    if halves:
+        found.append(Task(as_they_are[0], 0))
     found += at_levels(problem, levels, sweep)
-    found += [Task(attempts, 1) for attempts in as_they_are[1:]]
-    found += [Task(attempts, 1) for attempts in chain_planners(problem)]
-    found += [Task(rotor_plans(problem, rotors, half), 1) for half in (False, True)]
-    found += [
-        Task(lambda clock: all_states(problem, levels, clock), 2),
-        Task(as_it_is(problem, "recompute_all", {}), 2),
-    ]
+    if halves:
+        rotors = cache(lambda: rotor.Sweep(problem))
+        found += [Task(attempts, 1) for attempts in as_they_are[1:]]
+        found += [Task(attempts, 1) for attempts in chain_planners(problem)]
+        found += [Task(rotor_plans(problem, rotors, half), 1) for half in (False, True)]
+    found.append(Task(lambda clock: all_states(problem, levels, clock), 2))
+    if halves:
+        found.append(Task(as_it_is(problem, "recompute_all", {}), 2))
     rounds = min(RESTARTS, EFFORT // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
     found += [Task(restart(problem, levels, sweep, number), 2) for number in range(rounds)]
     return found

@@ -57,6 +57,7 @@ BUILD_SECONDS = 2e-4
 LARGEST_SOLVED = 2**28
 # Costs that are no whole numbers count as equal if they agree to seven digits.
 TOLERANCE = 1e-7
+MOST_OPERATORS = 5_000  # of which there are sets of all descendants: beyond, they take long to make
 LEAST_SECONDS = 0.01  # for a second budget, where the first took all the time
 
 
@@ -230,7 +231,13 @@ def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[i
 
 
 def inquire(inquiry: Inquiry) -> None:
-    """Search until the optimum is proven or the time is up: first directly, then with models."""
+    """Search until the optimum is proven or the time is up: first directly, then with models.
+
+    In a graph too large for that, nothing is searched: the best that other policies make remains,
+    with the bound that is known of any graph.
+    """
+    if len(inquiry.needed) > MOST_OPERATORS:
+        return
     for largest, work in ((LARGEST_TOTAL, search_states), (LARGEST_SOLVED, solve_models)):
         search, scale = inquiry.search(largest)
         try:

@@ -42,6 +42,7 @@ from tinyckpt.schedule import Schedule
 from tinyckpt.units import counted, memory_text
 
 LEVELS = 256
+MOST_LEVELS = 1_000  # the tables of 200 stages at so many levels take 400 MB
 UNITS_TRIED = 500
 
 
@@ -251,8 +252,8 @@ def plan_rotor(
         BudgetError: if no schedule of this kind is within the budget.
         OutOfTimeError: if the time is up.
     """
-    if type(levels) is not int or not 1 <= levels <= 10_000:
-        raise PolicyOptionError(f"rotor: levels={levels!r}; legal are 1 to 10000")
+    if type(levels) is not int or not 1 <= levels <= MOST_LEVELS:
+        raise PolicyOptionError(f"rotor: levels={levels!r}; legal are 1 to {MOST_LEVELS}")
     clock = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
     stored = list(range(len(graph.operators)))

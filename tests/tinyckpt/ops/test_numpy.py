@@ -76,9 +76,56 @@ def test_every_name_runs_where_numpy_arrays_are_refused(name: str) -> None:
     same([strict.asnumpy(array) for array in arrays], expected)
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if hasattr(np.ndarray, name)])
-def test_methods_are_there_where_arrays_have_them(name: str) -> None:
-    assert callable(getattr(tc.Var, name)) or name == "real"
+class Methods:
+    """NumPy, but for one function, which is called as a method of its first argument."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self.name:
+            return getattr(np, name)
+        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+
+
+PROPERTIES = {"real"}
+AS_METHODS = [n for n in EXAMPLES if hasattr(np.ndarray, n) and n not in PROPERTIES]
+
+
+@pytest.mark.parametrize("name", AS_METHODS)
+def test_methods_are_those_that_arrays_have(name: str) -> None:
+    example = EXAMPLES[name]
+    if name in ("astype", "transpose", "reshape", "sort"):
+        assert callable(getattr(tc.Var, name))
+        return
+    call = partial(example.call, Methods(name))
+    same(computed(call, *example.args), values(call(*example.args)))
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda x: x.sum(dtype="float32"), r"np\.sum: dtype= is not supported: convert with"),
+        (lambda x: x.mean(0, np.float32), r"np\.mean: dtype= is not supported"),
+        (lambda x: x.var(0, np.float64), r"np\.var: dtype= is not supported"),
+        (lambda x: x.max(initial=0.0), r"np\.max: initial= is not supported: combine"),
+        (lambda x: x.reshape(6, order="F"), "arrays are in C order: transpose first"),
+        (lambda x: tc.sum(x, 0, "yes"), "keepdims is 'yes'; it must be True or False"),
+    ],
+)
+def test_arguments_of_methods_that_are_not_supported_are_named(use: Any, message: str) -> None:
+    with pytest.raises(tc.GraphError, match=message):
+        tc.build(use, tc.Spec((2, 3)))
+    for legal in (lambda x: x.mean(0, None, None, True), lambda x: x.argsort(kind="stable")):
+        assert tc.build(legal, tc.Spec((2, 3))).outputs
+
+
+def test_indices_of_small_integers_and_nan_among_medians() -> None:
+    x = np.arange(300.0)
+    assert computed(lambda x: x[np.array([1, 200], np.uint8)], x)[0].tolist() == [1.0, 200.0]
+    assert np.isnan(computed(np.median, np.array([1.0, np.nan, 3.0]))[0])
+    columns = np.array([[1.0, np.nan], [3.0, 2.0]])
+    same(computed(lambda x: np.median(x, axis=0), columns), [np.median(columns, axis=0)])
 
 
 # Dtypes -------------------------------------------------------------------------------------------
