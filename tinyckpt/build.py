@@ -8,7 +8,7 @@ here: what is evaluated, when and how often is the schedule's business alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -18,7 +18,7 @@ from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, bound, call_of, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
-from tinyckpt.ops.primitive import active_builder
+from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.tree import Tree, check_depth, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
@@ -134,8 +134,13 @@ def returned_id(builder: Builder, leaf: Any) -> int:
 
 
 def scope(name: str) -> AbstractContextManager[None]:
-    """Group the operators built inside, as in ``with tc.scope("layer3"):``; scopes nest."""
-    return active_builder("scope").scoped(checked_text("scope", name))
+    """Group the operators built inside, as in ``with tc.scope("layer3"):``; scopes nest.
+
+    Where nothing is traced it does nothing, as ``name`` and ``checkpoint``: the function runs on
+    arrays as it is.
+    """
+    checked, builder = checked_text("scope", name), ACTIVE_BUILDER.get()
+    return nullcontext() if builder is None else builder.scoped(checked)
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,7 +158,8 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def marked(*args: Any, **options: Any) -> Any:
-        with active_builder("checkpoint").region():
+        builder = ACTIVE_BUILDER.get()
+        with nullcontext() if builder is None else builder.region():
             return function(*args, **options)
 
     return marked
@@ -167,8 +173,8 @@ def name(x: Var, label: str) -> Var:
     >>> graph.data[1].label
     'hidden'
     """
-    builder = active_builder("name")
-    return builder.relabel(builder.as_var(x), checked_text("name", label))
+    checked, builder = checked_text("name", label), ACTIVE_BUILDER.get()
+    return x if builder is None else builder.relabel(builder.as_var(x), checked)
 
 
 def checked_text(what: str, text: str) -> str:

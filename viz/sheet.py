@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +89,19 @@ def strip_words(trace: Trace, scales: Scales, width: float, height: float = STRI
 
 
 def as_list(traces: Any) -> list[Trace]:
-    """Return one trace or several as a list."""
-    return [traces] if hasattr(traces, "steps") else list(traces)
+    """Return one trace or several as a list.
+
+    Raises:
+        OptionError: if they are something else, such as schedules.
+    """
+    found = list(traces) if isinstance(traces, Iterable) else [traces]
+    for trace in found:
+        if not hasattr(trace, "live_bytes"):
+            raise OptionError(
+                f"expected a trace or several, got a {type(trace).__name__}; tc.replay(schedule) "
+                "makes one of a schedule, tc.replay(tc.plan(graph, policy)) of a graph"
+            )
+    return found
 
 
 def check(traces: Sequence[Trace], theme: str) -> None:

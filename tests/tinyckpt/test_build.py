@@ -229,6 +229,19 @@ def test_operators_need_a_build() -> None:
         tc.tanh(np.ones(3))
 
 
+def test_scopes_names_and_marks_are_nothing_to_arrays() -> None:
+    @tc.checkpoint
+    def block(x: Any) -> Any:
+        with tc.scope("block"):
+            return tc.name(np.tanh(x), "hidden")
+
+    x = np.linspace(-1, 1, 5)
+    assert np.array_equal(block(x), np.tanh(x))
+    graph = tc.build(block, x)
+    assert graph.operators[0].scope == "block"
+    assert np.array_equal(tc.run(tc.plan(graph), x).value, np.tanh(x))
+
+
 def test_values_of_another_build_are_refused() -> None:
     leaked: list[Any] = []
     tc.build(lambda x: leaked.append(x) or tc.sum(x), X)

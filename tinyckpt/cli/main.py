@@ -182,6 +182,7 @@ def plan_job(options: Any) -> int:
 
 def graph_job(options: Any) -> int:
     """Print a graph in short, and write it."""
+    check_output(options, ".json")
     graph, _ = graph_of(options)
     trace = replay(plan(graph))
     print(

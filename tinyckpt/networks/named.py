@@ -56,6 +56,8 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
     if ".py:" in text:
         network = network_of_file(*text.rsplit(":", 1))
         return network.graph(), network.specs
+    if text.endswith(".py"):
+        raise GraphError(f"{text}: which function of it? Write it behind, as in {text}:make")
     if text.endswith(".json"):
         graph = load_graph(text)
         return graph, specs_of(graph)

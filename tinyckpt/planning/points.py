@@ -82,7 +82,7 @@ class Frontier:
             if smallest == needed
             else f"and less than {memory_text(needed, unit)} is proven to be impossible"
         )
-        cut = "" if self.complete else " in the time given"
+        cut = "" if self.complete or budget < needed else " in the time given"
         raise BudgetError(
             f"no schedule of {self.graph.name} was found{cut} within "
             f"{memory_text(budget, unit)}: the smallest peak found is "

@@ -11,18 +11,19 @@ The searches of the last few graphs are kept, so that a second budget is a look-
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Lock, RLock
 
 import numpy as np
 
+from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of_order
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import without_dead
 from tinyckpt.planning.points import Frontier, Point
-from tinyckpt.planning.tasks import Task, tasks_of
+from tinyckpt.planning.tasks import other_tasks, quick_tasks
 from tinyckpt.policies.levels import Candidate, Levels, levels_of
 
 Progress = Callable[[str, int], None]
@@ -40,8 +41,9 @@ class Search:
         self.problem = Problem(graph, costs)
         self.points: list[Point] = []
         self.add(Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST)
-        self.tasks: list[Task] | None = None  # not made yet
-        self.levels: Levels | None = None
+        self.needed = smallest_budget(self.problem, necessary(graph))
+        self.tasks = quick_tasks(self.problem)
+        self.levels: Levels | None = None  # not found yet, nor the tasks that need them made
         self.done: set[int] = set()
         self.spent = 0.0
         self.lock = RLock()  # a function that is told of the progress may plan itself
@@ -49,7 +51,7 @@ class Search:
     @property
     def complete(self) -> bool:
         """Whether all tasks are done."""
-        return self.tasks is not None and len(self.done) == len(self.tasks)
+        return self.levels is not None and len(self.done) == len(self.tasks)
 
     def add(self, candidate: Candidate, rank: tuple[int, int]) -> None:
         """Note a schedule, unless another one is no dearer and has no higher peak.
@@ -76,7 +78,8 @@ class Search:
         searches at a time; others wait for what it finds, for as long as they have time.
 
         Args:
-            seconds: the time limit; what was spent on this search before counts.
+            seconds: the time limit. What was spent on this search before counts, unless nothing
+                that was found by then is within a budget that may be feasible.
             progress: called as ``progress(policy, points)`` after every attempt.
             budget: what is asked for: the tasks nearest to it come first.
         """
@@ -85,7 +88,8 @@ class Search:
             return self.frontier()
         try:
             # Whoever waited meanwhile for another thread has not spent that time twice.
-            limit = Clock(min(clock.left(), max(0.0, seconds - self.spent)))
+            known = budget is None or budget < self.needed or self.holds(budget)
+            limit = Clock(min(clock.left(), max(0.0, seconds - self.spent if known else seconds)))
             try:
                 self.work(limit, progress, budget)
             except (KeyboardInterrupt, OutOfTimeError):
@@ -105,24 +109,38 @@ class Search:
         if self.complete:
             return
         limit.check()
-        if self.levels is None or self.tasks is None:
-            self.levels = levels_of(self.problem, limit)
-            self.tasks = tasks_of(self.problem, self.levels)
-        for number in self.first_for(self.tasks, self.levels, budget):
-            for place, candidate in enumerate(self.tasks[number].attempts(limit)):
-                self.add(candidate, (number, place))
-                if progress is not None:
-                    progress(candidate.policy, len(self.points))
-                limit.check()
-            self.done.add(number)
+        if self.levels is None:
+            for number in self.left():
+                self.do(number, limit, progress)
+            levels = levels_of(self.problem, limit)
+            self.tasks += other_tasks(self.problem, levels)
+            self.levels = levels
+        for number in self.first_for(self.levels, budget):
+            self.do(number, limit, progress)
 
-    def first_for(self, tasks: Sequence[Task], levels: Levels, budget: int | None) -> list[int]:
+    def do(self, number: int, limit: Clock, progress: Progress | None) -> None:
+        """Do one task."""
+        for place, candidate in enumerate(self.tasks[number].attempts(limit)):
+            self.add(candidate, (number, place))
+            if progress is not None:
+                progress(candidate.policy, len(self.points))
+            limit.check()
+        self.done.add(number)
+
+    def holds(self, budget: int) -> bool:
+        """Whether anything that was found is within a budget."""
+        return any(point.peak <= budget for point in self.points)
+
+    def left(self) -> list[int]:
+        """Return the tasks that are not done."""
+        return [number for number in range(len(self.tasks)) if number not in self.done]
+
+    def first_for(self, levels: Levels, budget: int | None) -> list[int]:
         """Return the tasks that are left, those first which a policy would do for the budget."""
-        left = [number for number in range(len(tasks)) if number not in self.done]
         if budget is None:
-            return left
+            return self.left()
         level = max(0, bisect_right(levels.budgets, budget) - 1)
-        return sorted(left, key=lambda number: tasks[number].urgency(level))
+        return sorted(self.left(), key=lambda number: self.tasks[number].urgency(level))
 
     def frontier(self) -> Frontier:
         """Return what is known by now."""

@@ -53,6 +53,7 @@ AS_THEY_ARE: tuple[tuple[str, dict[str, object]], ...] = (
     ("knapsack", {"activation_memory_budget": 0.25}),
     ("knapsack", {"activation_memory_budget": 0.75}),
 )
+LARGEST_QUICK = 5_000  # operators, up to which each of them takes a fraction of a second
 RECURSIONS = (2, 3, 5, 8)
 # Of graphs so small, all states are searched at so many budgets, while they are not more than that.
 LARGEST_EXACT, EXACT_BUDGETS, EXACT_STATES, EXACT_FAILURES = 32, 24, 1500, 2
@@ -86,8 +87,20 @@ class Task(NamedTuple):
         return (self.rank if self.level in (wanted, wanted + 1) else 2), distance
 
 
-def tasks_of(problem: Problem, levels: Levels) -> list[Task]:
-    """Return all tasks, what pays most first.
+def quick_tasks(problem: Problem) -> list[Task]:
+    """Return the tasks to begin with, which need no levels: the planners that take no budget.
+
+    In a large graph only the quickest of them are.
+    """
+    found = [Task(lambda clock: iter(reordered_sequence(problem)), 0)]
+    if not nothing_to_reverse(problem.graph):
+        quick = AS_THEY_ARE if len(problem.graph.operators) <= LARGEST_QUICK else AS_THEY_ARE[:1]
+        found += [Task(as_it_is(problem, name, options), 0) for name, options in quick]
+    return found
+
+
+def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
+    """Return the tasks that follow the quick ones, what pays most first.
 
     What they need to know of the graph is found out when the first of them is done: in a graph of
     100,000 operators that alone may take longer than there is.
@@ -96,14 +109,11 @@ def tasks_of(problem: Problem, levels: Levels) -> list[Task]:
     sweep = cache(lambda: greedy.Sweep(problem, levels))
     # What keeps and recomputes forward values for a backward half needs one; the others do not.
     halves = not nothing_to_reverse(graph)
-    found = [Task(lambda clock: iter(reordered_sequence(problem)), 0)]
-    as_they_are = [as_it_is(problem, name, options) for name, options in AS_THEY_ARE]
-    if halves:
-        found.append(Task(as_they_are[0], 0))
-    found += at_levels(problem, levels, sweep)
+    found = at_levels(problem, levels, sweep)
     if halves:
         rotors = cache(lambda: rotor.Sweep(problem))
-        found += [Task(attempts, 1) for attempts in as_they_are[1:]]
+        if len(graph.operators) > LARGEST_QUICK:
+            found += [Task(as_it_is(problem, *policy), 1) for policy in AS_THEY_ARE[1:]]
         found += [Task(attempts, 1) for attempts in chain_planners(problem)]
         found += [Task(rotor_plans(problem, rotors, half), 1) for half in (False, True)]
     found.append(Task(lambda clock: all_states(problem, levels, clock), 2))

@@ -1,5 +1,6 @@
 """The portfolio: no policy is better at a budget, no smaller budget is, and history is nothing."""
 
+from contextlib import suppress
 from math import inf
 from threading import Thread
 from time import perf_counter
@@ -161,8 +162,11 @@ def test_a_limit_of_no_time_is_kept_whatever_is_named(policy: str | None) -> Non
 def test_a_long_search_ends_when_it_is_told_to() -> None:
     graph = network_from_text("transformer:4x256")[0]
     begin = perf_counter()
-    with pytest.raises(tc.BudgetError, match="in the time given"):
+    with pytest.raises(
+        tc.BudgetError, match=r"was found within 321.6 MiB.*proven to be impossible"
+    ):
         tc.plan(graph, budget=0.3, time_limit=0.5)
+    assert not portfolio.search_of(graph, evaluations(graph)).complete
     assert portfolio.search_of(graph, evaluations(graph)).spent <= perf_counter() - begin
 
 
@@ -201,3 +205,62 @@ def test_where_too_much_crosses_too_many_cuts_no_stages_are_made() -> None:
     assert tc.plan(graph, "sqrt_n").steps  # the quick ones are tried first
     peak = tc.replay(tc.plan(graph, "sqrt_n")).peak_bytes
     assert tc.plan(graph, budget=peak, time_limit=6).certificate is not None
+
+
+def nested_gradients() -> tc.Graph:
+    """Return a graph without a backward half, though with derivatives in it, to be chosen in."""
+
+    def loss(w: Any, x: Any) -> Any:
+        h = x
+        for _ in range(6):
+            h = tc.tanh(h @ w)
+        return tc.mean(h * h)
+
+    return tc.build(lambda w, x: tc.value_and_grad(loss)(w, x), tc.Spec((8, 8)), tc.Spec((64, 8)))
+
+
+def read_late() -> tc.Graph:
+    """Return a graph that makes values early and reads them at its end, all forward."""
+
+    def function(x: Any) -> Any:
+        early = [tc.sin(x * float(number)) for number in range(1, 7)]
+        h = x
+        for _ in range(6):
+            h = tc.tanh(h @ h)
+        return sum((h * value for value in early), h)
+
+    return tc.build(function, tc.Spec((8, 8)))
+
+
+@pytest.mark.parametrize("make", [nested_gradients, read_late])
+def test_graphs_without_a_backward_half_are_planned_too(make: Any) -> None:
+    graph = make()
+    fitted = 0
+    for share in (0.9, 0.75, 0.6, 0.5):
+        costs = []
+        for policy in ("greedy", "dtr"):
+            with suppress(tc.BudgetError):
+                costs.append(tc.replay(tc.plan(graph, policy, budget=share)).evaluations)
+        if costs:
+            fitted += 1
+            assert tc.replay(tc.plan(graph, budget=share)).evaluations <= min(costs)
+    assert fitted
+
+
+def test_what_is_quick_is_tried_in_any_time() -> None:
+    # A clock that ends the search after the planners that need no levels of memory.
+    graph = tc.networks.residual_mlp(4, 32).graph()
+    search = Search(graph, evaluations(graph))
+
+    def found(policy: str, points: int) -> None:
+        if len(search.done) + 1 == len(search.tasks):
+            raise KeyboardInterrupt
+
+    assert not search.run(60.0, found).complete
+    peaks = {point.policy: point.peak for point in search.points}
+    assert min(peaks.values()) < tc.replay(tc.plan(graph)).peak_bytes
+    # What was found does not fit: the time that it took is no reason not to search.
+    search.spent = 1000.0
+    before = len(search.done)
+    search.run(60.0, budget=min(peaks.values()) - 1)
+    assert len(search.done) > before
