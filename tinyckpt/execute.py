@@ -236,8 +236,9 @@ class Allocations:
 
     def absent(self, position: int, data: int) -> ScheduleError:
         """Return the error to raise when a value is not there to be freed or moved."""
-        name = self.graph.data[data].name
-        return ScheduleError(f"step {position}: {name} is not there to be freed or moved")
+        node = self.graph.data[data]
+        why = "a source, which stays with the caller" if node.is_source else "not there"
+        return ScheduleError(f"step {position}: {node.name} cannot be freed or moved: it is {why}")
 
 
 def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:

@@ -162,9 +162,7 @@ def test_a_limit_of_no_time_is_kept_whatever_is_named(policy: str | None) -> Non
 def test_a_long_search_ends_when_it_is_told_to() -> None:
     graph = network_from_text("transformer:4x256")[0]
     begin = perf_counter()
-    with pytest.raises(
-        tc.BudgetError, match=r"was found within 321.6 MiB.*proven to be impossible"
-    ):
+    with pytest.raises(tc.BudgetError, match=r"within 321.6 MiB.*proven to be impossible"):
         tc.plan(graph, budget=0.3, time_limit=0.5)
     assert not portfolio.search_of(graph, evaluations(graph)).complete
     assert portfolio.search_of(graph, evaluations(graph)).spent <= perf_counter() - begin
