@@ -229,7 +229,7 @@ import viz
         (["PIL"], "PIL, which is"),
         (["matplotlib"], "matplotlib, which is"),
         (["PIL", "matplotlib", "graphviz", "pygraphviz", "tqdm"],
-         "PIL, matplotlib, graphviz, which are"),
+         "PIL, matplotlib, graphviz, tqdm, which are"),
     ],
 )  # fmt: skip
 def test_pictures_without_their_packages_are_one_error(
