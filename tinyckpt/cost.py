@@ -70,8 +70,11 @@ def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple
     found = costs
     if not set(map(type, costs)) <= {int, float}:  # most often they are
         found = [own_number(cost) for cost in costs]
+    total = sum(found)
+    if min(found, default=0) >= 0 and max(found, default=0) < LARGEST_COST and total == total:
+        return tuple(found)  # quickly: there may be 100,000; and a NaN makes the total one
     for position, cost in enumerate(found):
-        if not 0 <= cost < LARGEST_COST:  # NaN is not, either
+        if not 0 <= cost < LARGEST_COST:
             who = operators[position].name if operators else f"operator {position}"
             raise ScheduleError(
                 f"costs: that of {who} is {costs[position]!r:.80}; it must be a finite number of 0 "
