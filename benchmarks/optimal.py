@@ -9,6 +9,7 @@ upper bound that the policy would know from other policies is not given to any o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 
@@ -95,7 +96,9 @@ def by_cp_sat(master: Master, subsolvers: tuple[str, ...]) -> str:
 
 
 def by_highs(master: Master) -> str:
-    """Solve a model with HiGHS, through SciPy; return what came of it."""
+    """Solve a model with HiGHS, through SciPy if that is installed; return what came of it."""
+    if find_spec("scipy") is None:
+        return "SciPy is not installed"
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
