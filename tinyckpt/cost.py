@@ -70,9 +70,10 @@ def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple
     found = costs
     if not set(map(type, costs)) <= {int, float}:  # most often they are
         found = [own_number(cost) for cost in costs]
-    total = sum(found)
-    if min(found, default=0) >= 0 and max(found, default=0) < LARGEST_COST and total == total:
-        return tuple(found)  # quickly: there may be 100,000; and a NaN makes the total one
+    if min(found, default=0) >= 0 and max(found, default=0) < LARGEST_COST:
+        total = sum(found)
+        if total == total:  # a NaN anywhere makes it one
+            return tuple(found)  # quickly: there may be 100,000
     for position, cost in enumerate(found):
         if not 0 <= cost < LARGEST_COST:
             who = operators[position].name if operators else f"operator {position}"

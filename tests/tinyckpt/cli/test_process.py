@@ -44,6 +44,8 @@ import os, signal, sys, time
 from tinyckpt import files
 from tinyckpt.cli import main
 
+# A shell starts what runs in its background with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 whole = files.os.replace
 def slow(*paths):
     os.kill(os.getpid(), getattr(signal, sys.argv[1]))
@@ -203,8 +205,8 @@ def test_a_time_limit_is_what_a_policy_gets(
         return recorded
 
     monkeypatch.setattr("tinyckpt.cli.request.plan", record(tc.plan))
-    assert run(capsys, "plan", "chain:3", "--policy", "optimal", "--time-limit", "2")[0] == 0
-    assert run(capsys, "plan", "chain:3", "--policy", "optimal")[0] == 0
+    assert run(capsys, "plan", "chain:3", "--policy", "rotor", "--time-limit", "2")[0] == 0
+    assert run(capsys, "plan", "chain:3", "--policy", "rotor")[0] == 0
     assert [options.get("time_limit") for options in given] == [2.0, None]
 
 
