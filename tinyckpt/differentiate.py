@@ -19,8 +19,8 @@ One walk gives the gradient with respect to everything, which is why it is done 
 a loss is one number, and parameters are many.
 
 Nothing is evaluated here, and no array is captured. The rule of tanh above reads y, and so the
-graph gets an edge from y to the operator that the rule emits. All such edges together are what the
-backward half needs of the forward half: what store-all keeps, and what checkpointing recomputes.
+graph gets an edge from y to what the rule emits. All such edges together are what the backward half
+needs of the forward half: what store-all keeps, and what checkpointing recomputes.
 
 >>> import tinyckpt as tc
 >>> graph = tc.build(lambda w, x: tc.sum(tc.tanh(w * x)), tc.Spec(3), tc.Spec(3), graph_name="one")
