@@ -78,8 +78,9 @@ class Search:
         searches at a time; others wait for what it finds, for as long as they have time.
 
         Args:
-            seconds: the time limit. What was spent on this search before counts, unless nothing
-                that was found by then is within a budget that may be feasible.
+            seconds: the time limit. What was spent on this search before counts, but not against
+                what single policies would do for this very budget, nor if nothing that was found by
+                then is within a budget that may be feasible.
             progress: called as ``progress(policy, points)`` after every attempt.
             budget: what is asked for: the tasks nearest to it come first.
         """
@@ -89,16 +90,30 @@ class Search:
         try:
             # Whoever waited meanwhile for another thread has not spent that time twice.
             known = budget is None or budget < self.needed or self.holds(budget)
-            limit = Clock(min(clock.left(), max(0.0, seconds - self.spent if known else seconds)))
+            left = max(0.0, seconds - self.spent if known else seconds)
+            before = clock.left()
             try:
-                self.work(limit, progress, budget)
+                if budget is not None and self.levels is not None:
+                    self.work_at(budget, Clock(clock.left()), progress)
+                self.work(Clock(min(clock.left(), left)), progress, budget)
             except (KeyboardInterrupt, OutOfTimeError):
                 pass  # what has been found is the answer; the task begins anew if asked again
             finally:
-                self.spent += limit.seconds - limit.left()
+                self.spent += before - clock.left()
             return self.frontier()
         finally:
             self.lock.release()
+
+    def work_at(self, budget: int, limit: Clock, progress: Progress | None) -> None:
+        """Do the tasks that are left of what single policies do for one budget alone.
+
+        Raises:
+            OutOfTimeError: when the time is up.
+        """
+        assert self.levels is not None
+        for number, rank in self.first_for(self.levels, budget):
+            if rank < 2 and self.tasks[number].level is not None:
+                self.do(number, limit, progress)
 
     def work(self, limit: Clock, progress: Progress | None, budget: int | None) -> None:
         """Do the tasks that are left.
@@ -115,7 +130,7 @@ class Search:
             levels = levels_of(self.problem, limit)
             self.tasks += other_tasks(self.problem, levels)
             self.levels = levels
-        for number in self.first_for(self.levels, budget):
+        for number, _ in self.first_for(self.levels, budget):
             self.do(number, limit, progress)
 
     def do(self, number: int, limit: Clock, progress: Progress | None) -> None:
@@ -135,12 +150,13 @@ class Search:
         """Return the tasks that are not done."""
         return [number for number in range(len(self.tasks)) if number not in self.done]
 
-    def first_for(self, levels: Levels, budget: int | None) -> list[int]:
-        """Return the tasks that are left, those first which a policy would do for the budget."""
+    def first_for(self, levels: Levels, budget: int | None) -> list[tuple[int, int]]:
+        """Return the tasks that are left and their ranks, what policies would do for it first."""
         if budget is None:
-            return self.left()
+            return [(number, self.tasks[number].rank) for number in self.left()]
         level = max(0, bisect_right(levels.budgets, budget) - 1)
-        return sorted(self.left(), key=lambda number: self.tasks[number].urgency(level))
+        urgency = {number: self.tasks[number].urgency(level) for number in self.left()}
+        return [(number, urgency[number][0]) for number in sorted(urgency, key=urgency.__getitem__)]
 
     def frontier(self) -> Frontier:
         """Return what is known by now."""

@@ -1,5 +1,6 @@
 """The portfolio: no policy is better at a budget, no smaller budget is, and history is nothing."""
 
+from bisect import bisect_right
 from contextlib import suppress
 from math import inf
 from threading import Thread
@@ -262,3 +263,24 @@ def test_what_is_quick_is_tried_in_any_time() -> None:
     before = len(search.done)
     search.run(60.0, budget=min(peaks.values()) - 1)
     assert len(search.done) > before
+
+
+def test_what_policies_do_for_a_budget_is_done_though_the_time_was_spent() -> None:
+    graph = tc.networks.residual_mlp(4, 32).graph()
+    search = Search(graph, evaluations(graph))
+
+    def stop(policy: str, points: int) -> None:
+        if search.levels is not None:
+            raise KeyboardInterrupt
+
+    search.run(60.0, stop)
+    assert search.levels is not None
+    search.spent = 1000.0
+    level = len(search.levels.budgets) // 2
+    budget = max(search.levels.budgets[level], min(point.peak for point in search.points))
+    search.run(60.0, budget=budget)
+    wanted = max(0, bisect_right(search.levels.budgets, budget) - 1)
+    own = {number for number, task in enumerate(search.tasks) if task.level == wanted}
+    assert own
+    assert own <= search.done
+    assert not search.complete
