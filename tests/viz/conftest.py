@@ -1,6 +1,5 @@
 """A real Chromium for the tests of pages, and pages that must neither complain nor reach out."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import lacking, require
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -29,9 +28,7 @@ def browser() -> Iterator[Any]:
     require("playwright")
     path = chromium_path()
     if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI installs Chromium, but it is not there")
-        pytest.skip("needs Chromium: apt-get install chromium")
+        lacking("Chromium (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

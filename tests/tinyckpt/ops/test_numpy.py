@@ -16,6 +16,7 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
+from tests.conftest import lacking
 from tests.numpy_examples import ALIASES, EXAMPLES
 from tests.tinyckpt.ops.test_ops import check_gradient
 from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, INSTEAD, REDUCTIONS, UFUNCS
@@ -59,7 +60,7 @@ def same(result: list[Any], expected: list[Any], rtol: float = 1e-13) -> None:
 def test_values_dtypes_and_shapes_are_numpys(name: str) -> None:
     example = EXAMPLES[name]
     if found(np, name) is None:
-        pytest.skip(f"NumPy {np.__version__} has no {name}")
+        lacking(f"a NumPy that has {name}")
     expected = values(example.call(np, *example.args))
     same(computed(partial(example.call, np), *example.args), expected)
     if callable(found(tc, name)):
@@ -70,7 +71,7 @@ def test_values_dtypes_and_shapes_are_numpys(name: str) -> None:
 def test_every_name_runs_where_numpy_arrays_are_refused(name: str) -> None:
     example = EXAMPLES[name]
     if found(np, name) is None:
-        pytest.skip(f"NumPy {np.__version__} has no {name}")
+        lacking(f"a NumPy that has {name}")
     expected = values(example.call(np, *example.args))
     arrays = computed(partial(example.call, np), *example.args, backend=strict.BACKEND)
     same([strict.asnumpy(array) for array in arrays], expected)
@@ -227,7 +228,7 @@ def test_other_dtypes_are_numpys_through_every_name(name: str, dtype: str) -> No
         try:
             expected = values(example.call(np, *args))
         except (AttributeError, TypeError):
-            pytest.skip(f"NumPy {np.__version__} has no {name} of {dtype}")
+            lacking(f"a NumPy that has {name} of {dtype}")
     eps = float(np.finfo(dtype if dtype.startswith("f") else "float64").eps)
     result = computed(partial(example.call, np), *args)
     same([a.astype(float) for a in result], [a.astype(float) for a in expected], 8 * eps)
