@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, inf, isnan
+from math import fsum, inf
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -54,9 +54,9 @@ class Costs:
         object.__setattr__(self, "operators", own_costs(self.operators))
         object.__setattr__(self, "data", own_sizes(self.data, "data"))
         object.__setattr__(self, "workspace", own_sizes(self.workspace, "workspace"))
-        if sum(self.data) + sum(self.workspace) >= LARGEST_MEMORY:
+        if (total := sum(self.data) + sum(self.workspace)) >= LARGEST_MEMORY:
             raise ScheduleError(
-                f"all values and workspaces weigh {sum(self.data) + sum(self.workspace):,} "
+                f"all values and workspaces weigh {total:,} "
                 f"{self.memory_unit} together; planners count up to {LARGEST_MEMORY:,}"
             )
 
@@ -70,8 +70,8 @@ def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple
     found = costs
     if not set(map(type, costs)) <= {int, float}:  # most often they are
         found = [own_number(cost) for cost in costs]
-    in_range = min(found, default=0) >= 0 and max(found, default=0) < LARGEST_COST
-    if in_range and not isnan(sum(found)):  # in bulk: there may be 100,000
+    # In bulk, for there may be 100,000: a sum is nan or infinite where one of them is.
+    if sum(found) < LARGEST_COST and min(found, default=0) >= 0:
         return tuple(found)
     for position, cost in enumerate(found):
         if not 0 <= cost < LARGEST_COST:

@@ -47,12 +47,12 @@ def order_of(stages: Stages, actions: Iterable[Action]) -> list[int]:
     backward, backward_at = stages.backward
     for verb, first, last in actions:
         if verb == "advance":
-            start = first
-            for index in [index for index in once if first <= index < last] if once else ():
-                order += advance[advance_at[start] : advance_at[index]]
-                order += merged(stages.advance.of(index, index + 1), once.pop(index))
-                start = index + 1
-            order += advance[advance_at[start] : advance_at[last]]
+            if once:
+                for index in [index for index in once if first <= index < last]:
+                    order += advance[advance_at[first] : advance_at[index]]
+                    order += merged(stages.advance.of(index, index + 1), once.pop(index))
+                    first = index + 1
+            order += advance[advance_at[first] : advance_at[last]]
         elif verb == "record":
             order += merged(stages.record.of(first, first + 1), once.pop(first, ()))
             recorded.add(first)
