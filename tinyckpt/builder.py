@@ -4,49 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tinyckpt.building.belonging import Around, Belonging
+from tinyckpt.building.unused import without_unused
 from tinyckpt.errors import GraphError
-from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec, without_unused
+from tinyckpt.graph import DataNode, Graph, Operator, Role, Spec
 from tinyckpt.ops.primitive import ACTIVE_BUILDER, Primitive
 from tinyckpt.tree import Template
 from tinyckpt.var import Var
-
-
-@dataclass(frozen=True, slots=True)
-class Belonging:
-    """What the operators that are added now belong to.
-
-    Attributes:
-        phase: the graph's forward or its backward half.
-        adjoint_of: the forward operator whose adjoint they are part of, or None.
-        name: what they are called; after their primitive, if not given.
-        scope, regions: as in ``Operator``.
-    """
-
-    phase: Phase = "forward"
-    adjoint_of: int | None = None
-    name: str | None = None
-    scope: str = ""
-    regions: tuple[int, ...] = ()
-
-
-class Around:
-    """A context manager: what is added inside belongs elsewhere than what is added around it."""
-
-    __slots__ = ("builder", "inside", "outside")
-
-    def __init__(self, builder: Builder, inside: Belonging) -> None:
-        self.builder, self.inside = builder, inside
-
-    def __enter__(self) -> None:
-        self.outside, self.builder._here = self.builder._here, self.inside
-
-    def __exit__(self, *raised: object) -> None:
-        self.builder._here = self.outside
 
 
 class Builder:

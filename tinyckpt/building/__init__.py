@@ -1,1 +1,1 @@
-"""What serves ``build``: how a call of a function is read."""
+"""What serves ``build``: how a call is read, what operators belong to, what nobody needs."""
