@@ -7,6 +7,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from tinyckpt.builder import Builder
+from tinyckpt.ops.updating import descend
+from tinyckpt.orders.backward import reordered
+from tinyckpt.training.steps import placed
+from tinyckpt.tree import leaves
 
 ROWS, COLUMNS = 3, 4
 
@@ -125,3 +130,21 @@ def graphs_of_views(draw: st.DrawFn, largest: int = 14) -> tc.TrainingGraph:
         return tc.sum(pool[-1] * pool[len(pool) // 2])
 
     return tc.differentiate(tc.build(loss, tc.Spec((4, 4)), tc.Spec((4, 4))), (0, 1))
+
+
+@st.composite
+def graphs_with_updates(draw: st.DrawFn) -> tuple[tc.TrainingGraph, tuple[Any, ...]]:
+    """Draw a graph that updates each of its parameters by its gradient, and arrays to run it on."""
+    graph, args = draw(training_graphs())
+    builder = Builder.reopen(graph)
+    parameters = [builder.var(data) for data in leaves(graph.arguments[0])]
+    gradients = leaves(graph.gradients)[: len(parameters)]
+    with builder.active(), builder.backward_half(), builder.scoped("update"):
+        updates = [
+            tc.assign(p, descend(p, builder.var(g), builder.as_var(0.1)))
+            for p, g in zip(parameters, gradients, strict=True)
+        ]
+    ids = [update.node.id for update in updates]
+    sealed = builder.seal(graph.arguments, (ids, graph.results))
+    sequence = placed(sealed, held=draw(st.booleans()))
+    return tc.TrainingGraph(reordered(sealed, sequence)), args

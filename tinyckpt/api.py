@@ -17,7 +17,7 @@ from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
 from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
-from tinyckpt.graph import Graph, Spec
+from tinyckpt.graph import Graph, Spec, updated_sources
 from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
@@ -79,6 +79,8 @@ def run(
     graph = schedule.graph
     library = get_backend(backend)
     sources = {data: moved(library, array) for data, array in sources_of(graph, args).items()}
+    for data in updated_sources(graph):
+        sources[data] = sources[data].copy()  # the caller's array stays as it is
     values, trace = execute(schedule, sources, library, timed)
     if check_nan and any(has_nan(array) for array in values.values()):
         raise nan_error(schedule, sources, library)

@@ -38,6 +38,7 @@ class Builder:
         self.data: list[DataNode] = []
         self.operators: list[Operator] = []
         self.constants: dict[int, Any] = {}
+        self.updated: set[int] = set()  # sources that have their update
         self._here = Belonging()
         self._region_count = 0
         self._contiguous: list[bool] = []
@@ -270,6 +271,8 @@ class Builder:
                 builder._numbers[number_key(value)] = Var(graph.data[data], builder)
         builder._contiguous = [True] * len(graph.data)
         for operator in graph.operators:
+            if operator.is_update:
+                builder.updated.add(operator.inputs[0])
             if operator.primitive is None:
                 raise GraphError(
                     f"{operator.name} is abstract: it has no kernel and no derivative; build the "

@@ -20,10 +20,10 @@ from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, get_backend, moved
 from tinyckpt.errors import BackendError
 from tinyckpt.execute import execute
-from tinyckpt.graph import Operator
+from tinyckpt.graph import Operator, updated_sources
 from tinyckpt.ops.expressions import inlined, is_own, literal
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Compute, Fetch, Free, Schedule, recomputations
+from tinyckpt.schedule import Evaluation, Fetch, Free, Schedule, recomputations
 from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
 
 LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
@@ -75,8 +75,11 @@ class Compiled:
             raise
         except Exception as error:
             ids = leaves(self.schedule.graph.arguments)
+            sources = dict(zip(ids, leaves(arrays), strict=True))
+            for data in updated_sources(self.schedule.graph):
+                sources[data] = sources[data].copy()
             # The program checks nothing. The machine that does fails at the same step.
-            execute(self.schedule, dict(zip(ids, leaves(arrays), strict=True)), self.backend)
+            execute(self.schedule, sources, self.backend)
             raise BackendError(f"{self.schedule.graph.name} failed: {error}") from error
         return result
 
@@ -225,7 +228,7 @@ class Writer:
             if freed:
                 yield f"del {', '.join(freed)}"
                 freed = []
-            if isinstance(step, Compute):
+            if isinstance(step, Evaluation):
                 operator = self.graph.operators[step.operator]
                 entered = one_line(operator.scope) if operator.scope != scope else ""
                 remarks = [entered, "again" if again else ""]

@@ -15,8 +15,8 @@ from typing import Any
 
 from tinyckpt.backend import NUMPY, Backend
 from tinyckpt.errors import BackendError, ScheduleError
-from tinyckpt.graph import Graph
-from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step
+from tinyckpt.graph import Graph, old_source
+from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, Update
 from tinyckpt.trace import COLUMNS, Trace, memory_kinds, trace_of
 
 NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
@@ -38,7 +38,8 @@ def execute(
 
     Args:
         schedule: what to do.
-        sources: the backend's arrays of all inputs and parameters, by data id, C-contiguous.
+        sources: the backend's arrays of all inputs and parameters, by data id, C-contiguous. Those
+            that the graph updates are written to.
         backend: the array library.
         timed: whether to measure the seconds of every step; on a GPU each step is waited for then.
         watch: called as ``watch(step, operator id, results)`` after every evaluation.
@@ -140,6 +141,9 @@ def execute(
                         row[charged[allocation]] -= sizes[allocation]
                 else:
                     memory.release(position, data)
+            elif type(step) is Update:
+                row[EVALUATIONS] += 1
+                memory.update(position, step.operator, bound)
             else:
                 memory.move(position, step)
         rows.extend(row)
@@ -151,6 +155,7 @@ def execute(
             before = now
 
     missing = [graph.data[data].name for data in graph.outputs if values[data] is None]
+    missing += [graph.data[data].name for data in graph.outputs if data in memory.overwritten]
     if missing:
         raise ScheduleError(f"the schedule ends without {', '.join(missing)}")
     return {data: values[data] for data in graph.outputs}, trace_of(schedule, rows, seconds)
@@ -165,6 +170,8 @@ class Allocations:
     def __init__(self, graph: Graph, sources: Mapping[int, Array], backend: Backend) -> None:
         self.graph, self.backend = graph, backend
         self.values: list[Array | None] = [None] * len(graph.data)
+        self.overwritten: set[int] = set()  # what showed a source before its update
+        self.showing: dict[int | None, list[int]] = {}  # values by the source that they show
         self.column = [FIRST_KIND + kind for kind in memory_kinds(graph)]
         self.row = [0] * len(COLUMNS)
         self.on_host: dict[int, Array] = {}
@@ -234,6 +241,29 @@ class Allocations:
         self.allocate(data, array.nbytes)
         self.row[NODES] += 1
 
+    def update(self, position: int, index: int, bound: list[tuple[Any, ...]]) -> None:
+        """Write a value over a source; from here on, what reads the old one is refused."""
+        operator = self.graph.operators[index]
+        if not operator.is_update:
+            raise ScheduleError(f"step {position}: {operator.name} is no update; compute it")
+        source, value = operator.inputs
+        if source in self.overwritten:
+            raise ScheduleError(f"step {position}: {operator.name} would update it again")
+        if self.values[value] is None:
+            raise missing_input(self.graph, position, index, self.values)
+        kernel = operator.primitive.forward  # type: ignore[union-attr]
+        array = kernel(self.backend.xp, self.values[source], self.values[value])
+        self.hold(position, operator.outputs[0], array, (source,))
+        # Once for all sources: every value is looked at.
+        if not self.showing:
+            for node in self.graph.data:
+                self.showing.setdefault(old_source(self.graph, node.id), []).append(node.id)
+        for data in self.showing[source]:
+            self.overwritten.add(data)
+            why = f"{self.graph.data[data].name} was updated at step {position}"
+            for reader in self.graph.consumers[data]:
+                bound[reader] = (partial(refuse, why), *bound[reader][1:])
+
     def absent(self, position: int, data: int) -> ScheduleError:
         """Return the error to raise when a value is not there to be freed or moved."""
         node = self.graph.data[data]
@@ -250,9 +280,16 @@ def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:
                 f"{operator.name} is abstract: it has a size and a cost but no kernel; it can be "
                 "planned, replayed and drawn, not executed"
             )
-        kernel = partial(operator.primitive.forward, xp, **operator.attrs)
+        kernel: Any = partial(operator.primitive.forward, xp, **operator.attrs)
+        if operator.is_update:
+            kernel = partial(refuse, f"{operator.name} is an update, not to be computed")
         bound.append((kernel, operator.inputs, operator.outputs[0], operator.workspace))
     return bound
+
+
+def refuse(why: str, *arrays: Array) -> None:
+    """Stand in for the kernel of an operator that is not to be evaluated here."""
+    raise ScheduleError(why)
 
 
 def memory_owner(array: Array, array_type: type) -> Array:

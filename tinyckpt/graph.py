@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Phase = Literal["forward", "backward"]
 Role = Literal["input", "parameter", "constant", "activation", "cotangent"]
 SOURCES: tuple[Role, ...] = ("input", "parameter", "constant")
+UPDATE = "update"  # the kind of an operator that writes a new value over a source's old one
 
 DTYPES = ("float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8")
 
@@ -146,6 +147,11 @@ class Operator:
     regions: tuple[int, ...] = ()
     cost: float | None = None
 
+    @property
+    def is_update(self) -> bool:
+        """Whether it writes its second input over its first, a source; the output is that."""
+        return self.kind == UPDATE
+
     def __post_init__(self) -> None:
         if not (self.name.isprintable() and self.kind.isprintable() and self.scope.isprintable()):
             make_printable(self, "name", "kind", "scope")
@@ -222,51 +228,22 @@ def producer_of(graph: Graph, data: int) -> int:
     return producer
 
 
+def updated_sources(graph: Graph) -> set[int]:
+    """Return the sources that take a new value."""
+    return {operator.inputs[0] for operator in graph.operators if operator.is_update}
+
+
+def old_source(graph: Graph, data: int) -> int | None:
+    """Return the source whose memory a value shows as the caller gave it; None if it shows none.
+
+    A source is one, and so is a view of a source, but for what an update wrote there.
+    """
+    while (base := graph.data[data].view_of) is not None:
+        if graph.operators[producer_of(graph, data)].is_update:
+            return None
+        data = base
+    return data if graph.data[data].is_source else None
+
+
 # A Graph whose backward half is there: what ``differentiate`` returns and policies take.
 TrainingGraph = NewType("TrainingGraph", Graph)
-
-
-def check_graph(graph: Graph) -> None:
-    """Check what every graph must satisfy, whoever made it: the verifier of this data structure.
-
-    Ids are positions; data nodes and operators name each other; operators read only what stands
-    before them, in the order of operators and of data; a view is of an input of its operator, and
-    no source is one; bytes fit shape and dtype; the forward operators come first.
-
-    Raises:
-        GraphError: names the first node or operator that does not fit.
-    """
-    made: dict[int, int] = {}
-    for position, operator in enumerate(graph.operators):
-        at = f"operators[{position}]"
-        if operator.id != position:
-            raise GraphError(f"{at}: its id is {operator.id}")
-        if not operator.outputs or len(set(operator.outputs)) < len(operator.outputs):
-            raise GraphError(f"{at}: an operator needs at least one output, and each once")
-        for data in operator.outputs:
-            if made.setdefault(data, position) != position:
-                raise GraphError(f"data[{data}]: it is an output of two operators")
-    for position, node in enumerate(graph.data):
-        at = f"data[{position}]"
-        if node.id != position:
-            raise GraphError(f"{at}: its id is {node.id}")
-        if made.get(position) != node.producer or (node.role in SOURCES) != node.is_source:
-            raise GraphError(f"{at}: its producer does not list it as an output")
-        if node.is_source and node.view_of is not None:
-            raise GraphError(f"{at}: a source is not a view")
-        if node.nbytes != (node.spec.nbytes if node.view_of is None else 0):
-            raise GraphError(f"{at}: its bytes do not fit its shape and dtype")
-    for operator in graph.operators:
-        at = f"operators[{operator.id}]"
-        for data in operator.inputs:
-            producer = graph.data[data].producer
-            if producer is not None and producer >= operator.id:
-                raise GraphError(f"{at}: reads {graph.data[data].name}, which is produced later")
-            if producer is not None and data > min(operator.outputs):
-                raise GraphError(f"{at}: its output has a smaller id than what it reads")
-        for data in operator.outputs:
-            view_of = graph.data[data].view_of
-            if view_of is not None and view_of not in operator.inputs:
-                raise GraphError(f"{at}: output {data} is a view of something that is not an input")
-        if operator.phase == "forward" and operator.id >= graph.forward_count:
-            raise GraphError(f"{at}: a forward operator behind a backward one")

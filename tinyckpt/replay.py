@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tinyckpt.errors import ScheduleError
-from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, step_text
+from tinyckpt.graph import old_source
+from tinyckpt.schedule import (
+    Evaluation,
+    Fetch,
+    Free,
+    Offload,
+    Schedule,
+    Step,
+    Update,
+    step_text,
+)
 from tinyckpt.trace import Trace, memory_kinds, trace_of
 
 
@@ -20,7 +30,7 @@ def replay(schedule: Schedule) -> Trace:
 
     A schedule is legal if every operator finds its inputs resident, nothing is computed while a
     result of its last evaluation is still resident, nothing is freed or moved that is not there,
-    and all results of the graph are resident at the end.
+    no source is read after its update, and all results of the graph are resident at the end.
 
     >>> import tinyckpt as tc
     >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
@@ -59,12 +69,15 @@ class Machine:
         self.live = [0, 0, 0]
         self.nodes = self.host = self.evaluations = 0
         self.freed_at: dict[int, int] = {}
+        self.updated_at: dict[int, int] = {}  # by source
 
     def take(self, position: int, step: Step) -> tuple[int, ...]:
         """Do one step; return its row of the trace."""
         workspace = 0
-        if isinstance(step, Compute):
+        if isinstance(step, Evaluation):
             workspace = self.compute(position, step)
+            if isinstance(step, Update):
+                self.updated_at[self.graph.operators[step.operator].inputs[0]] = position
         elif isinstance(step, Free):
             self.require(position, step, step.data)
             self.release(position, step.data)
@@ -75,14 +88,18 @@ class Machine:
             self.release(position, step.data)
         else:
             self.fetch(position, step)
-        activation, cotangent, output = self.live
-        return self.nodes, activation, cotangent, output, workspace, self.host, self.evaluations
+        return self.nodes, *self.live, workspace, self.host, self.evaluations
 
-    def compute(self, position: int, step: Compute) -> int:
+    def compute(self, position: int, step: Evaluation) -> int:
         """Evaluate an operator; return its workspace."""
         operator = self.graph.operators[step.operator]
+        if operator.is_update != isinstance(step, Update):
+            right = "update" if operator.is_update else "compute"
+            self.fail(position, f"{step_text(self.graph, step)[0]} {operator.name}; {right} it")
         for data in operator.inputs:
             self.require(position, step, data)
+            if self.updated_at:
+                self.require_old(position, step, data)
         for data in operator.outputs:
             if self.block[data] is not None or data in self.on_host:
                 self.fail(
@@ -143,20 +160,31 @@ class Machine:
             return
         verb, name = step_text(self.graph, step)
         if self.graph.data[data].is_source:
-            if isinstance(step, Compute):
+            if isinstance(step, Evaluation):
                 return
             self.fail(position, f"{verb} {name}, a source; sources stay with the caller")
-        need = f"{verb} {name} needs {self.name(data)}, which" if verb == "compute" else (
-            f"{verb} {name}, which"
-        )  # fmt: skip
+        needs = f" needs {self.name(data)}" if isinstance(step, Evaluation) else ""
+        need = f"{verb} {name}{needs}, which"
         if data in self.on_host:
             self.fail(position, f"{need} was moved to the host at step {self.on_host[data]}")
         if data in self.freed_at:
             self.fail(position, f"{need} was freed at step {self.freed_at[data]}")
         self.fail(position, f"{need} has not been computed yet")
 
+    def require_old(self, position: int, step: Step, data: int) -> None:
+        """Fail if a value shows a source that has been updated."""
+        source = old_source(self.graph, data)
+        if source in self.updated_at:
+            verb, name = step_text(self.graph, step)
+            shows = "" if source == data else f", a view of {self.name(source)}"
+            self.fail(
+                position,
+                f"{verb} {name} needs {self.name(data)}{shows} as it was before its update "
+                f"at step {self.updated_at[source]}",
+            )
+
     def check_outputs(self) -> None:
-        """Fail unless every result is resident at the end."""
+        """Fail unless every result is resident at the end, and shows what was computed."""
         missing: Sequence[str] = [
             self.name(data)
             for data in self.graph.outputs
@@ -167,6 +195,12 @@ class Machine:
                 f"{self.schedule.policy}: the schedule ends without {', '.join(missing)}; every "
                 "result must be computed and not freed"
             )
+        for data in self.graph.outputs if self.updated_at else ():
+            if old_source(self.graph, data) in self.updated_at:
+                raise ScheduleError(
+                    f"{self.schedule.policy}: the result {self.name(data)} shows a source that is "
+                    "updated; return what it is updated to, or a copy"
+                )
 
     def name(self, data: int) -> str:
         """Return the name of a value."""

@@ -84,11 +84,26 @@ class Fetch:
     data: int
 
 
-Step = Compute | Free | Offload | Fetch
+@final
+@dataclass(frozen=True, slots=True)
+class Update:
+    """This step is read as: evaluate the operator, which writes a new value over a source's old.
+
+    What training does to a parameter: the source keeps its memory, and no later step may read what
+    it was before, recomputations included. So ``Update`` of an operator stands once in a schedule,
+    after every reader of the old value; a graph has it from ``tc.assign``.
+    """
+
+    operator: int
+
+
+Evaluation = Compute | Update
+Step = Evaluation | Free | Offload | Fetch
 
 # One object for every step there is, so that a long schedule is a list of pointers.
 compute = cache(Compute)
 free = cache(Free)
+update = cache(Update)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +176,16 @@ class Schedule:
         operators = [step.operator for step in self.steps if type(step) is Compute]
         others = [step for step in self.steps if type(step) is not Compute]
         if (
-            not set(map(type, others)) <= {Free, Offload, Fetch}
+            not set(map(type, others)) <= {Free, Offload, Fetch}  # an Update is looked at by itself
             or not within(operators, len(self.graph.operators))
-            or not within([step.data for step in others], len(self.graph.data))
+            or not within([step.data for step in others], len(self.graph.data))  # type: ignore[union-attr]
         ):
             self.refuse_first_wrong_step()
 
     def refuse_first_wrong_step(self) -> None:
         """Raise a ScheduleError about the first step that names nothing the graph has."""
         for position, step in enumerate(self.steps):
-            if isinstance(step, Compute):
+            if isinstance(step, Evaluation):
                 what, number, count = "operator", step.operator, len(self.graph.operators)
             elif isinstance(step, Free | Offload | Fetch):
                 what, number, count = "data node", step.data, len(self.graph.data)
@@ -219,8 +234,8 @@ def recomputations(steps: Iterable[Step]) -> list[bool]:
     seen: set[int] = set()
     again = []
     for step in steps:
-        again.append(isinstance(step, Compute) and step.operator in seen)
-        if isinstance(step, Compute):
+        again.append(isinstance(step, Evaluation) and step.operator in seen)
+        if isinstance(step, Evaluation):
             seen.add(step.operator)
     return again
 
@@ -232,15 +247,15 @@ def within(numbers: Sequence[int], count: int) -> bool:
 
 def step_text(graph: Graph, step: Step) -> tuple[str, str]:
     """Return a step's verb and the unique name of what it acts on, for errors and for files."""
-    if isinstance(step, Compute):
-        return "compute", graph.operators[step.operator].name
+    if isinstance(step, Evaluation):
+        return type(step).__name__.lower(), graph.operators[step.operator].name
     return type(step).__name__.lower(), graph.data[step.data].name
 
 
 def step_title(graph: Graph, step: Step) -> tuple[str, str]:
     """Return a step's verb and what people call the thing that it acts on."""
-    if isinstance(step, Compute):
-        return "compute", operator_title(graph, step.operator)
+    if isinstance(step, Evaluation):
+        return type(step).__name__.lower(), operator_title(graph, step.operator)
     return type(step).__name__.lower(), data_title(graph, step.data)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import Compute, Fetch
+from tinyckpt.schedule import Evaluation, Fetch
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
@@ -68,7 +68,7 @@ class CellMemory:
 
     def take(self, step: Step) -> None:
         """Note what a step does."""
-        if isinstance(step, Compute):
+        if isinstance(step, Evaluation):
             self.times[step.operator] += 1
             again = self.is_again(step)
             for data in self.graph.operators[step.operator].outputs:
@@ -81,7 +81,7 @@ class CellMemory:
         else:
             self.release(step.data)
 
-    def is_again(self, step: Compute) -> bool:
+    def is_again(self, step: Evaluation) -> bool:
         """Whether the evaluation that was noted last was a recomputation."""
         return self.times[step.operator] > 1
 

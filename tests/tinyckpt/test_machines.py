@@ -12,8 +12,8 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.build import Builder, Var
+from tinyckpt.building.check import check_graph
 from tinyckpt.execute import execute, memory_owner
-from tinyckpt.graph import check_graph
 from tinyckpt.tree import leaves
 
 POLICIES = ("store_all", "recompute_all", "sqrt_n", "retain")

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.analysis.updates import Integers as Integers
+from tinyckpt.analysis.updates import Updates
 from tinyckpt.cost import Costs
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +75,7 @@ class Flat:
         reads: for every operator the values that it reads; one that it reads twice occurs twice.
         writes: for every operator the values that it makes.
         is_output: whether a value is a result of the graph.
+        updates: who updates what, or None if nobody does.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -88,6 +89,15 @@ class Flat:
         self.is_output = np.zeros(len(graph.data), bool)
         self.is_output[list(graph.outputs)] = True
         self.is_output &= self.producer >= 0
+        has_updates = any(operator.is_update for operator in graph.operators)
+        self.updates = Updates(graph) if has_updates else None
+
+    def updates_last(self, order: Integers) -> Integers:
+        """Return the order with each update of a source after the last reader of the old value."""
+        if self.updates is None:
+            return order
+        self.check_ids(order)
+        return self.updates.last(order)
 
     def spans(self, order: Integers) -> Spans:
         """Return the spans of an order.
@@ -181,7 +191,7 @@ class Problem:
         Raises:
             ScheduleError: if an operator comes before something it reads, or a result never comes.
         """
-        positions = as_integers(order)
+        positions = self.flat.updates_last(as_integers(order))
         spans = self.flat.spans(positions)
         end = self.block_ends(spans, len(positions)) if self.view_levels else spans.end
         size = self.size[spans.data]

@@ -35,6 +35,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from tinyckpt.building.check import check_graph
 from tinyckpt.cost import LARGEST_MEMORY
 from tinyckpt.display import printable
 from tinyckpt.documents.reader import LARGEST, Reader, write
@@ -48,7 +49,6 @@ from tinyckpt.graph import (
     Phase,
     Role,
     Spec,
-    check_graph,
 )
 from tinyckpt.tree import Template, map_leaves
 

@@ -23,7 +23,19 @@ from tinyckpt.documents.reader import Reader, write
 from tinyckpt.errors import FormatError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, compute, free
+from tinyckpt.schedule import (
+    Compute,
+    Evaluation,
+    Fetch,
+    Free,
+    Offload,
+    Schedule,
+    Step,
+    Update,
+    compute,
+    free,
+    update,
+)
 from tinyckpt.trace import COLUMNS, Trace
 from tinyckpt.tree import leaves
 
@@ -38,11 +50,18 @@ __all__ = [
 
 STEPS: dict[str, Callable[[int], Step]] = {
     "compute": compute,
+    "update": update,
     "free": free,
     "offload": Offload,
     "fetch": Fetch,
 }
-STEP_NAMES = {Compute: "compute", Free: "free", Offload: "offload", Fetch: "fetch"}
+STEP_NAMES = {
+    Compute: "compute",
+    Update: "update",
+    Free: "free",
+    Offload: "offload",
+    Fetch: "fetch",
+}
 
 # Writing -----------------------------------------------------------------------------------------
 
@@ -56,7 +75,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
         "note": schedule.note,
         "checkpoints": schedule.checkpoints,
         "steps": [
-            [STEP_NAMES[type(s)], s.operator if isinstance(s, Compute) else s.data]
+            [STEP_NAMES[type(s)], s.operator if isinstance(s, Evaluation) else s.data]
             for s in schedule.steps
         ],
     }

@@ -18,6 +18,7 @@ from tinyckpt.ops import (
     rounding,
     shape,
     statistics,
+    updating,
 )
 from tinyckpt.ops.primitive import Primitive, apply, apply_all
 
@@ -93,6 +94,12 @@ ALL = (
     shape.SPLIT,
     shape.CONTIGUOUS,
     shape.FULL,
+    updating.WRITE_OVER,
+    updating.DESCEND,
+    updating.MOVING_SUM,
+    updating.MOVING_AVERAGE,
+    updating.MOVING_SQUARE,
+    updating.ADAM_STEP,
     functions.EXP2_VJP,
     functions.EXPM1_VJP,
     functions.LOGARITHM_VJP,

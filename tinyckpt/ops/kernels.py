@@ -3,7 +3,8 @@
 ``xp`` is NumPy or CuPy; no other arrays are used, so that both run the same lines. Three rules hold
 for every kernel, and the tests check them:
 
-- it never writes to an argument, and returns fresh memory unless its primitive says ``alias``;
+- it never writes to an argument (but for ``write_over``, which is there for that), and returns
+  fresh memory unless its primitive says ``alias``;
 - what it holds besides arguments and results is the ``workspace`` that its primitive declares:
   hence the in-place arithmetic, which also leaves nothing to NumPy's elision of temporaries;
 - ``xp.asarray`` stands where arithmetic on 0-d arrays would return a scalar, which cannot be
@@ -484,4 +485,57 @@ def masked(xp, x, rate, key):
     keep = bits >= xp.uint64(round(rate * 2**32))
     out = xp.asarray(x * keep)
     out *= 1 / (1 - rate)
+    return out
+
+
+# Updates ----------------------------------------------------------------------------------------
+
+
+def write_over(xp, source, value):
+    source[...] = value
+    return source
+
+
+DECAY_BLOCK = 2**16  # elements of parameters whose decay is held at a time
+
+
+def descend(xp, x, direction, rate):
+    out = xp.asarray(direction * rate)
+    xp.subtract(x, out, out=out)
+    return out
+
+
+def moving_sum(xp, old, new, decay):
+    out = xp.asarray(old * decay)
+    out += new
+    return out
+
+
+def moving_average(xp, old, new, decay):
+    out = xp.asarray(new - old)
+    out *= 1 - decay
+    out += old
+    return out
+
+
+def moving_square(xp, old, new, decay):
+    out = xp.asarray(new * new)
+    out -= old
+    out *= 1 - decay
+    out += old
+    return out
+
+
+def adam_step(xp, x, mean, square, rate, first, second, epsilon, weight_decay):
+    out = xp.asarray(square / second)
+    xp.sqrt(out, out=out)
+    out += epsilon
+    xp.divide(mean, out, out=out)
+    out *= rate / first
+    xp.subtract(x, out, out=out)
+    if weight_decay:
+        flat, old, share = out.reshape(-1), x.reshape(-1), rate * weight_decay
+        for first in range(0, flat.size, DECAY_BLOCK):
+            part = slice(first, first + DECAY_BLOCK)
+            flat[part] -= share * old[part]
     return out

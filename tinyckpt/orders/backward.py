@@ -30,6 +30,10 @@ def frugal_sequence(problem: Problem) -> list[int]:
     for operator in graph.operators[first:]:
         producers = {graph.data[data].producer for data in operator.inputs}
         awaited[operator.id] = sum(p is not None and p >= first for p in producers)
+    behind = {} if problem.flat.updates is None else problem.flat.updates.behind
+    for reader, updates in behind.items():
+        for update in updates if reader >= first else ():
+            awaited[update] += 1
     sequence = list(range(first))
     ready = {operator.id for operator in graph.operators[first:] if not awaited[operator.id]}
     inputs = [set(operator.inputs) - outputs for operator in graph.operators]
@@ -52,7 +56,8 @@ def frugal_sequence(problem: Problem) -> list[int]:
             readers[data] -= 1
             if readers[data] == 1:
                 touched.update(reader for reader in graph.consumers[data] if reader in ready)
-        for reader in {reader for data in operator.outputs for reader in graph.consumers[data]}:
+        readers_of_results = {r for data in operator.outputs for r in graph.consumers[data]}
+        for reader in (*readers_of_results, *behind.get(index, ())):
             awaited[reader] -= 1
             if not awaited[reader]:
                 ready.add(reader)

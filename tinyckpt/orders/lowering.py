@@ -16,7 +16,17 @@ import numpy as np
 
 from tinyckpt.analysis.liveness import Flat, Integers, Spans
 from tinyckpt.graph import Graph, producer_of
-from tinyckpt.schedule import Certificate, Compute, Fetch, Offload, Schedule, Step, compute, free
+from tinyckpt.schedule import (
+    Certificate,
+    Evaluation,
+    Fetch,
+    Offload,
+    Schedule,
+    Step,
+    compute,
+    free,
+    update,
+)
 
 
 def from_order(
@@ -45,8 +55,9 @@ def from_order(
     >>> tc.replay(tc.from_order(graph, [0, 1, 2, 3, 0, 4])).recomputations
     1
     """
-    positions = np.asarray(order, np.int64)
-    steps = steps_of(positions, Flat(graph).spans(positions))
+    flat = Flat(graph)
+    positions = flat.updates_last(np.asarray(order, np.int64))
+    steps = steps_of(flat, positions, flat.spans(positions))
     kept = tuple(sorted(checkpoints))
     return Schedule(graph, steps, policy, dict(options or {}), note, kept, certificate)
 
@@ -60,13 +71,13 @@ def from_order_without_dead(
     checkpoints: Sequence[int],
 ) -> Schedule:
     """Return the schedule of an order whose dead recomputations are left out, as ``from_order``."""
-    graph, positions = flat.graph, np.asarray(order, np.int64)
+    graph, positions = flat.graph, flat.updates_last(np.asarray(order, np.int64))
     spans = flat.spans(positions)
     if has_dead(flat, positions, spans):
-        positions = np.asarray(without_dead(graph, order), np.int64)
+        positions = np.asarray(without_dead(graph, positions.tolist()), np.int64)
         spans = flat.spans(positions)
     kept = tuple(sorted(checkpoints))
-    return Schedule(graph, steps_of(positions, spans), policy, dict(options), note, kept)
+    return Schedule(graph, steps_of(flat, positions, spans), policy, dict(options), note, kept)
 
 
 def has_dead(flat: Flat, order: Integers, spans: Spans) -> bool:
@@ -83,7 +94,7 @@ def evaluated_once(graph: Graph, policy: str) -> Schedule:
     return from_order(graph, range(len(graph.operators)), policy, note=note)
 
 
-def steps_of(order: Integers, spans: Spans) -> tuple[Step, ...]:
+def steps_of(flat: Flat, order: Integers, spans: Spans) -> tuple[Step, ...]:
     """Return the evaluations in order, each followed by the frees of what ends with it."""
     ends = np.flatnonzero(spans.end < len(order))
     # Spans are sorted by value, and so are the frees behind one evaluation.
@@ -92,7 +103,11 @@ def steps_of(order: Integers, spans: Spans) -> tuple[Step, ...]:
     is_free = np.zeros(len(order) + len(ends), bool)
     is_free[spans.end[ends] + 1 + np.arange(len(ends))] = True
     steps = np.empty(len(is_free), object)
-    steps[~is_free] = shared(compute, order)
+    evaluations = shared(compute, order)
+    if flat.updates is not None:
+        is_update = np.isin(order, list(flat.updates.source))
+        evaluations[is_update] = shared(update, order[is_update])
+    steps[~is_free] = evaluations
     steps[is_free] = shared(free, spans.data[ends])
     return tuple(steps.tolist())
 
@@ -160,7 +175,7 @@ def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
     returns: dict[int, int] = {}
     going_back = False
     for position, step in enumerate(schedule.steps):
-        if not isinstance(step, Compute):
+        if not isinstance(step, Evaluation):
             continue
         operator = graph.operators[step.operator]
         going_back = going_back or operator.phase == "backward"
@@ -169,7 +184,7 @@ def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
                 (returns if going_back else leaves)[data] = position
     behind: dict[int, list[Step]] = {}
     before: dict[int, list[Step]] = {}
-    computed = Counter(step.operator for step in schedule.steps if isinstance(step, Compute))
+    computed = Counter(step.operator for step in schedule.steps if isinstance(step, Evaluation))
     for data, position in returns.items():
         if data not in leaves or computed[producer_of(graph, data)] > 1:
             continue  # made on the way back, or computed again: nothing to fetch

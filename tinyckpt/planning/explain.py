@@ -15,7 +15,14 @@ from tinyckpt.cost import Costs, cost_of, in_nodes
 from tinyckpt.fates import Recomputed, Residual, recomputed_of, residuals_of
 from tinyckpt.planning.plan import certified, costs_of, frontier, peak_of
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Certificate, Compute, Schedule, data_title, operator_title, step_title
+from tinyckpt.schedule import (
+    Certificate,
+    Evaluation,
+    Schedule,
+    data_title,
+    operator_title,
+    step_title,
+)
 from tinyckpt.table import html_table, table
 from tinyckpt.trace import Trace
 from tinyckpt.units import cost_text, memory_text, size_text
@@ -165,7 +172,7 @@ def explain(
     graph = schedule.graph
     held = [(data_title(graph, data), graph.data[data].nbytes) for data in sorted(live)]
     step = schedule.steps[trace.peak_step] if trace.steps else None
-    if isinstance(step, Compute):
+    if isinstance(step, Evaluation):
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
     return Explanation(

@@ -217,6 +217,10 @@ def greedy_orders(
             order = Eviction(problem, budget, score, sequence, anchors, limit).run()
         except BudgetError:
             continue
+        if problem.flat.updates is not None:
+            order = problem.flat.updates_last(np.asarray(order, np.int64)).tolist()
+            if problem.peak(order) > budget:
+                continue
         order = pruned(problem, order, budget)
         yield problem.cost_of(order), label, order
 

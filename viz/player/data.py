@@ -20,7 +20,16 @@ from tinyckpt.compile import source_of
 from tinyckpt.cost import given
 from tinyckpt.errors import BackendError
 from tinyckpt.fates import residuals_of
-from tinyckpt.schedule import Compute, Fetch, Free, Offload, data_title, operator_title
+from tinyckpt.schedule import (
+    Compute,
+    Evaluation,
+    Fetch,
+    Free,
+    Offload,
+    Update,
+    data_title,
+    operator_title,
+)
 from viz.curve import BANDS, Scales, scales_of, stacked
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.naming import PLAIN, Naming
@@ -177,7 +186,8 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
     """Return a trace's columns, and what its schedule says of itself."""
     in_nodes = scales.in_nodes
     verbs = {kind: number for number, kind in enumerate(VERBS)}
-    targets = [s.operator if isinstance(s, Compute) else s.data for s in trace.steps]
+    verbs[Update] = verbs[Compute]  # the operator says by its name what it does
+    targets = [s.operator if isinstance(s, Evaluation) else s.data for s in trace.steps]
     schedule = trace.schedule
     return {
         "title": shown(title if title is not None else title_of(trace)),

@@ -157,7 +157,11 @@ def nested(depth: int) -> Any:
         (("seconds",), [*[0.5] * 14, True], "True must be a finite number"),
         (("seconds",), [*[0.5] * 14, 10**400], "must be a finite number"),
         (("schedule", "steps", 0), ["compute", 99], "must be at least 0 and less than 7"),
-        (("schedule", "steps", 0), ["explode", 0], "'explode' must be one of compute, free"),
+        (
+            ("schedule", "steps", 0),
+            ["explode", 0],
+            "'explode' must be one of compute, update, free",
+        ),
         (("schedule", "steps", 0), ["compute"], "expected 2 entries, got 1"),
         (("schedule", "steps"), [], "the schedule is not legal"),
         (("schedule", "checkpoints"), [99], "less than 9"),

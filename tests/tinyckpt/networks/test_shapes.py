@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.building.check import check_graph
 from tinyckpt.cli.main import main
-from tinyckpt.graph import check_graph
 from tinyckpt.networks.shapes import SHAPES, mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.tree import leaves, map_leaves

@@ -1,0 +1,127 @@
+"""Files of parameters: what was saved comes back to the bit; what is damaged is one clear error."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples, require
+from tinyckpt.tree import leaves
+
+TREE = {
+    "parameters": {"w": np.arange(6.0).reshape(2, 3), "layers": [np.float32(1.5), (np.ones(0),)]},
+    "file": np.array(7),  # a name that numpy.savez would take for an argument
+    "none": None,
+    "mask": np.array([[True], [False]]),
+    "half": np.array([1.0, -2.0], np.float16),
+}
+
+
+def same(left: Any, right: Any) -> None:
+    assert type(left) is type(right)
+    if isinstance(left, dict):
+        assert list(left) == list(right)
+        left, right = list(left.values()), list(right.values())
+    if isinstance(left, list | tuple):
+        for one, other in zip(left, right, strict=True):
+            same(np.asarray(one) if isinstance(one, np.generic) else one, other)
+    elif left is not None:
+        np.testing.assert_array_equal(left, right, strict=True)
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_what_was_saved_comes_back(tmp_path: Path, kind: str) -> None:
+    if kind == "safetensors":
+        require("safetensors")
+    path = tmp_path / f"state.{kind}"
+    tc.save_params(TREE, path)
+    same(TREE, tc.load_params(path))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_others_can_read_it_and_be_read(tmp_path: Path) -> None:
+    tc.save_params(TREE, tmp_path / "state.npz")
+    with np.load(tmp_path / "state.npz") as file:
+        assert file["parameters/w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    np.savez(tmp_path / "other.npz", a=np.ones(2))
+    assert tc.load_params(tmp_path / "other.npz")["a"].tolist() == [1, 1]
+
+
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_a_damaged_file_is_one_clear_error_or_another_tree(
+    tmp_path_factory: Any, data: Any
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "state.npz"
+    tc.save_params(TREE, path)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    try:
+        found = tc.load_params(path)
+    except tc.FormatError:
+        return
+    # A flipped bit in what the archive does not check, such as a date, changes no array.
+    assert {str(array.tolist()) for array in leaves(found)} <= {
+        str(array.tolist()) for array in leaves(TREE)
+    }
+
+
+def test_a_file_that_claims_more_than_it_holds_is_refused_before_memory_is_taken(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "huge.npz"
+    header = np.lib.format.magic(1, 0) + (118).to_bytes(2, "little")
+    text = "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", header + text.ljust(117).encode() + b"\n")
+    with pytest.raises(tc.FormatError, match=r"a\.npy is damaged: wrong size"):
+        tc.load_params(path)
+    np.savez_compressed(path, a=np.zeros(10**6))
+    with pytest.raises(tc.FormatError, match=r"a\.npy is compressed; store it as it is"):
+        tc.load_params(path)
+
+
+@pytest.mark.parametrize(
+    ("tree", "name", "message"),
+    [
+        ({"w": [1.0, object()]}, "a.npz", "w/0: expected an array, got a float"),
+        ({"a/b": np.ones(1)}, "a.npz", "the key 'a/b'; keys are text without a slash"),
+        ({3: np.ones(1)}, "a.npz", "the key 3"),
+        ({"a": np.ones(1)}, "a.pt", r"the name must end in \.npz or \.safetensors"),
+        ({"a": np.array([None])}, "a.npz", "a: expected an array"),
+        (np.ones(2), "no/such/folder/a.npz", "cannot write"),
+    ],
+)
+def test_what_cannot_be_saved(tmp_path: Path, tree: Any, name: str, message: str) -> None:
+    with pytest.raises(tc.FormatError, match=message):
+        tc.save_params(tree, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(tc.FormatError, match="there is no such file"):
+        tc.load_params(tmp_path / "none.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(tc.FormatError, match="is no file of parameters, or is damaged"):
+        tc.load_params(tmp_path / "text.npz")
+    require("safetensors")
+    (tmp_path / "text.safetensors").write_text("hello")
+    with pytest.raises(tc.FormatError, match="is no safetensors file, or is damaged"):
+        tc.load_params(tmp_path / "text.safetensors")
+
+
+def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    tc.save_params({"w": np.ones(2)}, path)
+    with pytest.raises(tc.FormatError):
+        tc.save_params({"w": np.zeros(2), "x": object()}, path)
+    assert tc.load_params(path)["w"].tolist() == [1, 1]

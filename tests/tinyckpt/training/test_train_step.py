@@ -1,0 +1,288 @@
+"""Training steps: the optimisers' formulas, and what is consumed, accumulated, scaled, carried."""
+
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyckpt as tc
+from tests import strict
+from tinyckpt.tree import leaves, map_leaves
+
+R = np.random.default_rng(5)
+PARAMETERS = {"w": R.normal(size=(4, 3)), "b": [R.normal(size=3)]}
+X, Y = R.normal(size=(8, 4)), R.normal(size=(8, 3))
+
+
+def loss(params: Any, x: Any, y: Any) -> Any:
+    return tc.mean((tc.tanh(x @ params["w"] + params["b"][0]) - y) ** 2)
+
+
+def arrays(tree: Any) -> Any:
+    return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in leaves(tree)])
+
+
+def trained(step: tc.TrainStep, steps: int, *batch: Any, parameters: Any = PARAMETERS) -> Any:
+    state = step.init(parameters)
+    for _ in range(steps):
+        state, _ = step(state, *(batch or (X, Y)))
+    return state
+
+
+def reference(name: str, rate: Any, steps: int) -> Any:
+    """Return the parameters after some steps, by the papers' formulas."""
+    p = arrays(PARAMETERS)
+    gradient = tc.grad(loss)
+    first, second = np.zeros_like(p), np.zeros_like(p)
+    for number in range(steps):
+        tree = {"w": p[:12].reshape(4, 3), "b": [p[12:]]}
+        g = arrays(gradient(tree, X, Y))
+        lr = rate(number) if callable(rate) else rate
+        if name == "sgd":
+            p = p - lr * g
+        elif name == "momentum":
+            first = 0.9 * first + g
+            p = p - lr * first
+        else:
+            first = 0.9 * first + 0.1 * g
+            second = 0.999 * second + 0.001 * g * g
+            m = first / (1 - 0.9 ** (number + 1))
+            v = second / (1 - 0.999 ** (number + 1))
+            decay = 0.01 if name == "adamw" else 0.0
+            p = p - lr * m / (np.sqrt(v) + 1e-8) - lr * decay * p
+    return p
+
+
+OPTIMIZERS = {"sgd": tc.sgd, "momentum": tc.momentum, "adam": tc.adam, "adamw": tc.adamw}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_is_what_its_paper_says(name: str) -> None:
+    state = trained(tc.train_step(loss, OPTIMIZERS[name](0.05)), 7)
+    np.testing.assert_allclose(
+        arrays(state["parameters"]), reference(name, 0.05, 7), rtol=1e-12, atol=1e-14
+    )
+    assert int(state["step"]) == 7
+
+
+def test_a_rate_may_be_a_function_of_the_step() -> None:
+    schedule = tc.cosine_rate(0.1, steps=6, warmup=2)
+    rate = tc.jit(schedule)
+    state = trained(tc.train_step(loss, tc.sgd(schedule)), 7)
+    expected = reference("sgd", lambda number: float(rate(np.int64(number))), 7)
+    np.testing.assert_allclose(arrays(state["parameters"]), expected, rtol=1e-12)
+    with pytest.raises(tc.OptionError, match="warmup=6: it must be less than the steps, 6"):
+        tc.linear_rate(0.1, steps=6, warmup=6)
+
+
+@pytest.mark.parametrize("policy", ["store_all", "recompute_all", "sqrt_n", "greedy", "dtr"])
+@pytest.mark.parametrize("gradients", ["consumed", "held"])
+def test_policies_and_gradients_change_no_bit(policy: str, gradients: Any) -> None:
+    expected = trained(tc.train_step(loss, tc.adamw(0.05)), 3)
+    state = trained(tc.train_step(loss, tc.adamw(0.05), policy, gradients=gradients), 3)
+    assert (arrays(state) == arrays(expected)).all()
+
+
+def test_it_runs_on_another_array_library() -> None:
+    step = tc.train_step(loss, tc.clipped(tc.adamw(0.05), 0.1), backend=strict.BACKEND)
+    state = step.init(PARAMETERS)
+    state, value = step(state, X, Y)
+    expected = trained(tc.train_step(loss, tc.clipped(tc.adamw(0.05), 0.1)), 1)
+    own = map_leaves(strict.BACKEND.to_host, state["parameters"])
+    np.testing.assert_array_equal(arrays(own), arrays(expected["parameters"]))
+    assert float(strict.BACKEND.to_host(value)) > 0
+
+
+def test_the_state_is_updated_in_its_own_memory() -> None:
+    step = tc.train_step(loss, tc.adam(0.05))
+    state = step.init(PARAMETERS)
+    before = [id(leaf) for leaf in leaves(state)]
+    numbers = arrays(state)
+    after, _ = step(state, X, Y)
+    assert [id(leaf) for leaf in leaves(after)] == before
+    assert (arrays(after) != numbers).all()
+    assert arrays(PARAMETERS)[0] == numbers[0]  # init copied them
+
+
+def test_micro_batches_add_up_to_the_batch() -> None:
+    whole = trained(tc.train_step(loss, tc.adam(0.05)), 3)
+    for count in (2, 4, 8):
+        step = tc.train_step(loss, tc.adam(0.05), micro_batches=count)
+        state = trained(step, 3)
+        np.testing.assert_allclose(
+            arrays(state["parameters"]), arrays(whole["parameters"]), rtol=1e-12
+        )
+    _, value = step(step.init(PARAMETERS), X, Y)
+    np.testing.assert_allclose(value, tc.value_and_grad(loss)(PARAMETERS, X, Y)[0], rtol=1e-14)
+    with pytest.raises(tc.GraphError, match="a batch of 8 cannot be divided into 3 micro-batches"):
+        trained(tc.train_step(loss, tc.adam(0.05), micro_batches=3), 1)
+
+
+def test_clipping_bounds_the_global_norm() -> None:
+    gradient = arrays(tc.grad(loss)(PARAMETERS, X, Y))
+    norm = float(np.linalg.norm(gradient))
+    for most in (0.1 * norm, 10 * norm):
+        state = trained(tc.train_step(loss, tc.clipped(tc.sgd(1.0), most)), 1)
+        moved = arrays(PARAMETERS) - arrays(state["parameters"])
+        np.testing.assert_allclose(moved, gradient * min(1.0, most / norm), rtol=1e-10)
+
+
+def test_master_weights_keep_what_16_bits_would_lose() -> None:
+    halves = map_leaves(lambda p: p.astype(np.float16), PARAMETERS)
+
+    def half_loss(params: Any, x: Any, y: Any) -> Any:
+        return loss(params, x, y).astype("float32")
+
+    step = tc.train_step(half_loss, tc.with_master_weights(tc.sgd(1e-5)))
+    state = trained(step, 40, X.astype(np.float16), Y.astype(np.float16), parameters=halves)
+    assert [leaf.dtype.name for leaf in leaves(state["parameters"])] == ["float16"] * 2
+    master = state["optimizer"]["master"]
+    assert (arrays(master) != arrays(halves)).all()  # each step is below the spacing of float16
+    np.testing.assert_array_equal(
+        arrays(state["parameters"]), arrays(map_leaves(lambda m: m.astype(np.float16), master))
+    )
+
+
+def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
+    def steep(params: Any, x: Any) -> Any:
+        return tc.sum(params["w"] * x)
+
+    scale = tc.LossScale(initial=2.0**4, growth_interval=2)
+    step = tc.train_step(steep, tc.adam(0.5), loss_scale=scale)
+    state = step.init({"w": np.ones(2, np.float16)})
+    large = np.full(2, 30000, np.float16)
+    before = [leaf.copy() for leaf in leaves([state["parameters"], state["optimizer"]])]
+    state, _ = step(state, large)  # 16 * 30,000 is more than float16 has
+    assert (int(state["step"]), float(state["scale"]), int(state["good_steps"])) == (0, 8.0, 0)
+    for leaf, old in zip(leaves([state["parameters"], state["optimizer"]]), before, strict=True):
+        np.testing.assert_array_equal(leaf, old)
+    small = np.ones(2, np.float16)
+    state, _ = step(state, small)
+    state, _ = step(state, small)
+    assert (int(state["step"]), float(state["scale"]), int(state["good_steps"])) == (2, 16.0, 0)
+
+
+def test_what_is_carried_changes_without_a_gradient() -> None:
+    def centred(params: Any, running: Any, x: Any) -> Any:
+        mean = tc.mean(x, 0)
+        moved = {"mean": running["mean"] * 0.9 + mean * 0.1}
+        return tc.mean((x - mean) @ params["w"]) + tc.sum(params["w"] ** 2), moved, mean
+
+    step = tc.train_step(centred, tc.sgd(0.1), "recompute_all", carry=True)
+    state = step.init({"w": np.ones((4, 3))}, {"mean": np.zeros(4)})
+    for _ in range(2):
+        state, (_, mean) = step(state, X)
+    np.testing.assert_allclose(state["carried"]["mean"], X.mean(0) * (0.1 + 0.09), rtol=1e-12)
+    np.testing.assert_allclose(mean, X.mean(0))
+    with pytest.raises(tc.GraphError, match="init takes what is carried exactly if"):
+        step.init({"w": np.ones(2)})
+
+
+@pytest.mark.parametrize("options", [{"gradients": "dropped"}, {"micro_batches": 0}])
+def test_options_are_checked(options: Any) -> None:
+    with pytest.raises(tc.OptionError):
+        tc.train_step(loss, tc.sgd(0.1), **options)
+
+
+def test_a_state_that_cannot_be_updated_is_refused() -> None:
+    step = tc.train_step(loss, tc.sgd(0.1))
+    state = step.init(PARAMETERS)
+    with pytest.raises(tc.GraphError, match=r"expected what step.init\(parameters\) returned"):
+        step(PARAMETERS, X, Y)
+    state["parameters"]["w"].flags.writeable = False
+    with pytest.raises(tc.GraphError, match=r"\['w'\]: the array is read-only"):
+        step(state, X, Y)
+    state = step.init(PARAMETERS)
+    state["parameters"]["b"][0] = state["parameters"]["w"][0]
+    with pytest.raises(tc.GraphError, match="share memory; each must have its own"):
+        step(state, X, Y)
+    with pytest.raises(tc.GraphError, match="parameters: expected a floating-point array"):
+        step.init(np.arange(3))
+
+
+def test_a_nan_is_named() -> None:
+    def logarithm(params: Any, x: Any) -> Any:
+        with tc.scope("layer1"):
+            return tc.sum(tc.log(params["w"] * x))
+
+    step = tc.train_step(logarithm, tc.sgd(0.1), check_nan=True)
+    state = step.init({"w": np.ones(2)})
+    with (
+        np.errstate(invalid="ignore"),
+        pytest.raises(tc.BackendError, match=r"step \d+: log_1, a log in layer1, made a NaN"),
+    ):
+        step(state, np.array([1.0, -1.0]))
+    assert state["parameters"]["w"].tolist() == [1.0, 1.0]
+
+
+# Memory ------------------------------------------------------------------------------------------
+
+
+def deep(params: Any, x: Any) -> Any:
+    h = x
+    for w in params:
+        h = tc.tanh(h @ w)
+    return tc.half_squared_norm(h)
+
+
+def test_consumed_gradients_halve_the_memory_of_a_deep_network() -> None:
+    params, x = tc.networks.random_arrays(([tc.Spec((256, 256), "float32")] * 64,
+                                           tc.Spec((64, 256), "float32")), seed=1)  # fmt: skip
+    peaks, finals = {}, {}
+    for how in ("consumed", "held"):
+        step = tc.train_step(deep, tc.momentum(1e-3), gradients=how)  # type: ignore[arg-type]
+        state = step.init(params)
+        state, _ = step(state, x)  # plans and compiles
+        tracemalloc.start()
+        state, _ = step(state, x)
+        peaks[how] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        predicted = tc.replay(step.schedule(state, x)).peak_bytes
+        assert predicted <= peaks[how] <= 1.01 * predicted
+        for _ in range(18):
+            state, _ = step(state, x)
+        finals[how] = arrays(state)
+    assert peaks["consumed"] < 0.5 * peaks["held"]
+    assert (finals["consumed"] == finals["held"]).all()
+
+
+SCRIPT = """
+import sys, numpy as np, tinyckpt as tc
+from pathlib import Path
+def loss(params, x):
+    return tc.half_squared_norm(tc.tanh(x @ params["w"]) - 1.0)
+step = tc.train_step(loss, tc.adamw(1e-2))
+path = Path(sys.argv[1])
+x = np.random.default_rng(0).normal(size=(16, 64))
+state = tc.load_params(path) if path.exists() else step.init({"w": np.full((64, 64), 0.01)})
+while int(state["step"]) < int(sys.argv[2]):
+    state, value = step(state, x * (1 + int(state["step"])))
+    tc.save_params(state, path)
+    print(int(state["step"]), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_killed_training_goes_on_from_its_file_to_the_same_bits(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    subprocess.run([*command, tmp_path / "whole.npz", "12"], env=environment, check=True,
+                   capture_output=True)  # fmt: skip
+    path = tmp_path / "killed.npz"
+    with subprocess.Popen([*command, path, "1000"], env=environment, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        for _ in range(5):
+            run.stdout.readline()
+        run.kill()
+    reached = int(tc.load_params(path)["step"])
+    assert reached >= 5
+    if reached < 12:
+        subprocess.run([*command, path, "12"], env=environment, check=True, capture_output=True)
+        killed, whole = tc.load_params(path), tc.load_params(tmp_path / "whole.npz")
+        assert (arrays(killed) == arrays(whole)).all()

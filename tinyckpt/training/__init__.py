@@ -1,0 +1,32 @@
+"""Training as a graph: optimisers, steps that update parameters in place, what bytes are what."""
+
+from tinyckpt.training.ledger import Ledger, ledger
+from tinyckpt.training.optimizers import (
+    Optimizer,
+    adam,
+    adamw,
+    clipped,
+    momentum,
+    sgd,
+    with_master_weights,
+)
+from tinyckpt.training.rates import cosine_rate, linear_rate
+from tinyckpt.training.steps import LossScale
+from tinyckpt.training.trainer import TrainStep, train_step
+
+__all__ = [
+    "Ledger",
+    "LossScale",
+    "Optimizer",
+    "TrainStep",
+    "adam",
+    "adamw",
+    "clipped",
+    "cosine_rate",
+    "ledger",
+    "linear_rate",
+    "momentum",
+    "sgd",
+    "train_step",
+    "with_master_weights",
+]

@@ -1,0 +1,133 @@
+"""The ledger: what the bytes of a step are, over time and at the peak.
+
+``replay`` counts what a schedule holds by three kinds. Here the same machine counts by more of
+them, and the sources, which a schedule does not hold but the process does, are added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tinyckpt.graph import Graph, updated_sources
+from tinyckpt.replay import Machine
+from tinyckpt.schedule import Evaluation, Schedule
+from tinyckpt.table import table
+from tinyckpt.training.steps import is_of_optimizer
+from tinyckpt.tree import leaves
+from tinyckpt.units import size_text
+
+# What sources are, which are always there; and what a schedule holds.
+SOURCES = ("parameters", "optimizer state", "other sources")
+HELD = ("gradients", "activations", "cotangents", "updates", "results", "workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Bytes by what they are.
+
+    Attributes:
+        schedule: what they are about.
+        sources: bytes that are always there: parameters; the optimiser's state; the batch,
+            constants and whatever else the caller supplies.
+        held: bytes at each step of the schedule: gradients of parameters; values of the forward
+            half; cotangents; new values on their way into the state; results; workspace.
+        peak_step: the first step at which all together are the most.
+    """
+
+    schedule: Schedule
+    sources: dict[str, int]
+    held: dict[str, tuple[int, ...]] = field(repr=False)
+    peak_step: int
+
+    @property
+    def at_peak(self) -> dict[str, int]:
+        """Bytes by what they are, at the peak."""
+        return {
+            **self.sources,
+            **{what: column[self.peak_step] for what, column in self.held.items()},
+        }
+
+    @property
+    def peak_bytes(self) -> int:
+        """All bytes at the peak, sources included."""
+        return sum(self.at_peak.values())
+
+    def __str__(self) -> str:
+        total = self.peak_bytes
+        rows = [
+            [what, size_text(nbytes), f"{100 * nbytes / total:.1f} %" if total else ""]
+            for what, nbytes in self.at_peak.items()
+            if nbytes
+        ]
+        rows.append(["in all", size_text(total), ""])
+        head = f"{self.schedule.policy} on {self.schedule.graph.name}, step {self.peak_step}:"
+        return "\n".join([head, table(["at the peak", "bytes", "share"], rows)])
+
+
+def ledger(schedule: Schedule) -> Ledger:
+    """Return what the bytes of a schedule are.
+
+    Raises:
+        ScheduleError: if the schedule is not legal.
+    """
+    graph = schedule.graph
+    machine = Machine(schedule)
+    machine.kind = kinds_of(graph)
+    machine.live = [0] * (len(HELD) - 1)
+    columns: list[list[int]] = [[] for _ in HELD]
+    for position, step in enumerate(schedule.steps):
+        machine.take(position, step)
+        workspace = graph.operators[step.operator].workspace if isinstance(step, Evaluation) else 0
+        for column, nbytes in zip(columns, (*machine.live, workspace), strict=True):
+            column.append(nbytes)
+    machine.check_outputs()
+    totals = [sum(row) for row in zip(*columns, strict=True)]
+    peak = max(range(len(totals)), key=totals.__getitem__, default=0)
+    held = {what: tuple(column) for what, column in zip(HELD, columns, strict=True)}
+    return Ledger(schedule, sources_of(graph), held, peak)
+
+
+def kinds_of(graph: Graph) -> list[int]:
+    """Return for every value its place in HELD."""
+    gradients = set(leaves(graph.gradients))
+    results = set(graph.outputs) - gradients
+    for operator in graph.operators:
+        if is_of_optimizer(operator):
+            gradients.update(data for data in operator.inputs if is_gradient(graph, data))
+    kinds = []
+    for node in graph.data:
+        producer = None if node.producer is None else graph.operators[node.producer]
+        if node.id in gradients:
+            what = "gradients"
+        elif node.id in results:
+            what = "results"
+        elif producer is not None and is_of_optimizer(producer):
+            what = "updates"
+        else:
+            what = "cotangents" if node.role == "cotangent" else "activations"
+        kinds.append(HELD.index(what))
+    return kinds
+
+
+def is_gradient(graph: Graph, data: int) -> bool:
+    """Whether a value is what the backward half hands to the optimiser."""
+    producer = graph.data[data].producer
+    if producer is None:
+        return False
+    operator = graph.operators[producer]
+    return operator.phase == "backward" and not is_of_optimizer(operator)
+
+
+def sources_of(graph: Graph) -> dict[str, int]:
+    """Return the bytes of the sources by what they are."""
+    updated = updated_sources(graph)
+    found = dict.fromkeys(SOURCES, 0)
+    for node in graph.data:
+        if node.is_source:
+            what = "other sources"
+            if node.role == "parameter":
+                what = "parameters"
+            elif node.id in updated:
+                what = "optimizer state"
+            found[what] += node.nbytes
+    return found

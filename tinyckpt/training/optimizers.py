@@ -1,0 +1,232 @@
+"""Optimisers: pure functions on trees of parameters, of tinyckpt's own operators.
+
+An optimiser says what state it begins with and how one step changes parameters and state. It holds
+nothing itself; ``train_step`` puts what it computes into the graph, where a schedule sees it.
+
+>>> import numpy as np, tinyckpt as tc
+>>> def loss(params, x):
+...     return tc.half_squared_norm(params["w"] - x)
+>>> step = tc.train_step(loss, tc.sgd(0.5))
+>>> state = step.init({"w": np.zeros(2)})
+>>> state, value = step(state, np.array([1.0, 2.0]))
+>>> float(value), state["parameters"]["w"].tolist(), int(state["step"])
+(2.5, [0.5, 1.0], 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import OptionError
+from tinyckpt.graph import Spec
+from tinyckpt.ops.elementwise import add, astype, maximum, minimum, multiply, power, sqrt
+from tinyckpt.ops.primitive import as_var
+from tinyckpt.ops.reduce import sum
+from tinyckpt.ops.updating import (
+    adam_step,
+    descend,
+    moving_average,
+    moving_square,
+    moving_sum,
+)
+from tinyckpt.tree import Tree, leaves, map_leaves
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+# A learning rate: a number, or a function of the number of steps taken so far, an int64 Var.
+Rate = float | Callable[["Var"], "Var"]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """What a step of training does to parameters.
+
+    Attributes:
+        name: what pictures and tables call it.
+        init: from the parameters to the state to begin with; arrays or specs, as they are.
+        update: from (gradients, state, parameters, step) to (parameters, state), Vars in the
+            nesting of what came in; ``step`` is the number of steps taken so far, int64.
+    """
+
+    name: str
+    init: Callable[[Tree], Tree]
+    update: Callable[[Tree, Tree, Tree, Var], tuple[Tree, Tree]]
+
+
+def sgd(rate: Rate, momentum: float = 0.0) -> Optimizer:
+    """Return gradient descent: ``v = momentum v + g``, ``p = p - rate v``.
+
+    Args:
+        rate: the learning rate, or a function of the step.
+        momentum: 0 for none; then there is no state.
+
+    Raises:
+        OptionError: if a number is out of its range.
+    """
+    check(rate=(rate, 0, None), momentum=(momentum, 0, 1))
+
+    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
+        rates = rates_at(rate, step)
+        if momentum:
+            state = paired(lambda v, g: moving_sum(v, g, momentum), state, gradients)
+            gradients = state
+        return paired(lambda p, g: descend(p, g, rates(p)), parameters, gradients), state
+
+    name = "momentum" if momentum else "sgd"
+    return Optimizer(name, zeros_like if momentum else lambda parameters: (), update)
+
+
+def momentum(rate: Rate, decay: float = 0.9) -> Optimizer:
+    """Return gradient descent with momentum: ``sgd(rate, decay)``."""
+    return sgd(rate, decay)
+
+
+def adam(rate: Rate, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
+    """Return Adam: two values of state for each parameter.
+
+    Source: Kingma and Ba, "Adam: a method for stochastic optimization", arXiv 1412.6980,
+    algorithm 1.
+
+    Raises:
+        OptionError: if a number is out of its range.
+    """
+    return adamw(rate, beta1, beta2, epsilon, weight_decay=0.0)
+
+
+def adamw(
+    rate: Rate,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> Optimizer:
+    """Return Adam with decoupled weight decay.
+
+    Source: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101,
+    algorithm 2, with the rate of the schedule as eta times alpha.
+
+    Raises:
+        OptionError: if a number is out of its range.
+    """
+    check(
+        rate=(rate, 0, None), beta1=(beta1, 0, 1), beta2=(beta2, 0, 1), epsilon=(epsilon, 0, None),
+        weight_decay=(weight_decay, 0, None),
+    )  # fmt: skip
+
+    def init(parameters: Tree) -> Tree:
+        return {"mean": zeros_like(parameters), "square": zeros_like(parameters)}
+
+    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
+        rates = rates_at(rate, step)
+        corrections = [numbers(1.0 - power(beta, taken(step))) for beta in (beta1, beta2)]
+        mean = paired(lambda m, g: moving_average(m, g, beta1), state["mean"], gradients)
+        square = paired(lambda v, g: moving_square(v, g, beta2), state["square"], gradients)
+
+        def moved(p: Var, m: Var, v: Var) -> Var:
+            first, second = (correction(p) for correction in corrections)
+            return adam_step(p, m, v, rates(p), (first, second), epsilon, weight_decay)
+
+        return paired(moved, parameters, mean, square), {"mean": mean, "square": square}
+
+    return Optimizer("adamw" if weight_decay else "adam", init, update)
+
+
+# Around an optimiser ------------------------------------------------------------------------------
+
+
+def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
+    """Return the optimiser with gradients scaled down to a global norm where they exceed it.
+
+    No parameter can be updated before the last gradient is there: all are held at once.
+
+    Raises:
+        OptionError: if the norm is not positive.
+    """
+    check(norm=(norm, 0, None))
+
+    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
+        squares = [astype(sum(multiply(g, g)), "float64") for g in leaves(gradients)]
+        scale = minimum(1.0, norm / maximum(sqrt(reduce(add, squares)), 1e-6))
+        scales = numbers(scale)
+        scaled = map_leaves(lambda g: multiply(g, scales(g)), gradients)
+        return optimizer.update(scaled, state, parameters, step)
+
+    return Optimizer(f"{optimizer.name}, clipped to {norm:g}", optimizer.init, update)
+
+
+def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimizer:
+    """Return the optimiser for parameters of 16 bits: it keeps a copy of more, and updates that.
+
+    Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.1.
+    """
+
+    def init(parameters: Tree) -> Tree:
+        master = map_leaves(lambda leaf: as_dtype(leaf, dtype), parameters)
+        return {"master": master, "own": optimizer.init(master)}
+
+    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
+        wide = map_leaves(lambda g: astype(g, dtype), gradients)
+        master, own = optimizer.update(wide, state["own"], state["master"], step)
+        narrow = paired(lambda m, p: astype(m, p.dtype), master, parameters)
+        return narrow, {"master": master, "own": own}
+
+    return Optimizer(f"{optimizer.name} with {dtype} master weights", init, update)
+
+
+# Trees and numbers --------------------------------------------------------------------------------
+
+
+def zeros_like(tree: Tree) -> Tree:
+    """Return zeros in the place of arrays; specs as they are."""
+    return map_leaves(lambda x: x if isinstance(x, Spec) else np.zeros_like(x), tree)
+
+
+def as_dtype(leaf: Any, dtype: str) -> Any:
+    """Return an array, or a spec, in another dtype; never the array itself."""
+    return Spec(leaf.shape, dtype) if isinstance(leaf, Spec) else np.array(leaf, dtype)
+
+
+def paired(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
+    """Return what a function makes of the leaves that stand in the same place, in that nesting."""
+    made = [function(*group) for group in zip(*map(leaves, (first, *others)), strict=True)]
+    queue = iter(made)
+    return map_leaves(lambda leaf: next(queue), first)
+
+
+def taken(step: Var) -> Var:
+    """Return the number of the step being taken, from 1, as a float64."""
+    return astype(step, "float64") + 1.0
+
+
+def numbers(value: Any) -> Callable[[Var], Var]:
+    """Return what gives a number in the dtype of an array; one cast for each dtype there is."""
+    known: dict[Any, Var] = {}
+
+    def number(like: Var) -> Var:
+        if like.dtype not in known:
+            known[like.dtype] = astype(value, like.dtype)
+        return known[like.dtype]
+
+    return number
+
+
+def rates_at(rate: Rate, step: Var) -> Callable[[Var], Var]:
+    """Return what gives the learning rate of a step in the dtype of an array."""
+    return numbers(as_var(rate(step) if callable(rate) else np.asarray(float(rate))))
+
+
+def check(**options: tuple[Any, float, float | None]) -> None:
+    """Raise an OptionError unless every number is within its bounds; functions are taken as is."""
+    for name, (value, least, most) in options.items():
+        if callable(value):
+            continue
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not is_number or not value >= least or not (most is None or value < most):
+            below = "" if most is None else f" and below {most}"
+            raise OptionError(f"{name}={value!r}; it must be a number of {least} or more{below}")

@@ -1,0 +1,82 @@
+"""Learning rates that change from step to step: functions of the number of steps taken so far.
+
+They are called on a Var and are part of the graph, so that one program serves every step.
+
+>>> import numpy as np, tinyckpt as tc
+>>> rate = tc.jit(tc.cosine_rate(1.0, steps=100, warmup=10))
+>>> [round(float(rate(np.int64(step))), 3) for step in (0, 4, 9, 55, 100, 200)]
+[0.1, 0.5, 1.0, 0.5, 0.0, 0.0]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tinyckpt.errors import OptionError
+from tinyckpt.ops.elementwise import astype, cos, maximum, minimum, where
+from tinyckpt.training.optimizers import check
+from tinyckpt.var import Var
+
+
+def cosine_rate(
+    peak: float, steps: int, warmup: int = 0, floor: float = 0.0
+) -> Callable[[Any], Var]:
+    """Return a rate that rises to its peak in a line, then falls to the floor along a cosine.
+
+    Args:
+        peak: the largest rate, that of step ``warmup``.
+        steps: after how many steps, those of the warm-up included, it stays at the floor.
+        warmup: steps of the rise; the first of them has ``peak / warmup``.
+        floor: the rate at the end.
+
+    Source: Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts",
+    arXiv 1608.03983, equation 5, without restarts.
+
+    Raises:
+        OptionError: if a number is out of its range.
+    """
+    check_phases(peak, steps, warmup, floor)
+
+    def rate(step: Any) -> Var:
+        taken = astype(step, "float64")
+        share = minimum(1.0, maximum(0.0, (taken - warmup) / (steps - warmup)))
+        falling = floor + (peak - floor) * 0.5 * (1.0 + cos(share * math.pi))
+        return warmed(taken, falling, peak, warmup)
+
+    return rate
+
+
+def linear_rate(
+    peak: float, steps: int, warmup: int = 0, floor: float = 0.0
+) -> Callable[[Any], Var]:
+    """Return a rate that rises to its peak and falls to the floor, both in a line.
+
+    Args:
+        peak, steps, warmup, floor: as in ``cosine_rate``.
+
+    Raises:
+        OptionError: if a number is out of its range.
+    """
+    check_phases(peak, steps, warmup, floor)
+
+    def rate(step: Any) -> Var:
+        taken = astype(step, "float64")
+        share = minimum(1.0, maximum(0.0, (taken - warmup) / (steps - warmup)))
+        return warmed(taken, peak + (floor - peak) * share, peak, warmup)
+
+    return rate
+
+
+def warmed(taken: Var, later: Var, peak: float, warmup: int) -> Var:
+    """Return the rate of the rise while that lasts, and the later one from then on."""
+    return where(taken < warmup, (taken + 1.0) * (peak / warmup), later) if warmup else later
+
+
+def check_phases(peak: float, steps: int, warmup: int, floor: float) -> None:
+    """Raise an OptionError unless the phases of a schedule fit each other."""
+    check(peak=(peak, 0, None), floor=(floor, 0, None), steps=(steps, 1, None))
+    check(warmup=(warmup, 0, None))
+    if not warmup < steps:
+        raise OptionError(f"warmup={warmup}: it must be less than the steps, {steps}")

@@ -1,0 +1,283 @@
+"""The graph of one step of training: loss, gradients and the optimiser, all of it.
+
+Three stations. The loss is traced and differentiated like any other. The optimiser's operators are
+added to the backward half, and an update for each value of the state that changes. Then they are
+moved to where what they read is complete, so that a gradient is gone as soon as its parameter has
+been updated (others call that a fused optimiser, or an optimiser in the backward pass).
+"""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from tinyckpt.analysis.updates import Updates
+from tinyckpt.build import trace
+from tinyckpt.builder import Builder
+from tinyckpt.building.calls import Call, function_name
+from tinyckpt.differentiate import differentiate, loss_of
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Graph, Operator, TrainingGraph
+from tinyckpt.ops.elementwise import add, astype, multiply, where
+from tinyckpt.ops.logic import isfinite, logical_and
+from tinyckpt.ops.reduce import max, min
+from tinyckpt.ops.updating import assign
+from tinyckpt.orders.backward import reordered
+from tinyckpt.training.optimizers import Optimizer, numbers, paired
+from tinyckpt.tree import Tree, leaves, map_leaves
+
+SCOPE = "update"  # of the optimiser's operators
+# Of several micro-batches: the first one writes its gradients down, those in the middle add theirs,
+# the last one adds its own to what is there and hands the sum to the optimiser.
+Part = Literal["whole", "first", "middle", "last"]
+
+
+@dataclass(frozen=True, slots=True)
+class LossScale:
+    """Scales the loss, so that gradients of 16 bits do not vanish; what overflows is skipped.
+
+    Attributes:
+        initial: the scale to begin with.
+        growth_interval: steps without an overflow after which the scale doubles.
+
+    After an overflow the scale halves, and nothing else of the state changes.
+
+    Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.2.
+    """
+
+    initial: float = 2.0**15
+    growth_interval: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a step of training is made of, but for its arguments.
+
+    Attributes:
+        optimizer: what turns gradients into new parameters.
+        gradients: ``consumed`` as soon as each is there, or ``held`` until all are.
+        micro_batches: how many a batch is parted into.
+        loss_scale: what the loss is multiplied with; None for 1.
+        carry: whether the loss takes and returns a tree of values beside the parameters.
+    """
+
+    optimizer: Optimizer
+    gradients: Literal["consumed", "held"] = "consumed"
+    micro_batches: int = 1
+    loss_scale: LossScale | None = None
+    carry: bool = False
+
+
+def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part) -> TrainingGraph:
+    """Return the graph of a step; its results are (what is updated, value).
+
+    Its arguments are the parameters, the rest of the state, and the batch.
+
+    Args:
+        recipe: what the step is made of.
+        call: of the loss; its arguments begin with the parameters and what is carried.
+        state: as ``TrainStep.init`` makes it.
+        part: which of the micro-batches it is for.
+
+    Raises:
+        GraphError: if the loss cannot be traced or differentiated, or does not return what the
+            recipe says.
+    """
+    traced = whole_call(recipe, call, state)
+    graph = differentiate(trace(traced, function_name(call.function)))
+    builder = Builder.reopen(graph)
+    with builder.active(), builder.backward_half(), builder.scoped(SCOPE):
+        writer = Writer(recipe, builder, graph, part)
+        updates = writer.updates()
+    ids = map_leaves(lambda variable: variable.node.id, (updates, writer.value))
+    sealed = builder.seal(graph.arguments, ids)
+    return TrainingGraph(reordered(sealed, placed(sealed, recipe.gradients == "held")))
+
+
+def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
+    """Return the call that is traced: of the loss, with all of the state among its arguments."""
+    carried = 1 + recipe.carry
+    parameters, batch = call.arguments[0], call.arguments[carried:]
+    rest = {key: tree for key, tree in state.items() if key != "parameters"}
+
+    def function(parameters: Tree, state: Tree, *batch: Tree) -> Tree:
+        own = (parameters, state["carried"]) if recipe.carry else (parameters,)
+        result = call.again([*own, *batch])
+        loss = loss_of(function_name(call.function), result)
+        if recipe.loss_scale is not None:
+            loss = multiply(loss, astype(state["scale"], loss.dtype))
+        return loss, result
+
+    names = [call.names[0], "state", *call.names[carried:]]
+    if len(set(names)) == len(names) and all(map(str.isidentifier, names)):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, kind) for name in names]
+        )
+    arguments = (parameters, rest, *batch)
+    return Call(function, arguments, {}, tuple(range(len(arguments))))
+
+
+class Writer:
+    """Adds the optimiser's operators to the graph of a loss and its gradients."""
+
+    def __init__(self, recipe: Recipe, builder: Builder, graph: Graph, part: Part) -> None:
+        self.recipe, self.part = recipe, part
+        self.parameters, self.state = map_leaves(builder.var, graph.arguments[:2])
+        self.gradients = map_leaves(builder.var, graph.gradients)
+        result = map_leaves(builder.var, graph.results[1])
+        self.value, self.carried = result, None
+        if recipe.carry:
+            if not isinstance(result, tuple) or len(result) < 2:
+                raise GraphError(
+                    f"{graph.name} is to return (loss, what is carried), and may return more; it "
+                    "returned no such tuple"
+                )
+            self.carried = result[1]
+            self.value = (result[0], *result[2:]) if len(result) > 2 else result[0]
+
+    def updates(self) -> Tree:
+        """Add the operators of this part of a step; return what the state becomes."""
+        changed: dict[str, Tree] = {}
+        if self.recipe.carry:
+            changed["carried"] = self.carried
+        gradients = self.summed(changed)
+        if self.part in ("first", "middle"):
+            changed["accumulated"] = gradients
+        else:
+            own = self.recipe.optimizer
+            step = self.state["step"]
+            changed["parameters"], changed["optimizer"] = own.update(
+                gradients, self.state["optimizer"], self.parameters, step
+            )
+            changed["step"] = step + 1
+            if self.recipe.loss_scale is not None:
+                changed = self.unless_overflow(changed, gradients, self.recipe.loss_scale)
+        old = {**self.state, "parameters": self.parameters}
+        return {key: self.assigned(key, old[key], new) for key, new in changed.items()}
+
+    def summed(self, changed: dict[str, Tree]) -> Tree:
+        """Return the gradients of the batch: unscaled, the mean over its micro-batches."""
+        count, gradients = self.recipe.micro_batches, self.gradients
+        if self.recipe.loss_scale is not None:
+            inverse = numbers(1.0 / self.state["scale"])
+            gradients = map_leaves(lambda g: multiply(g, inverse(g)), gradients)
+        if count > 1:
+            gradients = map_leaves(lambda g: multiply(g, 1.0 / count), gradients)
+        if self.part in ("middle", "last"):
+            gradients = paired(add, self.state["accumulated"], gradients)
+        return gradients
+
+    def unless_overflow(
+        self, changed: dict[str, Tree], gradients: Tree, scale: LossScale
+    ) -> dict[str, Tree]:
+        """Return the state as it was where a gradient is not finite, but for a smaller scale."""
+        # The largest and the smallest are not finite if any element is not.
+        ends = [end(g) for g in leaves(gradients) for end in (max, min)]
+        finite = reduce(logical_and, map(isfinite, ends))
+        old = {**self.state, "parameters": self.parameters}
+        kept = {
+            key: paired(lambda new, was: where(finite, new, was), tree, old[key])
+            for key, tree in changed.items()
+        }
+        good = self.state["good_steps"] + 1
+        grows = good >= scale.growth_interval
+        factor = where(finite, where(grows, 2.0, 1.0), 0.5)
+        kept["scale"] = self.state["scale"] * astype(factor, self.state["scale"].dtype)
+        kept["good_steps"] = where(logical_and(finite, good < scale.growth_interval), good, 0)
+        return kept
+
+    def assigned(self, key: str, old: Tree, new: Tree) -> Tree:
+        """Return the state's new values, each in the memory of the old one."""
+        if len(leaves(old)) != len(leaves(new)):
+            raise GraphError(
+                f"{key}: {len(leaves(old))} values in the state cannot take the "
+                f"{len(leaves(new))} that the step computes; what goes in must come out"
+            )
+        return paired(lambda was, now: now if now is was else assign(was, now), old, new)
+
+
+def is_of_optimizer(operator: Operator) -> bool:
+    """Whether an operator is part of no adjoint, but of what is done with gradients."""
+    return (
+        operator.phase == "backward"
+        and operator.adjoint_of is None
+        and operator.scope.split("/", 1)[0] == SCOPE
+    )
+
+
+def placed(graph: Graph, held: bool) -> list[int]:
+    """Return the operators with those of the optimiser as soon as the gradient that they read is.
+
+    Gradient by gradient, so that new values are on their way for one parameter at a time. What
+    depends on the state alone, such as the learning rate, is computed when it is wanted. An update
+    comes after every operator that reads the old value.
+
+    Args:
+        graph: of a step; the optimiser's operators stand at its end.
+        held: whether the optimiser waits for all gradients before it begins.
+    """
+    late = [is_of_optimizer(operator) for operator in graph.operators]
+    missing, followers = waits(graph, late)
+    adjoints = [operator.id for operator in graph.operators if not late[operator.id]]
+    sequence: list[int] = list(adjoints) if held else []
+    is_placed = [not own for own in late]
+    ready: list[int] = []
+
+    def place(index: int) -> None:
+        """Place an operator of the optimiser, and before it what it wants of the state."""
+        todo = [index]
+        while todo:
+            producers = [graph.data[data].producer for data in graph.operators[todo[-1]].inputs]
+            wanted = [p for p in producers if p is not None and not is_placed[p]]
+            if wanted:
+                todo += wanted
+            else:
+                now = todo.pop()
+                if not is_placed[now]:
+                    is_placed[now] = True
+                    sequence.append(now)
+                    release(now)
+
+    def release(index: int) -> None:
+        """Note that an operator is done."""
+        for follower in followers[index]:
+            missing[follower].discard(index)
+            if not missing[follower] and not is_placed[follower]:
+                heapq.heappush(ready, follower)
+
+    for index in adjoints:
+        if not held:
+            sequence.append(index)
+        release(index)
+        while ready and index >= graph.forward_count:
+            place(heapq.heappop(ready))
+    for index, own in enumerate(late):
+        if own:
+            place(index)  # what depends on the state alone and nobody wanted, such as the count
+    return sequence
+
+
+def waits(graph: Graph, late: Sequence[bool]) -> tuple[list[set[int]], list[list[int]]]:
+    """Return what each operator of the optimiser has to wait for, and who waits for whom.
+
+    What can be computed from the state alone has to wait for nobody, and nobody for it.
+    """
+    missing: list[set[int]] = [set() for _ in graph.operators]
+    waiting = [not own for own in late]
+    for operator in graph.operators:
+        producers = [graph.data[data].producer for data in operator.inputs]
+        missing[operator.id] = {p for p in producers if p is not None and waiting[p]}
+        waiting[operator.id] = waiting[operator.id] or bool(missing[operator.id])
+    for reader, updates in Updates(graph).behind.items():
+        for update in updates if waiting[reader] else ():
+            missing[update].add(reader)
+    followers: list[list[int]] = [[] for _ in graph.operators]
+    for index, needs in enumerate(missing):
+        for need in needs if late[index] else ():
+            followers[need].append(index)
+    return missing, followers

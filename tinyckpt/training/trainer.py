@@ -1,0 +1,283 @@
+"""``train_step``: from a loss and an optimiser to a function that a training loop calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from tinyckpt.api import as_array, has_nan, ids_of, signature, writable
+from tinyckpt.arguments import sources_of
+from tinyckpt.backend import NUMPY, Backend, get_backend, moved
+from tinyckpt.building.calls import Call, call_of, function_name
+from tinyckpt.compile import Compiled, compile
+from tinyckpt.errors import BackendError, GraphError, OptionError
+from tinyckpt.execute import execute
+from tinyckpt.graph import Spec, TrainingGraph
+from tinyckpt.planning.asked import PolicyLike
+from tinyckpt.planning.plan import plan
+from tinyckpt.schedule import Schedule
+from tinyckpt.training.optimizers import Optimizer, paired, zeros_like
+from tinyckpt.training.steps import LossScale, Part, Recipe, step_graph
+from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
+
+State = dict[str, Any]
+
+
+def train_step(
+    loss: Callable[..., Any],
+    optimizer: Optimizer,
+    policy: PolicyLike | None = None,
+    *,
+    gradients: Literal["consumed", "held"] = "consumed",
+    micro_batches: int = 1,
+    loss_scale: LossScale | None = None,
+    carry: bool = False,
+    check_nan: bool = False,
+    backend: str | Backend = "numpy",
+    static: str | Collection[str] = (),
+    **options: Any,
+) -> TrainStep:
+    """Return a step of training: loss, gradients and optimiser in one graph, under one policy.
+
+    ``step.init(parameters)`` gives the state to begin with; ``state, value = step(state, *batch)``
+    takes a step. Parameters and the optimiser's state are updated in their own memory: the state
+    that goes in is the one that comes out, with new numbers in the same arrays.
+
+    Args:
+        loss: takes the parameters, then the batch; returns a scalar, or a tuple that begins with
+            it, all of which is the value of the step.
+        optimizer: such as ``tc.adamw(1e-3)``.
+        policy: name of a policy, or one of your own; store-all if not given, or with a ``budget``
+            the best that is found.
+        gradients: ``consumed``, each as soon as it is there, or ``held`` until all are.
+        micro_batches: into how many parts of equal size each array of the batch is divided along
+            its first axis; they go one after another, and their gradients are averaged. For a mean
+            over the batch that is the gradient of the whole, but for what normalises over it.
+        loss_scale: for gradients of 16 bits: ``tc.LossScale()``.
+        carry: whether the loss is ``loss(parameters, carried, *batch)`` and returns ``(loss,
+            carried, ...)``: for what changes without a gradient, such as running statistics.
+        check_nan: whether every value is looked at, for an error that names the operator that made
+            the first NaN, or the first infinity of 16 bits. Slow; for looking for the mistake.
+        backend, static: as in ``value_and_grad``.
+        options: the policy's own, and those of ``plan``, such as ``budget``.
+
+    Raises:
+        OptionError: if an option is not legal.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> def loss(params, x, y):
+    ...     return tc.mean((x @ params["w"] - y) ** 2)
+    >>> step = tc.train_step(loss, tc.adam(0.1))
+    >>> state = step.init({"w": np.zeros(2)})
+    >>> x, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([3.0, -2.0])
+    >>> for _ in range(200):
+    ...     state, value = step(state, x, y)
+    >>> state["parameters"]["w"].round(2).tolist(), bool(value < 1e-4)
+    ([3.0, -2.0], True)
+    """
+    if gradients not in ("consumed", "held"):
+        raise OptionError(f"gradients={gradients!r}; legal are 'consumed' and 'held'")
+    if type(micro_batches) is not int or micro_batches < 1:
+        raise OptionError(f"micro_batches={micro_batches!r}; it must be an integer of 1 or more")
+    if not isinstance(optimizer, Optimizer):
+        raise OptionError(f"optimizer: expected one such as tc.adamw(1e-3), got {optimizer!r:.80}")
+    recipe = Recipe(optimizer, gradients, micro_batches, loss_scale, carry)
+    return TrainStep(loss, recipe, policy, get_backend(backend), static, options, check_nan)
+
+
+class TrainStep:
+    """A step of training; ``train_step`` makes one. It holds programs, and nothing of the state."""
+
+    def __init__(
+        self,
+        loss: Callable[..., Any],
+        recipe: Recipe,
+        policy: PolicyLike | None,
+        backend: Backend,
+        static: str | Collection[str],
+        options: Mapping[str, Any],
+        check_nan: bool,
+    ) -> None:
+        self.loss, self.recipe, self.policy, self.backend = loss, recipe, policy, backend
+        self.static, self.options, self.check_nan = static, options, check_nan
+        self._programs: dict[Any, Compiled] = {}
+
+    def __repr__(self) -> str:
+        return f"<TrainStep of {function_name(self.loss)} by {self.recipe.optimizer.name}>"
+
+    def init(self, parameters: Tree, carried: Tree = None) -> State:
+        """Return the state to begin with: copies of the parameters, and what the optimiser keeps.
+
+        Args:
+            parameters: arrays, or specs for a state that is planned and never run.
+            carried: what the loss is to be given beside them, where the step has ``carry``.
+
+        Raises:
+            GraphError: if a parameter is no floating-point array.
+        """
+        for path, leaf in leaves_with_paths(parameters, "parameters"):
+            kind = getattr(getattr(leaf, "dtype", None), "kind", None)
+            if kind not in ("f", "V"):
+                raise GraphError(f"{path}: expected a floating-point array, got {leaf!r:.80}")
+        if (carried is None) == self.recipe.carry:
+            raise GraphError("init takes what is carried exactly if the step has carry=True")
+        specs = [leaf for leaf in leaves(parameters) if isinstance(leaf, Spec)]
+        number = Spec((), "int64") if specs else np.array(0, np.int64)
+        state: State = {
+            "parameters": map_leaves(own_copy, parameters),
+            "optimizer": self.recipe.optimizer.init(parameters),
+            "step": number,
+        }
+        if self.recipe.carry:
+            state["carried"] = map_leaves(own_copy, carried)
+        if self.recipe.micro_batches > 1:
+            state["accumulated"] = zeros_like(parameters)
+        if self.recipe.loss_scale is not None:
+            first = np.array(self.recipe.loss_scale.initial, np.float32)
+            state["scale"] = Spec((), "float32") if specs else first
+            state["good_steps"] = own_copy(number)
+        if self.backend is NUMPY or specs:
+            return state
+        return {key: map_leaves(partial(moved, self.backend), tree) for key, tree in state.items()}
+
+    def graph(self, state: State, *batch: Any, part: Part = "whole", **named: Any) -> TrainingGraph:
+        """Return the graph of a step on such a batch: arrays or specs, one micro-batch of it.
+
+        Args:
+            state: as ``init`` returns it.
+            batch, named: the loss's other arguments.
+            part: which micro-batch, where there are several: ``first``, ``middle`` or ``last``.
+        """
+        return step_graph(self.recipe, self.call_with(state, batch, named), state, part)
+
+    def schedule(self, state: State, *batch: Any, part: Part = "whole", **named: Any) -> Schedule:
+        """Return the schedule of a step, to look at: as ``graph``, planned as the step is."""
+        return plan(self.graph(state, *batch, part=part, **named), self.policy, **self.options)
+
+    def __call__(self, state: State, *batch: Any, **named: Any) -> tuple[State, Any]:
+        """Take a step; return the state, whose arrays have new numbers, and the loss's value.
+
+        Raises:
+            GraphError: if the state is not one that this step can write to, or an argument does
+                not fit.
+            BackendError: if a kernel fails, or makes a NaN that is looked for. The state may be
+                updated in part then: go back to one that was saved.
+        """
+        self.check(state)
+        count = self.recipe.micro_batches
+        if count == 1:
+            return state, self.take(state, batch, named, "whole")
+        parts: list[Part] = ["first", *["middle"] * (count - 2), "last"]  # type: ignore[list-item]
+        values = [
+            self.take(
+                state,
+                tuple(micro_batch(tree, number, count) for tree in batch),
+                {key: micro_batch(tree, number, count) for key, tree in named.items()},
+                part,
+            )
+            for number, part in enumerate(parts)
+        ]
+        return state, paired(lambda *group: sum(group) / count, *values)
+
+    def take(
+        self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any], part: Part
+    ) -> Any:
+        """Run the program of one part of a step."""
+        call = self.call_with(state, batch, named)
+        rest = {key: tree for key, tree in state.items() if key != "parameters"}
+        own = map_leaves(as_array, call.arguments[1 + self.recipe.carry :])
+        if self.backend is not NUMPY:
+            own = map_leaves(partial(moved, self.backend), own)
+        arrays = (state["parameters"], rest, *own)
+        key = signature(arrays), call.places, call.static, part
+        if key not in self._programs:
+            graph = step_graph(self.recipe, call, state, part)
+            self._programs[key] = compile(plan(graph, self.policy, **self.options), self.backend)
+        program = self._programs[key]
+        overflows = self.recipe.loss_scale is not None
+        try:
+            with np.errstate(
+                over="ignore" if overflows else None, invalid="ignore" if overflows else None
+            ):
+                if self.check_nan:
+                    value = self.watched(program.schedule, arrays)
+                else:
+                    (_, value), _ = program.evaluate(*arrays)
+        except BackendError as error:
+            error.add_note("The state may be updated in part: go back to one that was saved.")
+            raise
+        return map_leaves(partial(writable, ids_of(leaves(arrays), program.constants)), value)
+
+    def watched(self, schedule: Schedule, arrays: tuple[Any, ...]) -> Any:
+        """Run a schedule, and fail at the first value that is not a number."""
+        graph = schedule.graph
+
+        def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
+            operator = graph.operators[index]
+            where = f"step {position}: {operator.name}, a {operator.kind}"
+            inside = f" in {operator.scope}" if operator.scope else ""
+            for result in results:
+                array = self.backend.xp.asarray(result)
+                if has_nan(array):
+                    raise BackendError(f"{where}{inside}, made a NaN")
+                if array.dtype == np.float16 and bool(self.backend.xp.isinf(array).any()):
+                    raise BackendError(
+                        f"{where}{inside}, overflowed float16, whose largest is 65504"
+                    )
+
+        sources = sources_of(graph, arrays)
+        values, _ = execute(schedule, sources, self.backend, watch=watch)
+        return map_leaves(values.__getitem__, graph.results[1])
+
+    def call_with(self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
+        """Return the call of the loss on a state and a batch."""
+        carried = (state["carried"],) if self.recipe.carry else ()
+        return call_of(self.loss, (state["parameters"], *carried, *batch), named, self.static)
+
+    def check(self, state: State) -> None:
+        """Raise a GraphError unless every array of the state can be written to, and is its own."""
+        if not isinstance(state, dict) or not {"parameters", "optimizer", "step"} <= set(state):
+            raise GraphError("the state: expected what step.init(parameters) returned")
+        spans = []
+        for path, leaf in leaves_with_paths(state, "state"):
+            if not isinstance(leaf, self.backend.xp.ndarray) or not leaf.flags.c_contiguous:
+                raise GraphError(
+                    f"{path}: expected a C-contiguous array of {self.backend.name}, which the step "
+                    f"updates in place, got {type(leaf).__name__}"
+                )
+            if self.backend is NUMPY:
+                if not leaf.flags.writeable:
+                    raise GraphError(
+                        f"{path}: the array is read-only; the step updates it in place"
+                    )
+                first = leaf.__array_interface__["data"][0]
+                spans.append((first, first + leaf.nbytes, path))
+        spans.sort()
+        for (_, end, path), (begin, _, other) in pairwise(spans):
+            if begin < end:
+                raise GraphError(f"{path} and {other} share memory; each must have its own")
+
+
+def own_copy(leaf: Any) -> Any:
+    """Return a C-contiguous copy of an array; a spec as it is."""
+    return leaf if isinstance(leaf, Spec) else np.array(leaf, order="C")
+
+
+def micro_batch(tree: Tree, number: int, count: int) -> Tree:
+    """Return one part of a batch, divided along the first axis; numbers are the same in all."""
+
+    def part(leaf: Any) -> Any:
+        if getattr(leaf, "ndim", 0) == 0:
+            return leaf
+        size, remainder = divmod(len(leaf), count)
+        if remainder or not size:
+            raise GraphError(
+                f"a batch of {len(leaf)} cannot be divided into {count} micro-batches of one size"
+            )
+        return leaf[number * size : (number + 1) * size]
+
+    return map_leaves(part, tree)
