@@ -7,6 +7,7 @@ from typing import Any
 from tinyckpt.ops import (
     activation,
     arrangement,
+    convolution,
     elementwise,
     functions,
     indexing,
@@ -170,6 +171,9 @@ ALL = (
     indexing.ARGMIN,
     indexing.ARGSORT,
     arrangement.PAD,
+    convolution.CONV2D,
+    convolution.CONV2D_INPUT_VJP,
+    convolution.CONV2D_WEIGHT_VJP,
 )
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in ALL}
 

@@ -15,6 +15,7 @@ import tinyckpt as tc
 from tests import strict
 from tests.conftest import require
 from tests.numpy_examples import EXAMPLES
+from tests.tinyckpt.ops import test_convolution
 from tinyckpt.building.check import check_graph
 from tinyckpt.execute import execute
 from tinyckpt.ops import PRIMITIVES, kernels, special, updating
@@ -175,6 +176,10 @@ CASES.update(
     for name, example in EXAMPLES.items()
     if example.smooth and (name in np.__all__ or "." in name)
 )
+
+
+# Families with a file of tests of their own.
+CASES.update(test_convolution.CASES)
 
 
 def scalar_of(function: Callable[..., Any]) -> Callable[..., Any]:

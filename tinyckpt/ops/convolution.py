@@ -1,0 +1,256 @@
+"""Convolutions of images, and their adjoints.
+
+Values have the layout NCHW: images, channels, rows, columns. A multiply-add is 2 FLOPs, places in
+the padding included, as the papers count. A convolution is linear in the image and in the weight,
+so that its two adjoints are again linear in each of their arguments, and the three are each
+other's derivatives: with <a, b> the sum of products,
+
+    <conv2d(x, w), g> = <x, conv2d_input_vjp(w, g)> = <w, conv2d_weight_vjp(x, g)>.
+
+Arrays that are not C-contiguous are copied first, by an operator of its own.
+
+Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", arXiv 1603.07285.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer, windows
+from tinyckpt.ops import kernels_convolution as kernels
+from tinyckpt.ops.indexing import contiguous
+from tinyckpt.ops.primitive import Primitive, apply, as_var
+from tinyckpt.ops.reduce import sum
+from tinyckpt.ops.windows import pair, require_images, window_counts
+
+if TYPE_CHECKING:
+    from tinyckpt.ops.windows import Pair
+    from tinyckpt.var import Var
+
+ALL_BUT_CHANNELS = (0, 2, 3)
+
+# The shape rules ---------------------------------------------------------------------------------
+
+
+def require_weight(weight: Spec, axes: str) -> None:
+    """Raise a GraphError unless a spec is of a weight."""
+    if len(weight.shape) != 4 or 0 in weight.shape:
+        raise GraphError(f"weight must have 4 axes ({axes}), none of them empty, got {weight}")
+
+
+def require_bias(bias: tuple[Spec, ...], channels: int, dtype: Any) -> None:
+    """Raise a GraphError unless there is no bias, or one number for every channel."""
+    wanted = Spec(channels, dtype)
+    if bias and bias[0] != wanted:
+        raise GraphError(f"bias must be {wanted}, one number for every channel, got {bias[0]}")
+
+
+def require_groups(groups: Any, **counts: int) -> None:
+    """Raise a GraphError unless the groups divide what there is."""
+    number = infer.as_integer(groups)
+    if number is None or number < 1:
+        raise GraphError(f"groups={groups!r} must be an integer of at least 1")
+    for name, count in counts.items():
+        if count % number:
+            legal = [str(part) for part in range(1, count + 1) if count % part == 0]
+            raise GraphError(
+                f"groups={groups} do not divide {count} {name}; legal are {', '.join(legal)}"
+            )
+
+
+def infer_conv2d(
+    x: Spec, weight: Spec, *bias: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> tuple[Spec, ...]:
+    infer.require_float(x, weight, *bias)
+    infer.require_same_dtype(x, weight, *bias)
+    require_images(x, "x")
+    require_weight(weight, "filters, channels / groups, height, width")
+    filters, depth, height, width = weight.shape
+    require_groups(groups, channels=x.shape[1], filters=filters)
+    if x.shape[1] != depth * groups:
+        raise GraphError(
+            f"x {x} has {x.shape[1]} channels, but weight {weight} in {groups} groups takes "
+            f"{depth * groups}"
+        )
+    require_bias(bias, filters, x.dtype)
+    counts = window_counts(x.shape[2:], (height, width), stride, padding, dilation)
+    return (Spec((x.shape[0], filters, *counts), x.dtype),)
+
+
+def infer_conv2d_input_vjp(weight: Spec, g: Spec, shape: Any, **attrs: Any) -> tuple[Spec, ...]:
+    infer.require_same_dtype(weight, g)
+    x = Spec(shape, g.dtype)
+    require_like(g, infer_conv2d(x, weight, **attrs)[0])
+    return (x,)
+
+
+def infer_conv2d_weight_vjp(x: Spec, g: Spec, shape: Any, **attrs: Any) -> tuple[Spec, ...]:
+    weight = Spec(shape, x.dtype)
+    require_like(g, infer_conv2d(x, weight, **attrs)[0])
+    return (weight,)
+
+
+def require_like(g: Spec, y: Spec) -> None:
+    """Raise a GraphError unless a cotangent is like its value."""
+    if g != y:
+        raise GraphError(f"the cotangent must be like the convolution's result, {y}, got {g}")
+
+
+# FLOPs and workspace -----------------------------------------------------------------------------
+
+
+def conv_flops(y: Spec, weight: Spec) -> int:
+    """Return 2 N H W Cout (Cin / groups) kh kw, with y's H and W; the adjoints take as many.
+
+    At each of the N H W places of a convolution's result, every element of the weight is used once.
+    """
+    return 2 * y.shape[0] * math.prod(y.shape[2:]) * weight.size
+
+
+def bias_flops(inputs: Any, outputs: Any) -> int:
+    """Return one addition an element of the output, if there is a bias."""
+    return int(outputs[0].size) if len(inputs) == 3 else 0
+
+
+def block_bytes(y: Spec, weight: Spec, groups: int) -> int:
+    """Return the bytes of the columns and of the sums in the largest block."""
+    itemsize = windows.working_itemsize(y.dtype)
+    _, _, *shapes = windows.convolution_blocks(y.shape, weight.shape, groups, itemsize)[0]
+    return itemsize * builtins.sum(math.prod(shape) for shape in shapes)
+
+
+def product_bytes(
+    y: Spec, weight: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> int:
+    """Return the workspace of a convolution, or of its adjoint with respect to the image.
+
+    It is that of a block, and the weight in the dtype of the sums where that is another.
+    """
+    if windows.is_product(weight.shape, stride, padding, y.dtype):
+        return 0
+    return block_bytes(y, weight, groups) + converted_bytes(weight)
+
+
+def converted_bytes(weight: Spec) -> int:
+    """Return the bytes of a weight in the dtype of the sums, or 0 if that is its own."""
+    itemsize = windows.working_itemsize(weight.dtype)
+    return itemsize * weight.size if itemsize > weight.dtype.itemsize else 0
+
+
+# The facts ---------------------------------------------------------------------------------------
+
+
+def vjp_input(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
+    return input_cotangent(ins[1], ct[0], ins[0].shape, attrs)
+
+
+def vjp_weight(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
+    return weight_cotangent(ins[0], ct[0], ins[1].shape, attrs)
+
+
+def vjp_bias(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
+    return sum(ct[0], ALL_BUT_CHANNELS)
+
+
+CONV2D = Primitive(
+    "conv2d",  # (x, weight[, bias]) -> y
+    kernels.conv2d, infer_conv2d, contiguous=True,
+    vjp=(vjp_input, vjp_weight, vjp_bias),
+    flops=lambda inputs, outputs, **attrs: (
+        conv_flops(outputs[0], inputs[1]) + bias_flops(inputs, outputs)
+    ),
+    workspace=lambda inputs, outputs, **attrs: product_bytes(outputs[0], inputs[1], **attrs),
+)  # fmt: skip
+CONV2D_INPUT_VJP = Primitive(
+    "conv2d_input_vjp",  # (weight, g) -> the cotangent of x
+    kernels.conv2d_input_vjp, infer_conv2d_input_vjp, contiguous=True,
+    vjp=(
+        lambda ct, ins, outs, shape, **attrs: weight_cotangent(ct[0], ins[1], ins[0].shape, attrs),
+        lambda ct, ins, outs, shape, **attrs: convolved(ct[0], ins[0], attrs),
+    ),
+    flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], inputs[0]),
+    workspace=lambda inputs, outputs, shape, **attrs: product_bytes(
+        inputs[1], inputs[0], **attrs
+    ),
+)  # fmt: skip
+CONV2D_WEIGHT_VJP = Primitive(
+    "conv2d_weight_vjp",  # (x, g) -> the cotangent of weight
+    kernels.conv2d_weight_vjp, infer_conv2d_weight_vjp, contiguous=True,
+    vjp=(
+        lambda ct, ins, outs, shape, **attrs: input_cotangent(ct[0], ins[1], ins[0].shape, attrs),
+        lambda ct, ins, outs, shape, **attrs: convolved(ins[0], ct[0], attrs),
+    ),
+    flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], outputs[0]),
+    # A block, its share of the result, and the sum of the shares if that is not the result itself.
+    workspace=lambda inputs, outputs, shape, groups, **attrs: (
+        block_bytes(inputs[1], outputs[0], groups)
+        + windows.working_itemsize(outputs[0].dtype) * outputs[0].size
+        + converted_bytes(outputs[0])
+    ),
+)  # fmt: skip
+
+
+def convolved(x: Var, weight: Var, attrs: Any, *bias: Var) -> Var:
+    """Return the convolution of arrays of which any may have to be made C-contiguous."""
+    return apply(CONV2D, *map(contiguous, (x, weight, *bias)), **attrs)
+
+
+def input_cotangent(weight: Var, g: Var, shape: tuple[int, ...], attrs: Any) -> Var:
+    """Return the cotangent of a convolution's image."""
+    return apply(CONV2D_INPUT_VJP, contiguous(weight), contiguous(g), shape=shape, **attrs)
+
+
+def weight_cotangent(x: Var, g: Var, shape: tuple[int, ...], attrs: Any) -> Var:
+    """Return the cotangent of a convolution's weight."""
+    return apply(CONV2D_WEIGHT_VJP, contiguous(x), contiguous(g), shape=shape, **attrs)
+
+
+# The functions -----------------------------------------------------------------------------------
+
+
+def conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> Var:
+    """Return the convolution of images with a weight: the cross-correlation.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> image, edges = np.arange(9.0).reshape(1, 1, 3, 3), np.array([[[[-1.0, 1.0]]]])
+    >>> tc.jit(tc.conv2d)(image, edges)
+    array([[[[1., 1.],
+             [1., 1.],
+             [1., 1.]]]])
+
+    Args:
+        x: shape (N, Cin, H, W).
+        weight: shape (Cout, Cin / groups, kh, kw).
+        bias: None, or one number for every channel of the result: shape (Cout,).
+        stride: how far the window moves, in pixels; one number, or (height, width), as the next.
+        padding: zeros on each side.
+        dilation: pixels from one place within the window to the next.
+        groups: parts of the channels that do not see each other; Cin of them make it depthwise.
+
+    Returns:
+        Shape (N, Cout, H', W') with H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1.
+
+    Raises:
+        GraphError: if shapes or dtypes do not fit each other, or a size is out of range.
+    """
+    attrs = {
+        "stride": pair(stride, "stride", "conv2d"),
+        "padding": pair(padding, "padding", "conv2d"),
+        "dilation": pair(dilation, "dilation", "conv2d"),
+        "groups": groups,
+    }
+    operands = [as_var(operand) for operand in (x, weight, bias) if operand is not None]
+    return convolved(operands[0], operands[1], attrs, *operands[2:])

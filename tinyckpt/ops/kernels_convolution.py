@@ -1,0 +1,136 @@
+"""Convolutions of images as matrix products, block by block; the rules are those of ``kernels``.
+
+A block is some images, or some rows of windows of one image. Its *columns* are what the windows
+see: one column for every window, one line for every channel and place within the window. The
+convolution is the weight times the columns; its adjoints are the two other products among the
+three, with the columns added back to the pixels that they came from, or summed over the blocks.
+
+Float16 is multiplied and added up in float32, and rounded when it leaves a block.
+
+Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
+processing", 2006; here in blocks, so that columns never take much more than BLOCK_BYTES.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+import math
+
+from tinyckpt.ops.windows import (
+    convolution_blocks,
+    is_product,
+    meetings,
+    window_counts,
+    working_itemsize,
+)
+
+
+def working_dtype(dtype):
+    """Return the dtype that sums are taken in."""
+    return dtype if dtype.itemsize == working_itemsize(dtype) else "float32"
+
+
+def buffered(xp, plan, dtype):
+    """Yield the blocks of a plan with their buffers: (images, rows, columns, sums).
+
+    All blocks use the memory of the first.
+    """
+    memories = [xp.empty(math.prod(shape), dtype) for shape in plan[0][2:]]
+    for images, rows, *shapes in plan:
+        yield (
+            images,
+            rows,
+            *(
+                memory[: math.prod(shape)].reshape(shape)
+                for memory, shape in zip(memories, shapes, strict=True)
+            ),
+        )
+
+
+def by_group(array, groups):
+    """Return one matrix for every group: the leading axis is split, the others are flattened."""
+    return array.reshape(groups, array.shape[0] // groups, -1)
+
+
+def columns_by_group(columns, groups):
+    """Return the columns as one matrix for every group."""
+    return columns.reshape(groups, math.prod(columns.shape[:3]) // groups, -1)
+
+
+def by_image(array, groups):
+    """Return one matrix for every image and group: the pixels of a channel in one line."""
+    return array.reshape(array.shape[0], groups, array.shape[1] // groups, -1)
+
+
+def fill_columns(columns, x, images, rows, attrs):
+    """Write into ``columns`` what the windows of a block see; the padding is 0.
+
+    ``columns`` has the axes (channels, row and column within the window, images, rows, columns).
+    """
+    channels, height, width, _, _, places = columns.shape
+    windows = rows, slice(0, places)
+    for i, j, inside, pixels, borders in meetings((height, width), windows, x.shape[2:], *attrs):
+        target = columns[:, i, j]
+        for border in borders:
+            target[(..., *border)] = 0
+        target[(..., *inside)] = x[(images, slice(0, channels), *pixels)].transpose(1, 0, 2, 3)
+
+
+def add_columns(columns, x, images, rows, attrs):
+    """Add the columns of a block to the pixels of ``x``: the adjoint of ``fill_columns``."""
+    channels, height, width, _, _, places = columns.shape
+    windows = rows, slice(0, places)
+    for i, j, inside, pixels, _ in meetings((height, width), windows, x.shape[2:], *attrs):
+        target = x[(images, slice(0, channels), *pixels)]
+        target += columns[:, i, j][(..., *inside)].transpose(1, 0, 2, 3)
+
+
+def conv2d(xp, x, weight, *bias, stride, padding, dilation, groups):
+    counts = window_counts(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    y = xp.empty((x.shape[0], weight.shape[0], *counts), x.dtype)
+    if is_product(weight.shape, stride, padding, x.dtype):
+        xp.matmul(by_group(weight, groups), by_image(x, groups), out=by_image(y, groups))
+        if bias:
+            y += bias[0].reshape(-1, 1, 1)
+        return y
+    working = working_dtype(x.dtype)
+    plan = convolution_blocks(y.shape, weight.shape, groups, working_itemsize(x.dtype))
+    matrix = by_group(weight.astype(working, copy=False), groups)
+    for images, rows, columns, sums in buffered(xp, plan, working):
+        fill_columns(columns, x, images, rows, (stride, padding, dilation))
+        xp.matmul(matrix, columns_by_group(columns, groups), out=by_group(sums, groups))
+        if bias:
+            sums += bias[0].reshape(-1, 1, 1, 1)
+        y[images, :, rows] = sums.transpose(1, 0, 2, 3)
+    return y
+
+
+def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
+    if is_product(weight.shape, stride, padding, g.dtype):
+        x = xp.empty(shape, g.dtype)
+        xp.matmul(by_group(weight, groups).mT, by_image(g, groups), out=by_image(x, groups))
+        return x
+    x = xp.zeros(shape, g.dtype)
+    working = working_dtype(g.dtype)
+    plan = convolution_blocks(g.shape, weight.shape, groups, working_itemsize(g.dtype))
+    matrix = by_group(weight.astype(working, copy=False), groups).mT
+    for images, rows, columns, sums in buffered(xp, plan, working):
+        sums[...] = g[images, :, rows].transpose(1, 0, 2, 3)
+        xp.matmul(matrix, by_group(sums, groups), out=columns_by_group(columns, groups))
+        add_columns(columns, x, images, rows, (stride, padding, dilation))
+    return x
+
+
+def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
+    working = working_dtype(x.dtype)
+    plan = convolution_blocks(g.shape, shape, groups, working_itemsize(x.dtype))
+    total, product = xp.zeros(shape, working), xp.empty(shape, working)
+    for images, rows, columns, sums in buffered(xp, plan, working):
+        fill_columns(columns, x, images, rows, (stride, padding, dilation))
+        sums[...] = g[images, :, rows].transpose(1, 0, 2, 3)
+        xp.matmul(
+            by_group(sums, groups),
+            columns_by_group(columns, groups).mT,
+            out=by_group(product, groups),
+        )
+        total += product
+    return total.astype(x.dtype, copy=False)

@@ -1,0 +1,204 @@
+"""Where the windows of a convolution or a pooling lie, and in which blocks they are taken.
+
+Integers and slices alone. Kernels walk the blocks, and workspaces are counted from the same blocks:
+there is one place that decides them. Values have the layout NCHW: images, channels, height, width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer
+
+# What a block's buffers may take together. Larger ones leave the caches between being written and
+# being read; smaller ones make matrix products too small for BLAS to be fast at.
+BLOCK_BYTES = 8 * 2**20
+Pair = tuple[int, int]
+Slices = tuple[slice, slice]
+Shape = tuple[int, ...]
+Block = tuple[slice, slice, Pair]
+
+
+# Sizes -------------------------------------------------------------------------------------------
+
+
+def pair(value: Any, name: str, what: str) -> Pair:
+    """Return a size as (height, width); one integer is both.
+
+    ``name`` is what the size is called, and ``what`` the operator that it was given to.
+
+    Raises:
+        GraphError: if it is neither an integer nor two of them.
+    """
+    number = infer.as_integer(value)
+    if number is not None:
+        return number, number
+    numbers = tuple(map(infer.as_integer, value)) if isinstance(value, list | tuple) else ()
+    if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
+        raise GraphError(
+            f"{what}: {name}={value!r}: give an integer, or a pair (height, width) of them"
+        )
+    return numbers[0], numbers[1]
+
+
+def span(kernel: int, dilation: int) -> int:
+    """Return how many pixels a window reaches over."""
+    return dilation * (kernel - 1) + 1
+
+
+def window_counts(
+    image: Sequence[int], kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1)
+) -> Pair:
+    """Return at how many places a window fits: the height and width of the output.
+
+    Raises:
+        GraphError: if a size is out of range, or the window does not fit.
+    """
+    for name, sizes, least in (
+        ("kernel", kernel, 1), ("stride", stride, 1), ("dilation", dilation, 1),
+        ("padding", padding, 0),
+    ):  # fmt: skip
+        if min(sizes) < least:
+            raise GraphError(f"{name}={sizes} must be at least {least}")
+    reach = span(kernel[0], dilation[0]), span(kernel[1], dilation[1])
+    room = image[0] + 2 * padding[0], image[1] + 2 * padding[1]
+    if reach[0] > room[0] or reach[1] > room[1]:
+        raise GraphError(
+            f"a kernel of {kernel[0]} by {kernel[1]} with dilation {dilation} reaches over "
+            f"{reach[0]} by {reach[1]} pixels and does not fit an image of {image[0]} by "
+            f"{image[1]} with padding {padding}: at most {room[0]} by {room[1]}"
+        )
+    return (room[0] - reach[0]) // stride[0] + 1, (room[1] - reach[1]) // stride[1] + 1
+
+
+def require_images(spec: Spec, name: str) -> None:
+    """Raise a GraphError unless the spec is of images, with at least one of everything."""
+    if len(spec.shape) != 4:
+        raise GraphError(
+            f"{name} must have 4 axes (images, channels, height, width), got {spec}; give it the "
+            "missing ones with x.reshape(...)"
+        )
+    for extent, axis in zip(spec.shape, ("images", "channels", "rows", "columns"), strict=True):
+        if extent == 0:
+            raise GraphError(f"{name} has no {axis}: it is {spec}; at least 1 is needed")
+
+
+# Windows and pixels ------------------------------------------------------------------------------
+
+
+def overlap(windows: slice, first: int, stride: int, extent: int) -> Slices:
+    """Return which windows meet a pixel, and which pixels they meet, along one axis.
+
+    Window w of ``windows`` meets pixel ``first + w * stride``, if that is one of the ``extent``
+    that there are. Windows are counted from the first of ``windows``.
+    """
+    low = max(windows.start, -(first // stride))
+    high = min(windows.stop, (extent - 1 - first) // stride + 1)
+    if high <= low:
+        return slice(0, 0), slice(0, 0)
+    pixels = slice(first + low * stride, first + (high - 1) * stride + 1, stride)
+    return slice(low - windows.start, high - windows.start), pixels
+
+
+def around(inside: Slices, counts: Pair) -> list[Slices]:
+    """Return what lies around a rectangle of windows: the borders, those that are empty left out.
+
+    Above and below at full width, left and right of the rectangle in between.
+    """
+    (rows, columns), (height, width) = inside, counts
+    borders = [
+        (slice(0, rows.start), slice(0, width)),
+        (slice(rows.stop, height), slice(0, width)),
+        (rows, slice(0, columns.start)),
+        (rows, slice(columns.stop, width)),
+    ]
+    return [border for border in borders if all(part.stop > part.start for part in border)]
+
+
+def meetings(
+    kernel: Pair,
+    windows: Slices,
+    image: Pair,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair = (1, 1),
+) -> Iterator[tuple[int, int, Slices, Slices, list[Slices]]]:
+    """Yield for every place within the window which windows meet which pixels there.
+
+    Each is (row within the window, column within the window, windows, pixels, windows that meet the
+    padding instead); the windows are counted from the first of ``windows``.
+    """
+    counts = windows[0].stop - windows[0].start, windows[1].stop - windows[1].start
+    for i in range(kernel[0]):
+        rows = overlap(windows[0], i * dilation[0] - padding[0], stride[0], image[0])
+        for j in range(kernel[1]):
+            columns = overlap(windows[1], j * dilation[1] - padding[1], stride[1], image[1])
+            inside = rows[0], columns[0]
+            yield i, j, inside, (rows[1], columns[1]), around(inside, counts)
+
+
+# Blocks ------------------------------------------------------------------------------------------
+
+
+def blocks(images: int, rows: int, row_bytes: int) -> list[Block]:
+    """Return blocks of images and rows of windows that cover all, no one larger than the first.
+
+    A block has whole images where one fits into ``BLOCK_BYTES``, else rows of one image, and at
+    least one of them. ``row_bytes`` is what the buffers take for one row of one image. Each block
+    is (images, rows, how many of either).
+    """
+    fitting = max(1, BLOCK_BYTES // row_bytes)
+    if fitting >= rows:
+        image_parts, row_parts = even_parts(images, fitting // rows), [slice(0, rows)]
+    else:
+        image_parts, row_parts = even_parts(images, 1), even_parts(rows, fitting)
+    return [
+        (part, band, (part.stop - part.start, band.stop - band.start))
+        for part in image_parts
+        for band in row_parts
+    ]
+
+
+def even_parts(extent: int, most: int) -> list[slice]:
+    """Return slices that cover an extent, none longer than ``most`` or than the first."""
+    count = math.ceil(extent / most)
+    length = math.ceil(extent / count)
+    return [slice(start, min(start + length, extent)) for start in range(0, extent, length)]
+
+
+# Convolutions as products of matrices ------------------------------------------------------------
+
+
+def working_itemsize(dtype: Any) -> int:
+    """Return the bytes of the numbers that sums are taken in: float16 is added up in float32."""
+    return max(4, int(dtype.itemsize))
+
+
+def is_product(weight_shape: Sequence[int], stride: Pair, padding: Pair, dtype: Any) -> bool:
+    """Whether a convolution is a product of matrices as they stand: each window is one pixel."""
+    return (
+        tuple(weight_shape[2:]) == (1, 1)
+        and (stride, padding) == ((1, 1), (0, 0))
+        and working_itemsize(dtype) == dtype.itemsize
+    )
+
+
+def convolution_blocks(
+    y_shape: Sequence[int], weight_shape: Sequence[int], groups: int, itemsize: int
+) -> list[tuple[slice, slice, Shape, Shape]]:
+    """Return the blocks of a convolution, the largest first, with the shapes of their buffers.
+
+    Each is (images, rows, the columns' shape, the shape of its part of y or y's cotangent).
+    """
+    filters, depth, height, width = weight_shape
+    images, _, rows, places = y_shape
+    lines = groups * depth, height, width
+    row_bytes = (math.prod(lines) + filters) * places * itemsize
+    return [
+        (part, band, (*lines, *counts, places), (filters, *counts, places))
+        for part, band, counts in blocks(images, rows, row_bytes)
+    ]
