@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.tinyckpt.ops.test_convolution import convolutions
+from tests.tinyckpt.ops.test_pooling import poolings
 
 torch = pytest.importorskip("torch")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -73,3 +75,33 @@ def test_conv2d_of_several_blocks() -> None:
         lambda *args: torch.nn.functional.conv2d(*args, padding=1),
         x, weight,
     )  # fmt: skip
+
+
+@settings(max_examples=examples(40))
+@given(case=poolings(("float32", "float64")))
+def test_max_pool2d(case: Any) -> None:
+    x, kernel, options = case
+    check_same(
+        lambda x: tc.max_pool2d(x, kernel, **options),
+        lambda x: torch.nn.functional.max_pool2d(x, kernel, **options),
+        x,
+    )
+
+
+@settings(max_examples=examples(40))
+@given(case=poolings(("float32", "float64")), padded=st.booleans())
+def test_avg_pool2d(case: Any, padded: bool) -> None:
+    x, kernel, options = case
+    check_same(
+        lambda x: tc.avg_pool2d(x, kernel, **options, count_include_pad=padded),
+        lambda x: torch.nn.functional.avg_pool2d(x, kernel, **options, count_include_pad=padded),
+        x,
+    )
+
+
+def test_global_avg_pool2d() -> None:
+    check_same(
+        tc.global_avg_pool2d,
+        lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 1).flatten(1),
+        np.random.default_rng(0).normal(size=(3, 4, 5, 6)),
+    )

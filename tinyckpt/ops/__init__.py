@@ -14,6 +14,7 @@ from tinyckpt.ops import (
     linalg,
     logic,
     nn,
+    pooling,
     random,
     reduce,
     rounding,
@@ -174,6 +175,11 @@ ALL = (
     convolution.CONV2D,
     convolution.CONV2D_INPUT_VJP,
     convolution.CONV2D_WEIGHT_VJP,
+    pooling.MAX_POOL,
+    pooling.MAX_POOL_VJP,
+    pooling.MAX_POOL_TAKE,
+    pooling.AVG_POOL,
+    pooling.AVG_POOL_VJP,
 )
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in ALL}
 

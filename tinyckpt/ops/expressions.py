@@ -12,10 +12,16 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tinyckpt.ops import kernels, kernels_convolution, kernels_functions, kernels_indexing
+from tinyckpt.ops import (
+    kernels,
+    kernels_convolution,
+    kernels_functions,
+    kernels_indexing,
+    kernels_pooling,
+)
 
 # No two of these have a kernel of one name: compiled programs import them by name.
-KERNELS = (kernels, kernels_functions, kernels_indexing, kernels_convolution)
+KERNELS = (kernels, kernels_functions, kernels_indexing, kernels_convolution, kernels_pooling)
 
 
 def is_own(kernel: Callable[..., Any]) -> bool:

@@ -202,3 +202,26 @@ def convolution_blocks(
         (part, band, (*lines, *counts, places), (filters, *counts, places))
         for part, band, counts in blocks(images, rows, row_bytes)
     ]
+
+
+# Pooling -----------------------------------------------------------------------------------------
+
+
+def pool_blocks(
+    x_shape: Sequence[int], y_shape: Sequence[int], itemsize: int
+) -> list[tuple[slice, slice, Shape]]:
+    """Return the blocks of a pooling, the largest first: (images, rows, shape of y's part).
+
+    What a block reads and writes, and not its buffers alone, is to fit ``BLOCK_BYTES``: it is gone
+    over once for every place within the window.
+    """
+    images, channels, rows, places = y_shape
+    pixels = math.ceil(math.prod(x_shape[1:]) / rows)
+    parts = blocks(images, rows, (pixels + 2 * channels * places) * itemsize)
+    return [(part, band, (count, channels, bands, places)) for part, band, (count, bands) in parts]
+
+
+def seen(windows: slice, extent: int, kernel: int, stride: int, padding: int) -> list[int]:
+    """Return how many pixels, and no padding, each window meets along one axis."""
+    starts = range(windows.start * stride - padding, windows.stop * stride - padding, stride)
+    return [min(start + kernel, extent) - max(start, 0) for start in starts]

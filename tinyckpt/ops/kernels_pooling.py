@@ -1,0 +1,125 @@
+"""Pooling over windows of images: what ``kernels`` says holds here too.
+
+One place within the window after another, for all windows of a block at once. A place within the
+window has the number ``row * width + column``.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+import math
+
+from tinyckpt.ops.windows import meetings, pool_blocks, seen, window_counts, working_itemsize
+
+
+def pooled(xp, plan, *dtypes):
+    """Yield the blocks of a plan with a buffer of each dtype: (images, rows, *buffers).
+
+    All blocks use the memory of the first, which is the largest.
+    """
+    memories = [xp.empty(math.prod(plan[0][2]), dtype) for dtype in dtypes]
+    for images, rows, shape in plan:
+        size = math.prod(shape)
+        yield images, rows, *(memory[:size].reshape(shape) for memory in memories)
+
+
+def places_of(x_shape, y_shape, kernel, rows, stride, padding):
+    """Return (number within the window, windows, pixels) for a block, one place after another."""
+    windows = rows, slice(0, y_shape[3])
+    return [
+        (i * kernel[1] + j, (..., *inside), (slice(0, x_shape[1]), *pixels))
+        for i, j, inside, pixels, _ in meetings(kernel, windows, x_shape[2:], stride, padding)
+    ]
+
+
+def max_pool(xp, x, kernel, stride, padding):
+    counts = window_counts(x.shape[2:], kernel, stride, padding)
+    y = xp.empty((*x.shape[:2], *counts), x.dtype)
+    indices = xp.empty(y.shape, "uint8")
+    last = kernel[0] * kernel[1] - 1
+    plan = pool_blocks(x.shape, y.shape, x.dtype.itemsize)
+    for images, rows, largest, nan in pooled(xp, plan, "bool", "bool"):
+        values, codes = y[images, :, rows], indices[images, :, rows]
+        values[...] = -math.inf
+        codes[...] = 0
+        # From the last place to the first, each that is not below all after it takes the window
+        # over, and so does each NaN. Its code, the number counted from the last place, is then
+        # the largest so far.
+        for number, inside, pixels in reversed(
+            places_of(x.shape, y.shape, kernel, rows, stride, padding)
+        ):
+            pixel, value, larger = x[(images, *pixels)], values[inside], largest[inside]
+            xp.greater_equal(pixel, value, out=larger)
+            xp.not_equal(pixel, pixel, out=nan[inside])
+            xp.logical_or(larger, nan[inside], out=larger)
+            code = larger.view("uint8")
+            code *= last - number
+            xp.maximum(codes[inside], code, out=codes[inside])
+            xp.maximum(value, pixel, out=value)
+        xp.subtract(last, codes, out=codes)
+    return y, indices
+
+
+def max_pool_vjp(xp, indices, g, shape, kernel, stride, padding):
+    x = xp.zeros(shape, g.dtype)
+    plan = pool_blocks(shape, g.shape, g.dtype.itemsize)
+    for images, rows, chosen, share in pooled(xp, plan, "bool", g.dtype):
+        of_block, cotangent = indices[images, :, rows], g[images, :, rows]
+        for number, inside, pixels in places_of(shape, g.shape, kernel, rows, stride, padding):
+            xp.equal(of_block[inside], number, out=chosen[inside])
+            share[inside] = 0
+            xp.copyto(share[inside], cotangent[inside], where=chosen[inside])
+            target = x[(images, *pixels)]
+            target += share[inside]
+    return x
+
+
+def max_pool_take(xp, indices, x, kernel, stride, padding):
+    y = xp.empty(indices.shape, x.dtype)
+    plan = pool_blocks(x.shape, y.shape, x.dtype.itemsize)
+    for images, rows, chosen in pooled(xp, plan, "bool"):
+        of_block, values = indices[images, :, rows], y[images, :, rows]
+        for number, inside, pixels in places_of(x.shape, y.shape, kernel, rows, stride, padding):
+            xp.equal(of_block[inside], number, out=chosen[inside])
+            xp.copyto(values[inside], x[(images, *pixels)], where=chosen[inside])
+    return y
+
+
+def window_sizes(xp, shape, kernel, rows, places, stride, padding, count_include_pad, dtype):
+    """Return how many pixels the mean of every window is over: one number, or one a window."""
+    if count_include_pad:
+        return kernel[0] * kernel[1]
+    heights = seen(rows, shape[2], kernel[0], stride[0], padding[0])
+    widths = seen(slice(0, places), shape[3], kernel[1], stride[1], padding[1])
+    return xp.asarray(heights, dtype)[:, None] * xp.asarray(widths, dtype)
+
+
+def avg_pool(xp, x, kernel, stride, padding, count_include_pad):
+    counts = window_counts(x.shape[2:], kernel, stride, padding)
+    y = xp.empty((*x.shape[:2], *counts), x.dtype)
+    working = x.dtype if working_itemsize(x.dtype) == x.dtype.itemsize else "float32"
+    plan = pool_blocks(x.shape, y.shape, x.dtype.itemsize)
+    for images, rows, sums in pooled(xp, plan, working):
+        sums[...] = 0
+        for _, inside, pixels in places_of(x.shape, y.shape, kernel, rows, stride, padding):
+            target = sums[inside]
+            target += x[(images, *pixels)]
+        sums /= window_sizes(
+            xp, x.shape, kernel, rows, counts[1], stride, padding, count_include_pad, working
+        )
+        y[images, :, rows] = sums
+    return y
+
+
+def avg_pool_vjp(xp, g, shape, kernel, stride, padding, count_include_pad):
+    x = xp.zeros(shape, g.dtype)
+    working = g.dtype if working_itemsize(g.dtype) == g.dtype.itemsize else "float32"
+    plan = pool_blocks(shape, g.shape, g.dtype.itemsize)
+    for images, rows, shares in pooled(xp, plan, working):
+        shares[...] = g[images, :, rows]
+        shares /= window_sizes(
+            xp, shape, kernel, rows, g.shape[3], stride, padding, count_include_pad, working
+        )
+        for _, inside, pixels in places_of(shape, g.shape, kernel, rows, stride, padding):
+            target = x[(images, *pixels)]
+            target += shares[inside]
+    return x
