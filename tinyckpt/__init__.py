@@ -247,6 +247,9 @@ from tinyckpt.ops.statistics import (
     std,
     var,
 )
+from tinyckpt.ops.transposed_convolution import (
+    conv_transpose2d,
+)
 from tinyckpt.ops.updating import assign
 from tinyckpt.orders.lowering import from_order
 from tinyckpt.planning.asked import PolicyLike
@@ -292,11 +295,11 @@ __all__ = [
     "atleast_3d", "average", "avg_pool2d", "bitwise_and", "bitwise_or", "bitwise_xor",
     "broadcast_arrays", "broadcast_to", "build", "cbrt", "ceil", "certify", "checkpoint",
     "checkpoint_policies", "clip", "clipped", "column_stack", "compile", "concat", "concatenate",
-    "conv2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost", "count_nonzero",
-    "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag", "diagonal", "diff", "differentiate",
-    "divide", "dot", "dropout", "dstack", "einsum", "elu", "equal", "exp", "exp2", "expand_dims",
-    "explain", "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "floor", "floor_divide",
-    "fmax", "fmin", "fmod", "from_order", "frontier", "full", "full_like", "gelu",
+    "conv2d", "conv_transpose2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost",
+    "count_nonzero", "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag", "diagonal", "diff",
+    "differentiate", "divide", "dot", "dropout", "dstack", "einsum", "elu", "equal", "exp", "exp2",
+    "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "floor",
+    "floor_divide", "fmax", "fmin", "fmod", "from_order", "frontier", "full", "full_like", "gelu",
     "global_avg_pool2d", "grad", "gradients", "greater", "greater_equal", "half_squared_norm",
     "heaviside", "hstack", "hypot", "inner", "invert", "isclose", "isfinite", "isinf", "isnan",
     "jit", "kron", "leaky_relu", "ledger", "left_shift", "less", "less_equal", "linalg",

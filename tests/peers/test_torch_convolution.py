@@ -12,6 +12,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.tinyckpt.ops.test_convolution import convolutions
 from tests.tinyckpt.ops.test_pooling import poolings
+from tests.tinyckpt.ops.test_transposed_convolution import transposed_convolutions
 
 torch = pytest.importorskip("torch")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -64,6 +65,18 @@ def test_gradients_of_gradients_of_conv2d(case: Any) -> None:
         return sum((g**2).sum() for g in torch.autograd.grad(value, [x, weight], create_graph=True))
 
     check_same(ours, theirs, x, weight)
+
+
+@settings(max_examples=examples(60))
+@given(case=transposed_convolutions(("float32", "float64")))
+def test_conv_transpose2d(case: Any) -> None:
+    x, weight, bias, options = case
+    args = (x, weight) if bias is None else (x, weight, bias)
+    check_same(
+        lambda *args: tc.conv_transpose2d(*args, **options),
+        lambda *args: torch.nn.functional.conv_transpose2d(*args, **options),
+        *args,
+    )
 
 
 def test_conv2d_of_several_blocks() -> None:

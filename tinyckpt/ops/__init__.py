@@ -20,6 +20,7 @@ from tinyckpt.ops import (
     rounding,
     shape,
     statistics,
+    transposed_convolution,
     updating,
 )
 from tinyckpt.ops.primitive import Primitive, apply, apply_all
@@ -175,6 +176,7 @@ ALL = (
     convolution.CONV2D,
     convolution.CONV2D_INPUT_VJP,
     convolution.CONV2D_WEIGHT_VJP,
+    transposed_convolution.CONV_TRANSPOSE2D,
     pooling.MAX_POOL,
     pooling.MAX_POOL_VJP,
     pooling.MAX_POOL_TAKE,

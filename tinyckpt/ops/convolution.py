@@ -25,6 +25,7 @@ from tinyckpt.ops import kernels_convolution as kernels
 from tinyckpt.ops.indexing import contiguous
 from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import sum
+from tinyckpt.ops.shape import index
 from tinyckpt.ops.windows import pair, require_images, window_counts
 
 if TYPE_CHECKING:
@@ -84,20 +85,24 @@ def infer_conv2d(
 def infer_conv2d_input_vjp(weight: Spec, g: Spec, shape: Any, **attrs: Any) -> tuple[Spec, ...]:
     infer.require_same_dtype(weight, g)
     x = Spec(shape, g.dtype)
-    require_like(g, infer_conv2d(x, weight, **attrs)[0])
+    require_windows(g, infer_conv2d(x, weight, **attrs)[0])
     return (x,)
 
 
 def infer_conv2d_weight_vjp(x: Spec, g: Spec, shape: Any, **attrs: Any) -> tuple[Spec, ...]:
     weight = Spec(shape, x.dtype)
-    require_like(g, infer_conv2d(x, weight, **attrs)[0])
+    require_windows(g, infer_conv2d(x, weight, **attrs)[0])
     return (weight,)
 
 
-def require_like(g: Spec, y: Spec) -> None:
-    """Raise a GraphError unless a cotangent is like its value."""
-    if g != y:
-        raise GraphError(f"the cotangent must be like the convolution's result, {y}, got {g}")
+def require_windows(g: Spec, y: Spec) -> None:
+    """Raise a GraphError unless g is like a convolution's result, or the first windows of one."""
+    same = g.dtype == y.dtype and len(g.shape) == 4 and g.shape[:2] == y.shape[:2]
+    if not same or not (1 <= g.shape[2] <= y.shape[2] and 1 <= g.shape[3] <= y.shape[3]):
+        raise GraphError(
+            f"the cotangent must be like the convolution's result, {y}, or its first rows and "
+            f"columns, got {g}"
+        )
 
 
 # FLOPs and workspace -----------------------------------------------------------------------------
@@ -124,13 +129,13 @@ def block_bytes(y: Spec, weight: Spec, groups: int) -> int:
 
 
 def product_bytes(
-    y: Spec, weight: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
+    x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> int:
     """Return the workspace of a convolution, or of its adjoint with respect to the image.
 
     It is that of a block, and the weight in the dtype of the sums where that is another.
     """
-    if windows.is_product(weight.shape, stride, padding, y.dtype):
+    if windows.is_product(x.shape, weight.shape, y.shape, padding, y.dtype):
         return 0
     return block_bytes(y, weight, groups) + converted_bytes(weight)
 
@@ -163,18 +168,20 @@ CONV2D = Primitive(
     flops=lambda inputs, outputs, **attrs: (
         conv_flops(outputs[0], inputs[1]) + bias_flops(inputs, outputs)
     ),
-    workspace=lambda inputs, outputs, **attrs: product_bytes(outputs[0], inputs[1], **attrs),
+    workspace=lambda inputs, outputs, **attrs: product_bytes(
+        inputs[0], inputs[1], outputs[0], **attrs
+    ),
 )  # fmt: skip
 CONV2D_INPUT_VJP = Primitive(
     "conv2d_input_vjp",  # (weight, g) -> the cotangent of x
     kernels.conv2d_input_vjp, infer_conv2d_input_vjp, contiguous=True,
     vjp=(
         lambda ct, ins, outs, shape, **attrs: weight_cotangent(ct[0], ins[1], ins[0].shape, attrs),
-        lambda ct, ins, outs, shape, **attrs: convolved(ct[0], ins[0], attrs),
+        lambda ct, ins, outs, shape, **attrs: first(convolved(ct[0], ins[0], attrs), ins[1]),
     ),
     flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], inputs[0]),
     workspace=lambda inputs, outputs, shape, **attrs: product_bytes(
-        inputs[1], inputs[0], **attrs
+        outputs[0], inputs[0], inputs[1], **attrs
     ),
 )  # fmt: skip
 CONV2D_WEIGHT_VJP = Primitive(
@@ -182,7 +189,7 @@ CONV2D_WEIGHT_VJP = Primitive(
     kernels.conv2d_weight_vjp, infer_conv2d_weight_vjp, contiguous=True,
     vjp=(
         lambda ct, ins, outs, shape, **attrs: input_cotangent(ct[0], ins[1], ins[0].shape, attrs),
-        lambda ct, ins, outs, shape, **attrs: convolved(ins[0], ct[0], attrs),
+        lambda ct, ins, outs, shape, **attrs: first(convolved(ins[0], ct[0], attrs), ins[1]),
     ),
     flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], outputs[0]),
     # A block, its share of the result, and the sum of the shares if that is not the result itself.
@@ -197,6 +204,17 @@ CONV2D_WEIGHT_VJP = Primitive(
 def convolved(x: Var, weight: Var, attrs: Any, *bias: Var) -> Var:
     """Return the convolution of arrays of which any may have to be made C-contiguous."""
     return apply(CONV2D, *map(contiguous, (x, weight, *bias)), **attrs)
+
+
+def first(y: Var, like: Var) -> Var:
+    """Return the rows and columns of windows that another value has, which are the first.
+
+    They are all of them, but for a transposed convolution with more output padding than a stride:
+    a convolution of its result has windows at the end that it did not have.
+    """
+    if y.shape == like.shape:
+        return y
+    return index(y, (..., slice(0, like.shape[2]), slice(0, like.shape[3])))
 
 
 def input_cotangent(weight: Var, g: Var, shape: tuple[int, ...], attrs: Any) -> Var:
@@ -246,11 +264,7 @@ def conv2d(
     Raises:
         GraphError: if shapes or dtypes do not fit each other, or a size is out of range.
     """
-    attrs = {
-        "stride": pair(stride, "stride", "conv2d"),
-        "padding": pair(padding, "padding", "conv2d"),
-        "dilation": pair(dilation, "dilation", "conv2d"),
-        "groups": groups,
-    }
+    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
+    attrs = {name: pair(size, name, "conv2d") for name, size in sizes.items()}
     operands = [as_var(operand) for operand in (x, weight, bias) if operand is not None]
-    return convolved(operands[0], operands[1], attrs, *operands[2:])
+    return convolved(operands[0], operands[1], {**attrs, "groups": groups}, *operands[2:])

@@ -19,6 +19,7 @@ from tinyckpt.ops.windows import (
     convolution_blocks,
     is_product,
     meetings,
+    transposed_counts,
     window_counts,
     working_itemsize,
 )
@@ -87,7 +88,7 @@ def add_columns(columns, x, images, rows, attrs):
 def conv2d(xp, x, weight, *bias, stride, padding, dilation, groups):
     counts = window_counts(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     y = xp.empty((x.shape[0], weight.shape[0], *counts), x.dtype)
-    if is_product(weight.shape, stride, padding, x.dtype):
+    if is_product(x.shape, weight.shape, y.shape, padding, x.dtype):
         xp.matmul(by_group(weight, groups), by_image(x, groups), out=by_image(y, groups))
         if bias:
             y += bias[0].reshape(-1, 1, 1)
@@ -105,7 +106,7 @@ def conv2d(xp, x, weight, *bias, stride, padding, dilation, groups):
 
 
 def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
-    if is_product(weight.shape, stride, padding, g.dtype):
+    if is_product(shape, weight.shape, g.shape, padding, g.dtype):
         x = xp.empty(shape, g.dtype)
         xp.matmul(by_group(weight, groups).mT, by_image(g, groups), out=by_image(x, groups))
         return x
@@ -134,3 +135,14 @@ def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
         )
         total += product
     return total.astype(x.dtype, copy=False)
+
+
+def conv_transpose2d(xp, x, weight, *bias, stride, padding, output_padding, dilation, groups):
+    counts = transposed_counts(
+        x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation
+    )
+    shape = x.shape[0], groups * weight.shape[1], *counts
+    y = conv2d_input_vjp(xp, weight, x, shape, stride, padding, dilation, groups)
+    if bias:
+        y += bias[0].reshape(-1, 1, 1)
+    return y

@@ -58,12 +58,7 @@ def window_counts(
     Raises:
         GraphError: if a size is out of range, or the window does not fit.
     """
-    for name, sizes, least in (
-        ("kernel", kernel, 1), ("stride", stride, 1), ("dilation", dilation, 1),
-        ("padding", padding, 0),
-    ):  # fmt: skip
-        if min(sizes) < least:
-            raise GraphError(f"{name}={sizes} must be at least {least}")
+    require_sizes(kernel, stride, padding, dilation)
     reach = span(kernel[0], dilation[0]), span(kernel[1], dilation[1])
     room = image[0] + 2 * padding[0], image[1] + 2 * padding[1]
     if reach[0] > room[0] or reach[1] > room[1]:
@@ -73,6 +68,48 @@ def window_counts(
             f"{image[1]} with padding {padding}: at most {room[0]} by {room[1]}"
         )
     return (room[0] - reach[0]) // stride[0] + 1, (room[1] - reach[1]) // stride[1] + 1
+
+
+def require_sizes(kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> None:
+    """Raise a GraphError if a size is out of range."""
+    for name, sizes, least in (
+        ("kernel", kernel, 1), ("stride", stride, 1), ("dilation", dilation, 1),
+        ("padding", padding, 0),
+    ):  # fmt: skip
+        if min(sizes) < least:
+            raise GraphError(f"{name}={sizes} must be at least {least}")
+
+
+def transposed_counts(
+    windows: Sequence[int],
+    kernel: Pair,
+    stride: Pair,
+    padding: Pair,
+    output_padding: Pair,
+    dilation: Pair,
+) -> Pair:
+    """Return the height and width of the image that a transposed convolution adds windows up to.
+
+    Raises:
+        GraphError: if a size is out of range, or nothing of the image is left by the padding.
+    """
+    require_sizes(kernel, stride, padding, dilation)
+    extents = []
+    for axis in (0, 1):
+        extra, most = output_padding[axis], max(stride[axis], dilation[axis]) - 1
+        if not 0 <= extra <= most:
+            raise GraphError(
+                f"output_padding={output_padding} must be less than the stride {stride} or the "
+                f"dilation {dilation}: legal on axis {axis + 2} are 0 to {most}"
+            )
+        whole = (windows[axis] - 1) * stride[axis] + span(kernel[axis], dilation[axis])
+        if whole - 2 * padding[axis] + extra < 1:
+            raise GraphError(
+                f"padding={padding} leaves nothing of the {whole + extra} pixels on axis "
+                f"{axis + 2}; legal are 0 to {(whole + extra - 1) // 2}"
+            )
+        extents.append(whole - 2 * padding[axis] + extra)
+    return extents[0], extents[1]
 
 
 def require_images(spec: Spec, name: str) -> None:
@@ -178,11 +215,14 @@ def working_itemsize(dtype: Any) -> int:
     return max(4, int(dtype.itemsize))
 
 
-def is_product(weight_shape: Sequence[int], stride: Pair, padding: Pair, dtype: Any) -> bool:
+def is_product(
+    x_shape: Shape, weight_shape: Shape, y_shape: Shape, padding: Pair, dtype: Any
+) -> bool:
     """Whether a convolution is a product of matrices as they stand: each window is one pixel."""
     return (
-        tuple(weight_shape[2:]) == (1, 1)
-        and (stride, padding) == ((1, 1), (0, 0))
+        weight_shape[2:] == (1, 1)
+        and padding == (0, 0)
+        and x_shape[2:] == y_shape[2:]
         and working_itemsize(dtype) == dtype.itemsize
     )
 

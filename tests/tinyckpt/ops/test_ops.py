@@ -15,7 +15,7 @@ import tinyckpt as tc
 from tests import strict
 from tests.conftest import require
 from tests.numpy_examples import EXAMPLES
-from tests.tinyckpt.ops import test_convolution, test_pooling
+from tests.tinyckpt.ops import test_convolution, test_pooling, test_transposed_convolution
 from tinyckpt.building.check import check_graph
 from tinyckpt.execute import execute
 from tinyckpt.ops import PRIMITIVES, kernels, special, updating
@@ -179,7 +179,8 @@ CASES.update(
 
 
 # Families with a file of tests of their own.
-CASES.update(test_convolution.CASES | test_pooling.CASES)
+for family in (test_convolution, test_transposed_convolution, test_pooling):
+    CASES.update(family.CASES)
 
 
 def scalar_of(function: Callable[..., Any]) -> Callable[..., Any]:
