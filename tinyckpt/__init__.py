@@ -117,6 +117,9 @@ from tinyckpt.ops.elementwise import (
     subtract,
     where,
 )
+from tinyckpt.ops.embedding import (
+    embedding,
+)
 from tinyckpt.ops.functions import (
     arccos,
     arccosh,
@@ -183,6 +186,14 @@ from tinyckpt.ops.nn import (
     one_hot,
     softmax,
 )
+from tinyckpt.ops.normalization import (
+    batch_norm,
+    batch_norm_inference,
+    group_norm,
+    layer_norm,
+    moved_statistics,
+    rms_norm,
+)
 from tinyckpt.ops.pooling import (
     avg_pool2d,
     global_avg_pool2d,
@@ -208,6 +219,9 @@ from tinyckpt.ops.reduce import (
     mean,
     min,
     sum,
+)
+from tinyckpt.ops.rotary import (
+    rotary,
 )
 from tinyckpt.ops.rounding import (
     ceil,
@@ -292,25 +306,26 @@ __all__ = [
     "Var", "__version__", "abs", "absolute", "adam", "adamw", "add", "all", "any", "apply",
     "apply_all", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
     "argmax", "argmin", "argsort", "array_split", "assign", "astype", "atleast_1d", "atleast_2d",
-    "atleast_3d", "average", "avg_pool2d", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "broadcast_arrays", "broadcast_to", "build", "cbrt", "ceil", "certify", "checkpoint",
-    "checkpoint_policies", "clip", "clipped", "column_stack", "compile", "concat", "concatenate",
-    "conv2d", "conv_transpose2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost",
-    "count_nonzero", "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag", "diagonal", "diff",
-    "differentiate", "divide", "dot", "dropout", "dstack", "einsum", "elu", "equal", "exp", "exp2",
-    "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "floor",
-    "floor_divide", "fmax", "fmin", "fmod", "from_order", "frontier", "full", "full_like", "gelu",
-    "global_avg_pool2d", "grad", "gradients", "greater", "greater_equal", "half_squared_norm",
-    "heaviside", "hstack", "hypot", "inner", "invert", "isclose", "isfinite", "isinf", "isnan",
-    "jit", "kron", "leaky_relu", "ledger", "left_shift", "less", "less_equal", "linalg",
-    "linear_rate", "linspace", "load_graph", "load_params", "load_schedule", "load_trace", "log",
-    "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logaddexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "lower_bound", "matmul",
-    "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median", "min",
-    "minimum", "mod", "momentum", "moveaxis", "multiply", "name", "nan_to_num", "negative",
-    "networks", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "plan", "power",
-    "prod", "ptp", "rad2deg", "ravel", "reciprocal", "relu", "remainder", "repeat", "replay",
-    "reshape", "right_shift", "roll", "rot90", "round", "run", "save_chrome_trace", "save_csv",
+    "atleast_3d", "average", "avg_pool2d", "batch_norm", "batch_norm_inference", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "broadcast_arrays", "broadcast_to", "build", "cbrt", "ceil",
+    "certify", "checkpoint", "checkpoint_policies", "clip", "clipped", "column_stack", "compile",
+    "concat", "concatenate", "conv2d", "conv_transpose2d", "copy", "copysign", "cos", "cosh",
+    "cosine_rate", "cost", "count_nonzero", "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag",
+    "diagonal", "diff", "differentiate", "divide", "dot", "dropout", "dstack", "einsum", "elu",
+    "embedding", "equal", "exp", "exp2", "expand_dims", "explain", "expm1", "eye", "flatten",
+    "flip", "fliplr", "flipud", "floor", "floor_divide", "fmax", "fmin", "fmod", "from_order",
+    "frontier", "full", "full_like", "gelu", "global_avg_pool2d", "grad", "gradients", "greater",
+    "greater_equal", "group_norm", "half_squared_norm", "heaviside", "hstack", "hypot", "inner",
+    "invert", "isclose", "isfinite", "isinf", "isnan", "jit", "kron", "layer_norm", "leaky_relu",
+    "ledger", "left_shift", "less", "less_equal", "linalg", "linear_rate", "linspace", "load_graph",
+    "load_params", "load_schedule", "load_trace", "log", "log1p", "log2", "log10", "log_sigmoid",
+    "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logsumexp", "lower_bound", "matmul", "matrix_transpose", "matvec", "max", "max_pool2d",
+    "maximum", "mean", "median", "min", "minimum", "mod", "momentum", "moveaxis",
+    "moved_statistics", "multiply", "name", "nan_to_num", "negative", "networks", "not_equal",
+    "one_hot", "ones", "ones_like", "outer", "pad", "plan", "power", "prod", "ptp", "rad2deg",
+    "ravel", "reciprocal", "relu", "remainder", "repeat", "replay", "reshape", "right_shift",
+    "rms_norm", "roll", "rot90", "rotary", "round", "run", "save_chrome_trace", "save_csv",
     "save_graph", "save_params", "save_schedule", "save_trace", "scope", "separators", "sgd",
     "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort",
     "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",

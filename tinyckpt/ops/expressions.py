@@ -17,11 +17,21 @@ from tinyckpt.ops import (
     kernels_convolution,
     kernels_functions,
     kernels_indexing,
+    kernels_normalization,
     kernels_pooling,
+    kernels_rotary,
 )
 
 # No two of these have a kernel of one name: compiled programs import them by name.
-KERNELS = (kernels, kernels_functions, kernels_indexing, kernels_convolution, kernels_pooling)
+KERNELS = (
+    kernels,
+    kernels_convolution,
+    kernels_functions,
+    kernels_indexing,
+    kernels_normalization,
+    kernels_pooling,
+    kernels_rotary,
+)
 
 
 def is_own(kernel: Callable[..., Any]) -> bool:

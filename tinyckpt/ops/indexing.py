@@ -62,14 +62,14 @@ def infer_argsort(x: Spec, axis: int) -> tuple[Spec, ...]:
 
 
 def take_vjp_workspace(inputs: Any, outputs: Any, shape: Any, axis: int, most: int) -> int:
-    """Return the bytes that are held at the end if no place occurs twice, or before, in sorting.
+    """Return the bytes that are held if hardly a place occurs twice; otherwise they are fewer.
 
-    At the end: the sums and those of them that are written, the places, 8 bytes each, and those
-    that are written to, and one boolean for each. In sorting: the places, their order, and the
-    places in that order.
+    What is added up, in order, and either the sums, where each begins and its place, 8 bytes each;
+    or, before that, all places, where each sum begins, and its place.
     """
     g, indices = inputs
-    return 0 if most <= 1 else max(2 * int(g.nbytes) + 17 * indices.size, 24 * indices.size)
+    count, nbytes = indices.size, int(g.nbytes)
+    return 0 if most <= 1 else nbytes + max(nbytes + 16 * count, 24 * count)
 
 
 def lines_workspace(inputs: Any, outputs: Any, axis: int) -> int:

@@ -392,6 +392,22 @@ def full(xp, shape, value, dtype):
 # Neural networks --------------------------------------------------------------------------------
 
 
+def refuse_outside(what, places, extent):
+    """Raise a ValueError unless all places are 0 to extent - 1; it says which is not, and where."""
+    lowest, highest = (places.min().item(), places.max().item()) if places.size else (0, 0)
+    if not 0 <= lowest <= highest < max(extent, 1):
+        rest = ((places < 0) | (places >= extent)).reshape(-1).argmax().item()
+        first = places.reshape(-1)[rest].item()
+        position: tuple[int, ...] = ()
+        for length in reversed(places.shape):
+            rest, along = divmod(rest, length)
+            position = (along, *position)
+        raise ValueError(
+            f"{what} must be 0 to {extent - 1}, got {lowest} to {highest}; the first that is not "
+            f"is {first}, element {list(position)}"
+        )
+
+
 def one_hot(xp, labels, classes, dtype):
     return (labels[..., None] == xp.arange(classes)).astype(dtype)
 
@@ -428,14 +444,7 @@ def cross_entropy(xp, logits, labels):
     # Everything is counted from the largest logit, so that a shift of all logits changes nothing.
     # The second result, log sum exp(logits - largest), is what the backward needs besides inputs.
     classes = logits.shape[-1]
-    if labels.size:
-        lowest, highest = labels.min().item(), labels.max().item()
-        if not 0 <= lowest <= highest < classes:
-            first = ((labels < 0) | (labels >= classes)).reshape(-1).argmax().item()
-            raise ValueError(
-                f"labels must be 0 to {classes - 1}, got {lowest} to {highest}; the first that is "
-                f"not is element {first}"
-            )
+    refuse_outside("labels", labels, classes)
     # C-contiguous, whatever the logits are: its elements are picked by their places in memory.
     shifted = xp.empty(logits.shape, logits.dtype)
     xp.subtract(logits, logits.max(axis=-1, keepdims=True), out=shifted)

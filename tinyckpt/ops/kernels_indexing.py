@@ -2,8 +2,10 @@
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
+from tinyckpt.ops.kernels import refuse_outside
 
-# How often one place may occur among the indices is ``most``, which the adjoint asks.
+# Whether a place may occur twice among the indices is what the adjoint asks ``most``, the largest
+# number of times that one may.
 
 
 def take(xp, x, indices, axis, most):
@@ -17,27 +19,26 @@ def take_vjp(xp, g, indices, shape, axis, most):
     if most <= 1:
         out[(*before, indices)] = g
         return out
-    # Equal places are brought together; then each sum takes in that of its neighbour 1, 2, 4, ...
-    # further on, as long as that is of the same place, so that the first of each place ends with
-    # all of it. No two threads of a GPU ever add into one place in an order of their own: the
-    # result is the same to the bit each time, which is not so with ``add.at``.
+    # Equal places are brought together, and each run of them is added up. No two threads of a GPU
+    # ever add into one place in an order of their own: the result is the same to the bit each
+    # time, which is not so with ``add.at``.
     indices = xp.where(indices < 0, indices + shape[axis], indices)
     order = xp.argsort(indices, kind="stable")
     indices = indices[order]
-    sums = g[(*before, order)]
+    sorted_g = g[(*before, order)]
     del order
-    after = (1,) * (g.ndim - axis - 1)
-    step = 1
-    while step < most:
-        same = (indices[step:] == indices[:-step]).reshape((-1, *after))
-        nearer = sums[(*before, slice(None, -step))]
-        nearer += xp.where(same, sums[(*before, slice(step, None))], 0)
-        step *= 2
-    del same, nearer
     first = xp.ones(indices.shape, bool)
     first[1:] = indices[1:] != indices[:-1]
-    out[(*before, indices[first])] = sums[(*before, first)]
+    starts = xp.flatnonzero(first)
+    del first
+    indices = indices[starts]
+    out[(*before, indices)] = xp.add.reduceat(sorted_g, starts, axis=axis)
     return out
+
+
+def embedding(xp, table, ids):
+    refuse_outside("ids", ids, len(table))
+    return xp.take(table, ids, axis=0)
 
 
 def flat_index(xp, *indices, extents, shape):

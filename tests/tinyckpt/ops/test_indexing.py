@@ -1,5 +1,6 @@
 """Indices of arrays, einsum and their adjoints, of drawn shapes, compared with NumPy."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,26 @@ def test_drawn_contractions_are_numpys(case: Any) -> None:
     (found,) = computed(lambda *variables: tc.einsum(subscripts, *variables), *operands)
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shares", [1, 2, 7, 600])
+def test_the_adjoint_of_what_is_taken_often_holds_no_more_than_it_declares(
+    axis: int, shares: int
+) -> None:
+    places = np.random.default_rng(0).integers(0, 600 // shares, 600)
+    g = np.moveaxis(np.ones((600, 2000)), 0, axis).copy()
+    graph = tc.differentiate(
+        tc.build(
+            lambda x, i, g: tc.sum(tc.take(x, i, axis) * g),
+            np.moveaxis(np.ones((600, 2000)), 0, axis), places, g,
+        )
+    )  # fmt: skip
+    (operator,) = (operator for operator in graph.operators if operator.kind == "take_vjp")
+    tracemalloc.start()
+    result = operator.primitive.forward(np, g, places, **operator.attrs)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= result.nbytes + operator.workspace + 2**17
+    counts = np.bincount(places, minlength=600)
+    assert (np.moveaxis(result, axis, 0) == counts[:, None]).all()

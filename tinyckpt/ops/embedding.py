@@ -1,0 +1,69 @@
+"""Rows of a table by their ids: what a network begins with that reads words.
+
+What picks elements by integers, and what is what: ``x[ids]`` and ``take`` count negative places
+from the end, as NumPy does; ``take_along_axis`` (gather, in other libraries) has one array of
+places for every line of an array; ``embedding`` refuses what is not an id. The adjoint of all is
+one primitive, ``take_vjp``: rows are added into zeros of the table's shape, sorted by place first,
+so that the sum is the same to the bit each time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer
+from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops.elementwise import astype
+from tinyckpt.ops.indexing import TAKE_VJP, contiguous
+from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
+from tinyckpt.ops.shape import reshape
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+
+def infer_embedding(table: Spec, ids: Spec) -> tuple[Spec, ...]:
+    infer.require_integers(ids)
+    if not table.shape or (table.shape[0] == 0 and ids.size):
+        raise GraphError(f"the table is {table}; it must have rows, shape (rows, ...), to pick")
+    return (Spec((*ids.shape, *table.shape[1:]), table.dtype),)
+
+
+def vjp_table(ct: Any, ins: Any, outs: Any) -> Var:
+    table, ids = ins
+    rows = reshape(ct[0], (ids.size, *table.shape[1:]))
+    return apply(
+        TAKE_VJP, rows, reshape(ids, (ids.size,)), shape=table.shape, axis=0, most=ids.size
+    )
+
+
+EMBEDDING = Primitive(
+    "embedding", kernels.embedding, infer_embedding, contiguous=True, vjp=(vjp_table, zero)
+)
+
+
+def embedding(table: Any, ids: Any) -> Var:
+    """Return the rows of a table that have these ids.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> table, ids = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([1, 0, 1])
+    >>> tc.grad(lambda table: tc.sum(tc.embedding(table, ids)))(table)
+    array([[1., 1.],
+           [2., 2.]])
+
+    Args:
+        table: shape (rows, ...).
+        ids: integers of any shape, each from 0 to rows - 1; a value that is not stops the run with
+            an error which says which, where, and what would be legal.
+
+    Returns:
+        The shape of ids, then that of a row; the dtype of the table.
+
+    Raises:
+        GraphError: if the ids are no integers, or the table has no rows.
+    """
+    ids = as_var(ids)
+    infer.require_integers(ids.spec)
+    return apply(EMBEDDING, contiguous(as_var(table)), astype(ids, "int64"))

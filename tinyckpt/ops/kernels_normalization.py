@@ -1,0 +1,88 @@
+"""Kernels that normalise: mean 0 and variance 1, or mean square 1; the rules stand in ``kernels``.
+
+Statistics, and what is computed with them, are of at least 32 bits, whatever ``x`` is; results are
+C-contiguous, and have the dtype of ``x``. Two sets of axes say what is done: statistics are taken
+over ``axes``; scale and shift vary along ``parameter_axes``. With ``centred`` the mean is
+subtracted, and stands before ``rstd`` among the operands; without it (RMSNorm), there is none.
+
+Where a pass over memory seems to be repeated, it saves an array: ``x - mean`` is computed anew
+after its squares have taken its place.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+
+def aligned(xp, parameter, ndim, parameter_axes):
+    """Return a view of a parameter that broadcasts to arrays of ``ndim`` axes."""
+    return xp.expand_dims(
+        parameter, tuple(axis for axis in range(ndim) if axis not in parameter_axes)
+    )
+
+
+def deviations(xp, x, mean, axes, out):
+    """Write ``x - mean`` to ``out``, and ``x`` if there is no mean."""
+    if mean is None:
+        out[...] = x
+    else:
+        xp.subtract(x, xp.expand_dims(mean, axes), out=out)
+
+
+def normalize(xp, x, *parameters, axes, parameter_axes, epsilon, centred):
+    wide = xp.result_type(x.dtype, xp.float32)
+    mean = xp.asarray(x.mean(axis=axes, dtype=wide)) if centred else None
+    y = xp.empty(x.shape, wide)
+    deviations(xp, x, mean, axes, out=y)
+    y *= y
+    rstd = xp.asarray(y.mean(axis=axes))
+    rstd += epsilon
+    xp.sqrt(rstd, out=rstd)
+    xp.divide(1, rstd, out=rstd)
+    deviations(xp, x, mean, axes, out=y)
+    y *= xp.expand_dims(rstd, axes)
+    if parameters:
+        y *= aligned(xp, parameters[0], x.ndim, parameter_axes)
+    if len(parameters) == 2:
+        y += aligned(xp, parameters[1], x.ndim, parameter_axes)
+    y = y.astype(x.dtype, copy=False)
+    return (y, mean, rstd) if centred else (y, rstd)
+
+
+def normalize_input_vjp(xp, x, *operands, axes, parameter_axes, centred):
+    # With n = (x - mean) rstd and h = scale g: rstd (h - mean(h) - n mean(h n)). Where the scale is
+    # one number for all that a mean is taken of, it is a factor of the whole, and h is g.
+    *rest, rstd, g = operands
+    mean = rest[-1] if centred else None
+    scale = rest[: len(rest) - centred]
+    wide = rstd.dtype
+    factor = xp.expand_dims(rstd, axes)
+    if scale:
+        scale = aligned(xp, scale[0], x.ndim, parameter_axes)
+        if set(axes) & set(parameter_axes):
+            g = xp.multiply(g, scale, dtype=wide)
+        else:
+            factor = xp.multiply(factor, scale, dtype=wide)
+    out = xp.empty(x.shape, wide)
+    deviations(xp, x, mean, axes, out=out)
+    out *= xp.expand_dims(rstd, axes)
+    out *= g
+    slope = out.mean(axis=axes, keepdims=True)
+    slope *= xp.expand_dims(rstd, axes)
+    deviations(xp, x, mean, axes, out=out)
+    out *= slope
+    del slope
+    if centred:
+        out += g.mean(axis=axes, keepdims=True, dtype=wide)
+    xp.subtract(g, out, out=out)
+    out *= factor
+    return out.astype(x.dtype, copy=False)
+
+
+def normalize_scale_vjp(xp, x, *operands, axes, parameter_axes, centred):
+    # The sum of g n, with n = (x - mean) rstd.
+    *mean, rstd, g = operands
+    product = xp.empty(x.shape, rstd.dtype)
+    deviations(xp, x, mean[0] if centred else None, axes, out=product)
+    product *= xp.expand_dims(rstd, axes)
+    product *= g
+    others = tuple(axis for axis in range(x.ndim) if axis not in parameter_axes)
+    return product.sum(axis=others) if others else product

@@ -1,0 +1,213 @@
+"""Normalisation over a batch, a layer, groups of channels; and by the root mean square alone.
+
+Running statistics of batches are results like any others: nothing is updated in passing.
+
+Sources: Ioffe and Szegedy, arXiv 1502.03167 (batch); Ba, Kiros and Hinton, arXiv 1607.06450
+(layer); Wu and He, arXiv 1803.08494 (group); Zhang and Sennrich, arXiv 1910.07467 (RMS).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.errors import GraphError
+from tinyckpt.ops import infer
+from tinyckpt.ops.elementwise import astype, power, sqrt
+from tinyckpt.ops.normalized import (
+    BATCH_NORM,
+    GROUP_NORM,
+    LAYER_NORM,
+    RMS_NORM,
+    Positions,
+    aligned,
+    normalized,
+    others,
+)
+from tinyckpt.ops.primitive import as_var
+from tinyckpt.ops.shape import reshape
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+
+def layer_norm(
+    x: Any, scale: Any = None, shift: Any = None, *, axes: Any = -1, epsilon: float = 1e-5
+) -> Var:
+    """Return ``x`` with mean 0 and variance 1 over the axes, scaled and shifted.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> x = np.array([[1.0, 3.0], [2.0, 8.0]])
+    >>> tc.run(tc.plan(tc.build(lambda x: tc.layer_norm(x, epsilon=0.0), x)), x).value
+    array([[-1.,  1.],
+           [-1.,  1.]])
+
+    Args:
+        x: floats of any shape.
+        scale, shift: as long along the axes as ``x``, in ascending order; or None.
+        axes: one axis or several, for all of which there is one mean.
+        epsilon: what is added to the variance, so that it is not 0.
+
+    Raises:
+        GraphError: if ``x`` has no elements, or scale or shift another shape or dtype.
+    """
+    x = as_var(x)
+    positions = checked_positions("layer_norm", x, axes)
+    return normalized(LAYER_NORM, x, scale, shift, positions, positions, epsilon)[0]
+
+
+def rms_norm(x: Any, scale: Any = None, *, axes: Any = -1, epsilon: float = 1e-6) -> Var:
+    """Return ``x`` with mean square 1 over the axes, scaled: ``x / sqrt(mean(x^2) + epsilon)``.
+
+    Args:
+        x: floats of any shape.
+        scale: as long along the axes as ``x``, in ascending order; or None.
+        axes: one axis or several, for all of which there is one mean square.
+        epsilon: what is added to it, so that it is not 0.
+
+    Raises:
+        GraphError: if ``x`` has no elements, or the scale another shape or dtype.
+    """
+    x = as_var(x)
+    positions = checked_positions("rms_norm", x, axes)
+    return normalized(RMS_NORM, x, scale, None, positions, positions, epsilon, centred=False)[0]
+
+
+def group_norm(
+    x: Any, groups: int, scale: Any = None, shift: Any = None, *, epsilon: float = 1e-5
+) -> Var:
+    """Return every group of channels of every example with mean 0 and variance 1.
+
+    The operator sees views of shape (N, groups, C / groups, rest): statistics are (N, groups).
+
+    Args:
+        x: floats of shape (N, C, ...).
+        groups: into how many equal parts the channels are divided; 1 makes it a layer norm, C an
+            instance norm.
+        scale, shift: shape (C,), or None.
+        epsilon: what is added to the variance.
+
+    Raises:
+        GraphError: if the groups do not divide the channels, or ``x``, scale or shift do not fit.
+    """
+    x = as_var(x)
+    require_channels("group_norm", x)
+    channels, count = x.shape[1], infer.as_integer(groups)
+    if count is None or count < 1 or channels % count:
+        raise GraphError(
+            f"group_norm: groups={groups!r} for {x.spec}; they must divide the {channels} channels"
+        )
+    parts = (count, channels // count)
+    parameters = []
+    for word, parameter in (("scale", scale), ("shift", shift)):
+        given = None if parameter is None else as_var(parameter)
+        if given is not None and given.shape != (channels,):
+            raise GraphError(
+                f"group_norm: {word} is {given.spec}; for {x.spec} its shape must be ({channels},)"
+            )
+        parameters.append(None if given is None else reshape(given, parts))
+    scale, shift = parameters
+    seen = reshape(x, (x.shape[0], *parts, math.prod(x.shape[2:])))
+    return reshape(normalized(GROUP_NORM, seen, scale, shift, (2, 3), (1, 2), epsilon)[0], x.shape)
+
+
+def checked_positions(name: str, x: Var, axes: Any) -> Positions:
+    """Return the axes counted from the front; at least one."""
+    positions = infer.checked_axes(axes, x.ndim)
+    if not positions:
+        raise GraphError(f"{name}: {x.spec} over the axes {axes!r}; give one axis at least")
+    return positions
+
+
+def batch_norm(x: Any, scale: Any, shift: Any, *, epsilon: float = 1e-5) -> tuple[Var, Var, Var]:
+    """Return every channel with mean 0 and variance 1 over the batch, the mean, and the variance.
+
+    Mean and variance are results like others, of which ``moved_statistics`` makes the running ones:
+    nothing is updated in passing, so that a recomputation cannot update it twice.
+
+    Args:
+        x: floats of shape (N, C) or (N, C, H, W); in general, channels are axis 1.
+        scale, shift: shape (C,).
+        epsilon: what is added to the variance.
+
+    Returns:
+        y like ``x``; mean and biased variance of shape (C,), float32 at least. The variance is
+        ``rstd ** -2 - epsilon``: right to a few units in the last place of variance + epsilon.
+
+    Raises:
+        GraphError: if there are no axes 0 and 1, no elements, or scale or shift do not fit.
+    """
+    x = as_var(x)
+    require_channels("batch_norm", x)
+    y, mean, rstd = normalized(BATCH_NORM, x, scale, shift, others(x, (1,)), (1,), epsilon)
+    return y, mean, power(rstd, -2) - float(epsilon)
+
+
+def require_channels(name: str, x: Var) -> None:
+    """Raise a GraphError unless there is an axis of channels after that of the batch."""
+    if x.ndim < 2:
+        raise GraphError(f"{name}: {x.spec} has no channels; it must be (N, C) or (N, C, H, W)")
+
+
+def batch_norm_inference(
+    x: Any, scale: Any, shift: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5
+) -> Var:
+    """Return ``x`` normalised by statistics that are given, channel by channel.
+
+    Args:
+        x: floats of shape (N, C) or (N, C, H, W).
+        scale, shift, mean, variance: shape (C,).
+        epsilon: what is added to the variance.
+    """
+    x = as_var(x)
+    require_channels("batch_norm_inference", x)
+    parameters = [as_var(parameter) for parameter in (scale, shift, mean, variance)]
+    for word, parameter in zip(("scale", "shift", "mean", "variance"), parameters, strict=True):
+        if parameter.shape != x.shape[1:2]:
+            raise GraphError(
+                f"batch_norm_inference: {word} is {parameter.spec}; for {x.spec} its shape must be "
+                f"{x.shape[1:2]}, one a channel"
+            )
+    scale, shift, mean, variance = (aligned(parameter, x, (1,)) for parameter in parameters)
+    y = (x - mean) * (scale / sqrt(variance + float(epsilon))) + shift
+    return astype(y, x.dtype)
+
+
+def moved_statistics(
+    running_mean: Any,
+    running_var: Any,
+    mean: Any,
+    variance: Any,
+    count: int,
+    momentum: float = 0.1,
+) -> tuple[Var, Var]:
+    """Return the running mean and variance after one more batch: ``old + momentum (new - old)``.
+
+    As in PyTorch the running variance is unbiased: the batch's is taken times count / (count - 1).
+
+    Args:
+        running_mean, running_var: what they were, shape (C,).
+        mean, variance: of the batch, as ``batch_norm`` returns them.
+        count: how many elements of a channel they are of: N, or N H W.
+        momentum: the share of the new ones, 0 to 1.
+
+    Raises:
+        GraphError: if the count is below 2, of which there is no unbiased variance.
+    """
+    elements = infer.as_integer(count)
+    if elements is None or elements < 2:
+        raise GraphError(f"moved_statistics: count={count!r}; an unbiased variance takes 2 or more")
+    if (
+        isinstance(momentum, bool)
+        or not isinstance(momentum, int | float)
+        or not 0 <= momentum <= 1
+    ):
+        raise GraphError(
+            f"moved_statistics: momentum={momentum!r}; it must be a number from 0 to 1"
+        )
+    old_mean, old_var, new_mean, new_var = map(as_var, (running_mean, running_var, mean, variance))
+    share, unbiased = float(momentum), elements / (elements - 1)
+    return (
+        old_mean * (1 - share) + new_mean * share,
+        old_var * (1 - share) + new_var * (share * unbiased),
+    )

@@ -1,0 +1,311 @@
+"""The primitives of normalisation and their derivatives; the functions stand in ``normalization``.
+
+All are one computation, and share their kernels: with statistics over some axes,
+``y = (x - mean) rstd scale + shift``, ``rstd = 1 / sqrt(variance + epsilon)``, the variance biased.
+Mean and rstd are further outputs, of at least 32 bits whatever ``x`` is: all that the vjps read
+besides ``x`` and scale. RMSNorm has no mean. Scale and shift may be left out. There is one backward
+operator for the input and one for the scale; the shift's is a plain ``sum``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer
+from tinyckpt.ops import kernels_normalization as kernels
+from tinyckpt.ops.elementwise import add, astype, multiply, power, subtract
+from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var
+from tinyckpt.ops.reduce import mean as mean_over
+from tinyckpt.ops.reduce import sum
+from tinyckpt.ops.shape import broadcast_to, expand_dims
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+Positions = tuple[int, ...]
+
+# The shape rules ---------------------------------------------------------------------------------
+
+
+def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which statistics are computed and saved: 32 bits at least."""
+    return np.result_type(dtype, np.float32)
+
+
+def others(x: Any, axes: Positions) -> Positions:
+    """Return the axes of ``x`` that are not among these."""
+    return tuple(axis for axis in range(len(x.shape)) if axis not in axes)
+
+
+def extents(x: Any, axes: Positions) -> tuple[int, ...]:
+    """Return the lengths of ``x`` along axes."""
+    return tuple(x.shape[axis] for axis in axes)
+
+
+def infer_normalize(
+    x: Spec, *parameters: Spec, axes: Positions, parameter_axes: Positions, **attrs: Any
+) -> tuple[Spec, ...]:
+    infer.require_float(x, *parameters)
+    if x.size == 0:
+        raise GraphError(f"{x} has no elements to normalise; give a batch of at least one")
+    for word, parameter in zip(("scale", "shift"), parameters, strict=False):
+        if parameter.dtype not in (x.dtype, wide(x.dtype)):
+            raise GraphError(f"{word} is {parameter}; for {x} it must be {x.dtype}, as that is")
+        if parameter.shape != extents(x, parameter_axes):
+            expected = Spec(extents(x, parameter_axes), parameter.dtype)
+            raise GraphError(f"{word} is {parameter}; for {x} it must be {expected}")
+    statistic = Spec(extents(x, others(x, axes)), wide(x.dtype))
+    return (x, *[statistic] * (1 + attrs["centred"]))
+
+
+def infer_scale_vjp(x: Spec, *operands: Spec, parameter_axes: Positions, **attrs: Any) -> Any:
+    return (Spec(extents(x, parameter_axes), operands[-2].dtype),)
+
+
+# Bytes and FLOPs ---------------------------------------------------------------------------------
+
+
+def widened_bytes(x: Spec) -> int:
+    """Return the bytes of the array in which a result of fewer bits than 32 is computed."""
+    return 0 if x.dtype == wide(x.dtype) else Spec(x.shape, wide(x.dtype)).nbytes
+
+
+def input_vjp_workspace(
+    inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, centred: bool
+) -> int:
+    """Return the bytes of what is computed wide, of ``scale g`` if that is an array of its own.
+
+    And those of a mean, of which there is one at a time; the factor ``scale rstd`` of a batch is as
+    large. They are gone when a wide result is made narrow.
+    """
+    x, statistic = inputs[0], inputs[-2]
+    scaled = len(inputs) == 4 + centred
+    apart = scaled and not set(axes) & set(parameter_axes)
+    product = Spec(x.shape, statistic.dtype).nbytes if scaled and not apart else 0
+    factor = statistic.nbytes if apart else 0
+    narrow = widened_bytes(x)
+    average = max(0, statistic.nbytes - x.nbytes) if narrow else statistic.nbytes
+    return int(narrow + product + factor + average)
+
+
+def scale_vjp_workspace(
+    inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, centred: bool
+) -> int:
+    """Return the bytes of the products that are added up, if any are."""
+    x = inputs[0]
+    return Spec(x.shape, wide(x.dtype)).nbytes if others(x, parameter_axes) else 0
+
+
+def forward_flops(inputs: Any, outputs: Any, centred: bool, **attrs: Any) -> int:
+    """Count 1 for the mean, 3 for the variance, 2 for n, 1 each for scale and shift.
+
+    An element, with n = (x - mean) rstd. Without a mean: 2 for the mean square, 1 for n.
+    """
+    return int(inputs[0].size * ((6 if centred else 3) + len(inputs) - 1))
+
+
+def input_vjp_flops(
+    inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, centred: bool
+) -> int:
+    """Count 2 for n, 2 for the mean of g n, 3 for rstd (g - n b); 2 more if there is a mean.
+
+    It takes 1 in its sum and 1 in the difference. A scale takes 1 where it differs from element to
+    element of what a mean is taken of; where it does not, it is a factor of rstd.
+    """
+    scaled = len(inputs) == 4 + centred and bool(set(axes) & set(parameter_axes))
+    return int(inputs[0].size * ((9 if centred else 6) + scaled))
+
+
+def scale_vjp_flops(inputs: Any, outputs: Any, centred: bool, **attrs: Any) -> int:
+    """Count 2 for n, or 1 without a mean; 2 for the sum of g n."""
+    return int(inputs[0].size * (4 if centred else 3))
+
+
+# The derivatives ---------------------------------------------------------------------------------
+
+
+def deviation(x: Var, mean: Var | None, axes: Positions) -> Var:
+    """Return ``x - mean``, of the statistics' dtype."""
+    x = astype(x, wide(x.dtype))
+    return x if mean is None else subtract(x, expand_dims(mean, axes))
+
+
+def aligned(parameter: Var, x: Var, parameter_axes: Positions) -> Var:
+    """Return a parameter with an axis of length 1 wherever it does not vary."""
+    return expand_dims(parameter, others(x, parameter_axes))
+
+
+def vjp_input(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: Any) -> Var:
+    """Return the input's cotangent: by y, and by mean and rstd where something reads them."""
+    x, axes = ins[0], attrs["axes"]
+    *mean, rstd = outs[1:]
+    count = math.prod(extents(x, axes))
+    parts = []
+    if ct[0] is not None:
+        operands = (x, *ins[1:2], *mean, rstd, ct[0])
+        parts.append(apply(FAMILIES[name].input_vjp, *operands, **attrs))
+    if mean and ct[1] is not None:
+        parts.append(broadcast_to(expand_dims(ct[1] * (1 / count), axes), x.shape))
+    if ct[-1] is not None:  # rstd' = -rstd^3 (x - mean) / count
+        slope = ct[-1] * power(rstd, 3) * (-1 / count)
+        deviations = deviation(x, mean[0] if mean else None, axes)
+        parts.append(multiply(deviations, expand_dims(slope, axes)))
+    return functools.reduce(add, parts)
+
+
+def vjp_scale(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: Any) -> Var | None:
+    if ct[0] is None:
+        return None
+    return apply(FAMILIES[name].scale_vjp, ins[0], *outs[1:], ct[0], **attrs)
+
+
+def vjp_shift(ct: Any, ins: Any, outs: Any, parameter_axes: Positions, **attrs: Any) -> Var | None:
+    rest = others(ins[0], parameter_axes)
+    return sum(ct[0], rest) if ct[0] is not None and rest else ct[0]
+
+
+def vjp_input_vjp(name: str, position: int) -> Any:
+    """Return the rule of ``input_vjp`` for one of (x[, scale][, mean], rstd, g).
+
+    That is F = rstd (h - mean(h) - n mean(h n)) with h = scale g, n = (x - mean) rstd; in h it is
+    symmetric. Mean and rstd count as operands of their own.
+    """
+
+    def rule(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
+        axes, along, centred = attrs["axes"], attrs["parameter_axes"], attrs["centred"]
+        x, *rest, rstd, g = ins
+        m = rest[-1] if centred else None
+        scale = rest[: len(rest) - centred]
+        c, g = astype(ct[0], rstd.dtype), astype(g, rstd.dtype)
+        means = () if m is None else (m,)
+        if position == len(ins) - 1 or (scale and position == 1):
+            h = astype(apply(FAMILIES[name].input_vjp, x, *means, rstd, ct[0], **attrs), c.dtype)
+            if position == 1 and scale:
+                return total(multiply(g, h), others(x, along))
+            return multiply(h, aligned(scale[0], x, along)) if scale else h
+        h = multiply(g, aligned(scale[0], x, along)) if scale else g
+        spread, d = expand_dims(rstd, axes), deviation(x, m, axes)
+        n = multiply(d, spread)
+        b, e = (mean_over(multiply(v, n), axes, keepdims=True) for v in (h, c))
+        by_n = -multiply(spread, add(multiply(c, b), multiply(h, e)))
+        if position == 0:
+            return multiply(by_n, spread)
+        if position == len(ins) - 2:
+            rest = subtract(h, multiply(n, b))
+            rest = subtract(rest, mean_over(h, axes, keepdims=True)) if centred else rest
+            return sum(add(multiply(c, rest), multiply(by_n, d)), axes)
+        return -multiply(sum(by_n, axes), rstd)
+
+    return rule
+
+
+def total(x: Var, axes: Positions) -> Var:
+    """Return the sum over axes; ``x`` itself if there are none."""
+    return sum(x, axes) if axes else x
+
+
+def vjp_scale_vjp(position: int) -> Any:
+    """Return the rule of ``scale_vjp``, the sum of g n, for one of (x[, mean], rstd, g)."""
+
+    def rule(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
+        axes, (x, *mean, rstd, g) = attrs["axes"], ins
+        d, spread = deviation(x, mean[0] if mean else None, axes), expand_dims(rstd, axes)
+        c = aligned(ct[0], x, attrs["parameter_axes"])
+        if position == len(ins) - 1:
+            return multiply(c, multiply(d, spread))
+        by_n = multiply(c, g)
+        if position == 0:
+            return multiply(by_n, spread)
+        if position == len(ins) - 2:
+            return sum(multiply(by_n, d), axes)
+        return -multiply(sum(by_n, axes), rstd)
+
+    return rule
+
+
+# The facts ---------------------------------------------------------------------------------------
+
+
+class Family(NamedTuple):
+    """One normalisation and its adjoints."""
+
+    forward: Primitive
+    input_vjp: Primitive
+    scale_vjp: Primitive
+
+
+def family(name: str) -> Family:
+    """Return the primitives of a normalisation: the kernels are the same for all."""
+    return Family(
+        Primitive(
+            name,  # (x[, scale[, shift]]) -> (y[, mean], rstd)
+            kernels.normalize,
+            infer_normalize,
+            vjp=(partial(vjp_input, name), partial(vjp_scale, name), vjp_shift),
+            flops=forward_flops,
+            workspace=lambda inputs, outputs, **attrs: widened_bytes(inputs[0]),
+            contiguous=True,
+        ),
+        Primitive(
+            f"{name}_input_vjp",  # (x[, scale][, mean], rstd, g) -> the cotangent of x
+            kernels.normalize_input_vjp,
+            lambda x, *operands, **attrs: (x,),
+            vjp=partial(vjp_input_vjp, name),
+            flops=input_vjp_flops,
+            workspace=input_vjp_workspace,
+            contiguous=True,
+        ),
+        Primitive(
+            f"{name}_scale_vjp",  # (x[, mean], rstd, g) -> the sum of g n for each of the scale
+            kernels.normalize_scale_vjp,
+            infer_scale_vjp,
+            vjp=vjp_scale_vjp,
+            flops=scale_vjp_flops,
+            workspace=scale_vjp_workspace,
+            contiguous=True,
+        ),
+    )
+
+
+BATCH_NORM, BATCH_NORM_INPUT_VJP, BATCH_NORM_SCALE_VJP = BATCH = family("batch_norm")
+LAYER_NORM, LAYER_NORM_INPUT_VJP, LAYER_NORM_SCALE_VJP = LAYER = family("layer_norm")
+GROUP_NORM, GROUP_NORM_INPUT_VJP, GROUP_NORM_SCALE_VJP = GROUP = family("group_norm")
+RMS_NORM, RMS_NORM_INPUT_VJP, RMS_NORM_SCALE_VJP = RMS = family("rms_norm")
+FAMILIES = {"batch_norm": BATCH, "layer_norm": LAYER, "group_norm": GROUP, "rms_norm": RMS}
+
+# Adding one ---------------------------------------------------------------------------------------
+
+
+def normalized(
+    primitive: Primitive,
+    x: Var,
+    scale: Any,
+    shift: Any,
+    axes: Positions,
+    parameter_axes: Positions,
+    epsilon: float,
+    centred: bool = True,
+) -> tuple[Var, ...]:
+    """Add the operator; a shift without a scale is added afterwards."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not epsilon >= 0:
+        raise GraphError(f"{primitive.name}: epsilon={epsilon!r}; it must be a number of 0 or more")
+    parameters = [] if scale is None else [scale] if shift is None else [scale, shift]
+    y, *statistics = apply_all(
+        primitive,
+        x,
+        *parameters,
+        axes=axes,
+        parameter_axes=parameter_axes,
+        epsilon=float(epsilon),
+        centred=centred,
+    )
+    if scale is None and shift is not None:
+        y = add(y, aligned(as_var(shift), x, parameter_axes))
+    return (y, *statistics)
