@@ -7,10 +7,12 @@ from typing import Any
 from tinyckpt.ops import (
     activation,
     arrangement,
+    causal,
     convolution,
     elementwise,
     embedding,
     functions,
+    fused_attention,
     indexing,
     linalg,
     logic,
@@ -199,6 +201,9 @@ ALL = (
     normalized.RMS_NORM_INPUT_VJP,
     normalized.RMS_NORM_SCALE_VJP,
     rotary.ROTARY,
+    causal.CAUSAL_SOFTMAX,
+    fused_attention.FUSED_ATTENTION_VJP,
+    fused_attention.FUSED_ATTENTION,
 )
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in ALL}
 

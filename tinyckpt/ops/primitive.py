@@ -103,3 +103,27 @@ def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
     """Add one operator to the graph being built and return its only output."""
     (output,) = apply_all(primitive, *operands, **attrs)
     return output
+
+
+def apply_shared(
+    outputs: Sequence[Var], primitive: Primitive, *operands: Any, **attrs: Any
+) -> tuple[Var, ...]:
+    """Return all results of an operator that several vjp rules of one operator share.
+
+    Rules are called one by one, an input at a time. Where one operator gives the cotangents of
+    several inputs, each of their rules calls this with the same operands: the first adds the
+    operator, the others find it among what their adjoint has added last.
+
+    Args:
+        outputs: of the operator that is differentiated, as its rules are given them.
+        primitive, operands, attrs: as in ``apply_all``.
+    """
+    builder, adjoint_of = active_builder(primitive.name), outputs[0].node.producer
+    inputs = tuple([builder.as_var(operand).node.id for operand in operands])
+    for operator in reversed(builder.operators):
+        if operator.adjoint_of != adjoint_of:
+            break
+        same = operator.primitive is primitive and operator.inputs == inputs
+        if same and operator.attrs == attrs:
+            return tuple([builder.var(data) for data in operator.outputs])
+    return builder.add_operator(primitive, operands, attrs)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests import strict
+from tests import attention_examples, strict
 from tests.conftest import require
 from tests.numpy_examples import EXAMPLES
 from tests.tinyckpt.ops import (
@@ -169,6 +169,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "einsum no sums": (lambda x, y: tc.einsum("i,j->ji", x, y), (normal(2), normal(3))),
     "value used often": (lambda x: x * x + x * tc.exp(x) - x, (normal(3),)),
 }  # fmt: skip
+CASES.update(attention_examples.CASES)
 
 
 def joined(call: Callable[..., Any], module: Any, *args: Any) -> Any:
@@ -483,6 +484,7 @@ LARGE_CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }  # fmt: skip
 for family in (test_embedding, test_normalization, test_rotary):
     LARGE_CASES.update(family.LARGE_CASES)
+LARGE_CASES.update(attention_examples.LARGE_CASES)
 
 
 @pytest.mark.parametrize("name", LARGE_CASES)

@@ -1,0 +1,129 @@
+"""Attention: as a scope of primitives, and as one fused operator that keeps no scores.
+
+The scope keeps its weights for the backward half, an array of ``heads * length * keys``. The fused
+operator keeps its inputs, its output and the logarithm of each row's sum, and computes the weights
+again, block by block, while it is differentiated.
+
+Source: Vaswani et al., "Attention is all you need", arXiv 1706.03762. Dao et al.,
+"FlashAttention", arXiv 2205.14135, and Dao, "FlashAttention-2", arXiv 2307.08691, of which the
+fused kernels have the saved set and the blocks: online softmax, causal blocks that are skipped.
+Heads that share keys: Ainslie et al., "GQA", arXiv 2305.13245. Not here: dropout of the weights,
+masks other than the causal one, values of another width than the keys.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops.causal import weights
+from tinyckpt.ops.elementwise import multiply
+from tinyckpt.ops.fused_attention import FUSED_ATTENTION, Block, check_attention, one_group
+from tinyckpt.ops.linalg import product
+from tinyckpt.ops.primitive import active_builder, apply_all, as_var
+from tinyckpt.ops.shape import reshape
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+# A block's queries and keys: enough for full speed in matrix products, and few enough queries that
+# of a causal block not much is computed in vain. Heads, then entries of the axes before them, are
+# added as long as the scores, over which the kernels pass several times, take half of a
+# second-level cache of 2 MiB; their cotangents take the other half.
+QUERIES, KEYS, SCORE_BYTES = 128, 512, 2**20
+
+
+def block_of(query: Spec, key: Spec) -> Block:
+    """Return what the fused kernels work on at a time: of the key's axes, queries, keys."""
+    queries, keys = min(QUERIES, query.shape[-2]), min(KEYS, key.shape[-2])
+    group = query.shape[-3] // key.shape[-3]
+    room = SCORE_BYTES // (group * queries * keys * max(query.dtype.itemsize, 4))
+    counts: list[int] = []
+    for extent in reversed(key.shape[:-2]):
+        counts.append(min(extent, max(room, 1)))
+        room //= extent
+    return (*reversed(counts), queries, keys)
+
+
+def finite_scale(scale: Any) -> float:
+    """Return a scale as a float, or raise a GraphError."""
+    try:
+        number = isinstance(scale, int | float | np.integer | np.floating)
+        found = float(scale) if number and not isinstance(scale, bool) else math.nan
+    except OverflowError:  # an integer that no float holds
+        found = math.inf
+    if not math.isfinite(found):
+        raise GraphError(f"attention: scale {scale!r:.40} must be a finite number")
+    return found
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    fused: bool = False,
+) -> Var:
+    """Return ``softmax(scale * query key^T) value``, for every head.
+
+    The two forms compute the same and keep different things. As it stands, this is a scope
+    ``attention`` of primitives, whose softmax has the label ``attention_scores``: the backward half
+    reads the scaled query, key, value and the weights, ``heads * length * keys`` numbers. With
+    ``fused`` it is one operator: the backward half reads query, key, value, the output and one
+    number a row, and computes the weights again. The scope keeps no mask: the causal softmax makes
+    it anew, one boolean for a query and a key, whatever the batch and the heads.
+
+    Args:
+        query: floats of shape ``(..., heads, length, d)``.
+        key, value: of shape ``(..., kv_heads, keys, d)``, where ``kv_heads`` divides ``heads``:
+            as many neighbouring heads of the query share one of the keys.
+        causal: whether query i sees only the keys 0 to ``i + keys - length``. The last query sees
+            them all, as where keys of earlier tokens are given besides the queries' own.
+        scale: a number; ``d ** -0.5`` if not given.
+        fused: whether it is one operator, with no array of all scores.
+
+    Returns:
+        Of the query's shape. Sums, and the fused operator's scores, are in float32 at least.
+
+    Raises:
+        GraphError: if the shapes or dtypes do not fit, an extent is 0, or a causal query would see
+            no key.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> q, k, v = np.random.default_rng(0).normal(size=(3, 2, 4, 8))
+    >>> forms = [tc.jit(lambda *a, fused=fused: tc.attention(*a, fused=fused)) for fused in (0, 1)]
+    >>> bool(np.allclose(forms[0](q, k, v), forms[1](q, k, v)))
+    True
+    """
+    query, key, value = as_var(query), as_var(key), as_var(value)
+    try:
+        check_attention(query.spec, key.spec, value.spec, causal)
+    except GraphError as error:
+        raise GraphError(f"attention: {error}") from None
+    factor = finite_scale(query.shape[-1] ** -0.5 if scale is None else scale)
+    if fused:
+        block = block_of(query.spec, key.spec)
+        return apply_all(
+            FUSED_ATTENTION, query, key, value, causal=bool(causal), scale=factor,
+            block=block,
+        )[0]  # fmt: skip
+    with active_builder("attention").scoped("attention"):
+        return unfused(query, key, value, bool(causal), factor)
+
+
+def unfused(query: Var, key: Var, value: Var, causal: bool, scale: float) -> Var:
+    """Return attention in primitives. Shared keys are not repeated: an axis is, without copying."""
+    shape, kv_heads = query.shape, key.shape[-3]
+    query = multiply(query, scale)
+    if kv_heads < shape[-3]:
+        query = reshape(query, (*key.shape[:-2], shape[-3] // kv_heads, *shape[-2:]))
+        key, value = one_group(key), one_group(value)
+    p = weights(product(query, key, False, True), causal)
+    p = active_builder("attention").relabel(p, "attention_scores")
+    return reshape(product(p, value, False, False), shape)

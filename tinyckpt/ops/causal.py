@@ -1,0 +1,66 @@
+"""Softmax of scores of which the later keys are hidden from a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.ops import infer, kernels_attention
+from tinyckpt.ops.nn import SOFTMAX_VJP, softmax
+from tinyckpt.ops.primitive import Primitive, apply, per_element
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+
+def infer_causal_softmax(x: Spec) -> tuple[Spec, ...]:
+    infer.require_float(x)
+    if len(x.shape) < 2 or not 0 < x.shape[-2] <= x.shape[-1]:
+        raise GraphError(
+            f"{x} must be of shape (..., queries, keys), with at least one query and no fewer keys "
+            "than queries: the first ones would see no key"
+        )
+    return (x,)
+
+
+def causal_softmax_workspace(inputs: Any, outputs: Any) -> int:
+    """Return the bytes of the mask, a boolean a score, and of what is held after it."""
+    *_, queries, keys = inputs[0].shape
+    rows = inputs[0].size // keys
+    statistics = np.dtype(kernels_attention.statistics_dtype(inputs[0].dtype))
+    return int(max(queries * keys + 8 * (queries + keys), rows * statistics.itemsize))
+
+
+CAUSAL_SOFTMAX = Primitive(
+    "causal_softmax", kernels_attention.causal_softmax, infer_causal_softmax,
+    # The weights that are 0 stay 0: the derivative is that of softmax.
+    vjp=(lambda ct, ins, outs: apply(SOFTMAX_VJP, outs[0], ct[0], axis=outs[0].ndim - 1),),
+    flops=per_element(5),  # as softmax, hidden scores too: the kernel skips none
+    workspace=causal_softmax_workspace,
+)  # fmt: skip
+
+
+def causal_softmax(x: Any) -> Var:
+    """Return softmax over the last axis, of those keys that a query may see; 0 at the others.
+
+    Args:
+        x: floats of shape ``(..., queries, keys)``, with as many keys as queries or more. Query i
+            sees the keys 0 to ``i + keys - queries``: the last query sees them all.
+
+    Raises:
+        GraphError: if there are fewer keys than queries, so that a query would see none.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> tc.jit(tc.causal_softmax)(np.zeros((2, 3)))
+    array([[0.5       , 0.5       , 0.        ],
+           [0.33333333, 0.33333333, 0.33333333]])
+    """
+    return apply(CAUSAL_SOFTMAX, x)
+
+
+def weights(scores: Var, causal: bool) -> Var:
+    """Return the softmax of scores over the keys, causal or not."""
+    return causal_softmax(scores) if causal else softmax(scores)
