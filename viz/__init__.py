@@ -4,6 +4,7 @@ from viz.packages import require_packages
 
 require_packages()  # before what follows fails for one of them, with less of a clue
 
+from viz.charts.breakdown import breakdown
 from viz.charts.frontier import frontier
 from viz.charts.ledger import ledger
 from viz.charts.scaling import scaling
@@ -15,6 +16,7 @@ from viz.player import player
 from viz.progress import with_bar
 
 __all__ = [
+    "breakdown",
     "dot",
     "frames",
     "frontier",

@@ -1,4 +1,8 @@
-"""Budgets as people write them: "64 MiB", bytes, "9 nodes", or a share of store-all's peak."""
+"""Budgets as people write them: "64 MiB", bytes, "9 nodes", or a share of store-all's peak.
+
+A budget is for what a schedule holds. With "in all", as in "24 GiB in all", it is for the sources
+as well: parameters, the optimiser's state and the batch, which are there whatever is planned.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ UNITS = {
     "b": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-FORMS = "'64 MiB', a number of bytes, '9 nodes', '50 %', or a share from 0 to 1 of store-all's peak"
+FORMS = (
+    "'64 MiB', '24 GiB in all' (sources included), a number of bytes, '9 nodes', '50 %', or a "
+    "share from 0 to 1 of store-all's peak"
+)
 
 
 def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Costs]:
@@ -27,17 +34,20 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
         graph: whose store-all peak a share is of.
         costs: used as they are, unless the budget is in nodes.
         budget: an integer in the memory unit of the costs; a float from 0 to 1, or ``"50 %"``, for
-            a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``.
+            a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``. What
+            is written in bytes or per cent may end in ``"in all"``.
 
     Raises:
         BudgetError: if it is none of these; or so few bytes that nothing fits, and nodes may have
-            been meant.
+            been meant; or if it is for all, and the sources alone are more.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(8)
     >>> [parse_budget(graph, tc.cost.evaluations(graph), b)[0] for b in ("4 KiB", "9 nodes", 0.5)]
     [4096, 9, 2560]
     """
+    if isinstance(budget, str) and budget.strip().lower().endswith("in all"):
+        return without_sources(graph, costs, budget), costs
     if isinstance(budget, str):
         match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*", budget)
         number, unit = (Fraction(match[1]), match[2].lower()) if match else (Fraction(-1), "")
@@ -71,3 +81,20 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
 def share_of_store_all(graph: Graph, costs: Costs, share: Fraction) -> int:
     """Return a share of store-all's peak, rounded down."""
     return int(share * Problem(graph, costs).peak(range(len(graph.operators))))
+
+
+def without_sources(graph: Graph, costs: Costs, budget: str) -> int:
+    """Return what a budget for everything leaves to the schedule."""
+    text, sources = budget.strip()[: -len("in all")].strip(), graph.source_bytes
+    if costs.memory_unit != "bytes" or not text or text[-1].isdigit() or "node" in text:
+        raise BudgetError(f"budget {budget!r:.80}; what is for all is in bytes; legal are {FORMS}")
+    limit = parse_budget(graph, costs, text)[0]
+    if text.endswith("%"):
+        stored = share_of_store_all(graph, costs, Fraction(1)) + sources
+        limit = int(Fraction(text[:-1].strip()) / 100 * stored)
+    if limit < sources:
+        raise BudgetError(
+            f"budget {budget!r:.80}: the sources alone are {memory_text(sources, 'bytes')} "
+            f"({memory_text(limit, 'bytes')} in all is less than that)"
+        )
+    return limit - sources

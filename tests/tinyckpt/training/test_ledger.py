@@ -1,0 +1,63 @@
+"""The ledger: each byte is of one kind, and all kinds together are the trace and the sources."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import graphs_with_updates, training_graphs
+
+
+def totals(ledger: tc.Ledger) -> list[int]:
+    return [sum(row) for row in zip(*ledger.held.values(), strict=True)]
+
+
+@settings(max_examples=examples(40))
+@given(training_graphs())
+def test_the_kinds_add_up(case: Any) -> None:
+    graph, _ = case
+    schedule = tc.plan(graph, "sqrt_n")
+    trace, ledger = tc.replay(schedule), tc.ledger(schedule)
+    assert totals(ledger) == list(trace.live_bytes)
+    assert ledger.peak_bytes == trace.peak_bytes + graph.source_bytes
+    assert ledger.held["workspace"] == trace.workspace
+
+
+@settings(max_examples=examples(20))
+@given(graphs_with_updates())
+def test_the_kinds_add_up_with_updates(case: Any) -> None:
+    graph, _ = case
+    schedule = tc.plan(graph)
+    assert totals(tc.ledger(schedule)) == list(tc.replay(schedule).live_bytes)
+
+
+def test_adam_takes_16_bytes_a_parameter() -> None:
+    def loss(params: Any, x: Any) -> Any:
+        return tc.half_squared_norm(x @ params["w"])
+
+    count = 256 * 64
+    step = tc.train_step(loss, tc.adam(1e-3), gradients="held")
+    state = step.init({"w": tc.Spec((256, 64), "float32")})
+    ledger = tc.ledger(step.schedule(state, tc.Spec((8, 256), "float32")))
+    assert ledger.sources["parameters"] == 4 * count
+    assert ledger.sources["optimizer state"] == 8 * count + 8  # and the number of steps
+    assert max(ledger.held["gradients"]) == 4 * count
+    assert ledger.sources["other sources"] >= 4 * 8 * 256
+    assert "optimizer state" in str(ledger)
+
+
+def test_a_budget_may_be_for_all() -> None:
+    graph = tc.networks.mlp(24, 16, 512).graph()
+    stored = tc.replay(tc.plan(graph)).peak_bytes
+    all_of_it = stored + graph.source_bytes
+    schedule = tc.plan(graph, budget=f"{all_of_it - stored // 4} bytes in all")
+    ledger = tc.ledger(schedule)
+    assert ledger.peak_bytes <= all_of_it - stored // 4
+    assert tc.ledger(tc.plan(graph, budget="80 % in all")).peak_bytes <= 0.8 * all_of_it
+    with pytest.raises(tc.BudgetError, match="the sources alone are"):
+        tc.plan(graph, budget="1 KiB in all")
+    for text in ("9 nodes in all", "in all", "300 in all", "x in all"):
+        with pytest.raises(tc.BudgetError, match="legal are"):
+            tc.plan(graph, budget=text)

@@ -1,0 +1,43 @@
+"""The chart of what bytes are: the areas are the ledger's columns."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyckpt as tc
+import viz
+from viz.charts.breakdown import breakdown_figure
+from viz.charts.style import byte_unit, looks
+from viz.theme import DARK, LIGHT
+
+
+def ledger_of(gradients: Any) -> tc.Ledger:
+    network = tc.networks.mlp(6, 64, 32)
+    params, *batch = network.specs
+    step = tc.train_step(network.loss, tc.adamw(1e-3), gradients=gradients)
+    return tc.ledger(step.schedule(step.init(params), *batch))
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_the_areas_are_the_columns(theme: Any) -> None:
+    ledgers = [ledger_of("held"), ledger_of("consumed")]
+    with looks():
+        figure = breakdown_figure(ledgers, theme, names=["held", "consumed"])
+    unit, _ = byte_unit(max(ledger.peak_bytes for ledger in ledgers))
+    for axis, ledger in zip(figure.axes, ledgers, strict=True):
+        tops = [area.get_paths()[0].vertices[:, 1].max() for area in axis.collections]
+        assert tops[-1] * unit == pytest.approx(ledger.peak_bytes, rel=0.02)
+        assert tops[0] * unit == pytest.approx(ledger.sources["parameters"])
+        assert axis.get_title("left") in ("held", "consumed")
+        (label,) = [text.get_text() for text in axis.texts if "peak" in text.get_text()]
+        assert label.endswith("of it sources")
+    assert np.diff(figure.axes[0].get_ylim())[0] * unit > max(x.peak_bytes for x in ledgers)
+
+
+def test_the_file_is_written_whole(tmp_path: Path) -> None:
+    path = viz.breakdown(ledger_of("held"), tmp_path / "a.svg", width=3.5)
+    assert path.read_bytes().startswith(b"<?xml")
+    with pytest.raises(tc.TinyckptError):
+        viz.breakdown(ledger_of("held"), tmp_path / "a.jpg")

@@ -1,0 +1,146 @@
+"""What the bytes of a process are, step by step: sources below, what the schedule holds above."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from viz.charts.style import (
+    BESIDE,
+    SMALL,
+    WIDTH,
+    Titles,
+    byte_unit,
+    dress,
+    heading,
+    legend,
+    names_of,
+    new_figure,
+    titles_of,
+    write,
+)
+from viz.charts.timeline import HEADROOM, MOST_COLUMNS
+from viz.curve import by_column
+from viz.scene import count_text
+from viz.theme import RGB, Theme, blend, css
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.training import Ledger
+
+
+SMALLEST = 0.002  # of the peak: less than that is no area that can be seen
+
+
+def fills_of(theme: Theme) -> dict[str, RGB]:
+    """Return the fill of every kind of bytes, from the bottom up."""
+    return {
+        "parameters": blend(theme.muted, theme.panel, 0.75),
+        "optimizer state": blend(theme.muted, theme.panel, 0.5),
+        "other sources": blend(theme.muted, theme.panel, 0.28),
+        "gradients": theme.gradient,
+        "results": theme.recomputing,
+        "activations": theme.kept,
+        "cotangents": blend(theme.gradient, theme.panel, 0.45),
+        "updates": theme.checkpoint,
+        "workspace": theme.workspace,
+    }
+
+
+def breakdown(
+    ledgers: Ledger | Sequence[Ledger],
+    path: str | os.PathLike[str],
+    *,
+    theme: str = "light",
+    width: float = WIDTH,
+    title: Titles = None,
+) -> Path:
+    """Write what the bytes are against steps, one chart a ledger, on shared scales.
+
+    Args:
+        ledgers: what ``tc.ledger(schedule)`` returned; one, or several to compare.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
+            complete.
+        theme: ``light`` or ``dark``.
+        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
+        title: in place of the policies' names, one for each ledger; ``""`` for none.
+
+    Raises:
+        TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+    """
+    listed: list[Any] = list(ledgers) if isinstance(ledgers, Sequence) else [ledgers]
+    names = titles_of(names_of(listed), title)
+    return write(
+        path, theme, width, lambda colours: breakdown_figure(listed, colours, width, names)
+    )
+
+
+def breakdown_figure(
+    ledgers: Sequence[Ledger],
+    colours: Theme,
+    width: float = WIDTH,
+    names: Sequence[str] = ("",),
+) -> Figure:
+    """Return the chart; call it within ``looks()``."""
+    largest = max(ledger.peak_bytes for ledger in ledgers)
+    unit, unit_name = byte_unit(largest)
+    figure = new_figure(colours, 0.6 + 2.1 * len(ledgers), width)
+    axes = figure.subplots(len(ledgers), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    handles: dict[str, Any] = {}
+    for axis, ledger, title in zip(axes, ledgers, names, strict=True):
+        dress(axis, colours)
+        heading(axis, colours, title, ledger.schedule.graph.name)
+        for handle in draw_kinds(axis, ledger, unit, colours):
+            handles.setdefault(handle.get_label(), handle)
+        axis.set_ylabel(unit_name)
+    axes[0].set_xlim(0, max(len(ledger.schedule.steps) for ledger in ledgers))
+    axes[0].set_ylim(0, HEADROOM * max(largest / unit, 1e-9))
+    for axis, ledger in zip(axes, ledgers, strict=True):
+        mark_peak(axis, ledger, unit, unit_name, colours)
+    axes[-1].set_xlabel("step")
+    axes[-1].xaxis.set_major_formatter(lambda step, _: count_text(round(step)))
+    legend(axes[0], colours, [handles[name] for name in fills_of(colours) if name in handles])
+    figure.tight_layout()
+    return figure
+
+
+def draw_kinds(axis: Any, ledger: Ledger, unit: int, colours: Theme) -> list[Any]:
+    """Stack the bytes of every kind that there is; return the areas."""
+    steps = len(ledger.schedule.steps)
+    columns = {what: [nbytes] * steps for what, nbytes in ledger.sources.items()}
+    columns.update({what: list(column) for what, column in ledger.held.items()})
+    fills = fills_of(colours)
+    least = SMALLEST * ledger.peak_bytes
+    kinds = [what for what in fills if max(columns[what], default=0) > least]
+    stacked = np.array([columns[what] for what in kinds]) / unit
+    shown = by_column(stacked, steps, min(steps, MOST_COLUMNS))
+    edges = [steps * place / shown.shape[1] for place in range(shown.shape[1] + 1)]
+    areas: list[Any] = axis.stackplot(
+        edges,
+        [[*column, column[-1]] for column in shown],
+        labels=kinds,
+        colors=[css(fills[what]) for what in kinds],
+        step="post",
+        linewidth=0,
+    )
+    return areas
+
+
+def mark_peak(axis: Any, ledger: Ledger, unit: int, name: str, colours: Theme) -> None:
+    """Draw a line at the peak of all together, and say what it is and how much of it is sources."""
+    height, step = ledger.peak_bytes / unit, ledger.peak_step
+    sources = sum(ledger.sources.values()) / unit
+    is_wide = axis.figure.get_figwidth() >= BESIDE
+    axis.axhline(height, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3)
+    on_the_left = step < axis.get_xlim()[1] / 2
+    axis.annotate(
+        f"peak {height:.4g} {name}" + (f", {sources:.4g} of it sources" if is_wide else ""),
+        (step + 0.5, height), (0, 4.5), textcoords="offset points",
+        ha="left" if on_the_left else "right", va="bottom",
+        color=css(colours.ink), fontsize=SMALL,
+    )  # fmt: skip
