@@ -61,3 +61,15 @@ def test_what_is_your_own_runs_as_it_stands(
         assert main(arguments) == 0, line
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"docs", "mine.gif", "mine.html", "my_model.json", "profile.html"}
+
+
+def test_what_is_said_of_training_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "training"}
+    for code in python_blocks(text):
+        exec(code, names)
+    assert "optimizer state" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"run.npz"}

@@ -28,6 +28,7 @@ def test_its_lines_run(
         "plan.gif",
         "plan.html",
         "plan.png",
+        "state.npz",
     ]
 
 
