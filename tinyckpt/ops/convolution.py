@@ -128,22 +128,39 @@ def block_bytes(y: Spec, weight: Spec, groups: int) -> int:
     return itemsize * builtins.sum(math.prod(shape) for shape in shapes)
 
 
-def product_bytes(
+def convolution_bytes(
     x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> int:
-    """Return the workspace of a convolution, or of its adjoint with respect to the image.
-
-    It is that of a block, and the weight in the dtype of the sums where that is another.
-    """
+    """Return the workspace of a convolution: a block, and the weight in the dtype of the sums."""
     if windows.is_product(x.shape, weight.shape, y.shape, padding, y.dtype):
         return 0
     return block_bytes(y, weight, groups) + converted_bytes(weight)
 
 
+def input_vjp_bytes(
+    x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> int:
+    """Return the workspace of a convolution's adjoint with respect to the image.
+
+    If that is a convolution itself, it has the turned weight besides, in the dtype of the sums.
+    """
+    if windows.is_product(x.shape, weight.shape, y.shape, padding, y.dtype):
+        return 0
+    if windows.is_gathered(weight.shape, stride, groups):
+        filters, depth, *kernel = weight.shape
+        turned = Spec((groups * depth, filters // groups, *kernel), weight.dtype)
+        return block_bytes(x, turned, groups) + working_bytes(weight)
+    return block_bytes(y, weight, groups) + converted_bytes(weight)
+
+
+def working_bytes(weight: Spec) -> int:
+    """Return the bytes of a weight in the dtype of the sums."""
+    return windows.working_itemsize(weight.dtype) * weight.size
+
+
 def converted_bytes(weight: Spec) -> int:
     """Return the bytes of a weight in the dtype of the sums, or 0 if that is its own."""
-    itemsize = windows.working_itemsize(weight.dtype)
-    return itemsize * weight.size if itemsize > weight.dtype.itemsize else 0
+    return working_bytes(weight) if working_bytes(weight) > weight.nbytes else 0
 
 
 # The facts ---------------------------------------------------------------------------------------
@@ -168,7 +185,7 @@ CONV2D = Primitive(
     flops=lambda inputs, outputs, **attrs: (
         conv_flops(outputs[0], inputs[1]) + bias_flops(inputs, outputs)
     ),
-    workspace=lambda inputs, outputs, **attrs: product_bytes(
+    workspace=lambda inputs, outputs, **attrs: convolution_bytes(
         inputs[0], inputs[1], outputs[0], **attrs
     ),
 )  # fmt: skip
@@ -180,7 +197,7 @@ CONV2D_INPUT_VJP = Primitive(
         lambda ct, ins, outs, shape, **attrs: first(convolved(ct[0], ins[0], attrs), ins[1]),
     ),
     flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], inputs[0]),
-    workspace=lambda inputs, outputs, shape, **attrs: product_bytes(
+    workspace=lambda inputs, outputs, shape, **attrs: input_vjp_bytes(
         outputs[0], inputs[0], inputs[1], **attrs
     ),
 )  # fmt: skip
@@ -195,7 +212,7 @@ CONV2D_WEIGHT_VJP = Primitive(
     # A block, its share of the result, and the sum of the shares if that is not the result itself.
     workspace=lambda inputs, outputs, shape, groups, **attrs: (
         block_bytes(inputs[1], outputs[0], groups)
-        + windows.working_itemsize(outputs[0].dtype) * outputs[0].size
+        + working_bytes(outputs[0])
         + converted_bytes(outputs[0])
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from tinyckpt.ops.convolution import (
     conv_flops,
     convolved,
     first,
-    product_bytes,
+    input_vjp_bytes,
     require_bias,
     require_groups,
     require_weight,
@@ -72,7 +72,7 @@ CONV_TRANSPOSE2D = Primitive(
     flops=lambda inputs, outputs, **attrs: (
         conv_flops(inputs[0], inputs[1]) + bias_flops(inputs, outputs)
     ),
-    workspace=lambda inputs, outputs, output_padding, **attrs: product_bytes(
+    workspace=lambda inputs, outputs, output_padding, **attrs: input_vjp_bytes(
         outputs[0], inputs[1], inputs[0], **attrs
     ),
 )  # fmt: skip

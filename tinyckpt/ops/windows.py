@@ -227,6 +227,23 @@ def is_product(
     )
 
 
+def is_gathered(weight_shape: Shape, stride: Pair, groups: int) -> bool:
+    """Whether the cotangent of a convolution's image is taken as a convolution of y's.
+
+    That is possible where the window moves by single pixels. It has y's columns, not x's, and an
+    element is written into a column in half of the time that it is added to a pixel in.
+    """
+    return stride == (1, 1) and weight_shape[0] <= 2 * groups * weight_shape[1]
+
+
+def turned_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
+    """Return the padding of that convolution; less than 0 where it leaves out places of y's."""
+    return (
+        span(kernel[0], dilation[0]) - 1 - padding[0],
+        span(kernel[1], dilation[1]) - 1 - padding[1],
+    )
+
+
 def convolution_blocks(
     y_shape: Sequence[int], weight_shape: Sequence[int], groups: int, itemsize: int
 ) -> list[tuple[slice, slice, Shape, Shape]]:
