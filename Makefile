@@ -1,5 +1,5 @@
-# Everything runs in .venv, which is made on first use. EXTRAS=viz,dev,mp4,gpu,optimal
-# adds PyAV, CuPy and OR-tools.
+# Everything runs in .venv, which is made on first use. EXTRAS=viz,dev,mp4,gpu,optimal,bfloat16
+# adds PyAV, CuPy, OR-tools and ml_dtypes.
 PYTHON ?= python3
 EXTRAS ?= viz,dev
 BIN := .venv/bin

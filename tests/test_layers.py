@@ -177,7 +177,7 @@ def test_the_pipeline_can_be_read_in_an_evening() -> None:
 
 def test_tinyckpt_needs_numpy_alone() -> None:
     # OR-tools and CuPy are imported where a solver or a GPU is asked for, and PIL never; so are
-    # safetensors.
+    # safetensors. ml_dtypes is imported by its name, where bfloat16 is.
     optional = {
         "ortools": "exact", "cupy": "backend", "viz": "cli", "safetensors": "documents",
     }  # fmt: skip

@@ -18,6 +18,7 @@ from tinyckpt.differentiate import differentiate, positions_of, value_and_gradie
 from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph, Spec, updated_sources
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
@@ -109,7 +110,7 @@ def writable(met: set[int], array: Any) -> Any:
 
 def has_nan(array: Any) -> bool:
     """Whether a floating-point array holds a NaN."""
-    if array.dtype.kind != "f":
+    if not is_float(array.dtype):
         return False
     if array.dtype.itemsize == 2:
         return bool((array != array).any().item())

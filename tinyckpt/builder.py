@@ -162,9 +162,7 @@ class Builder:
             weak = weak_dtype(operands)
             inputs = [self.as_var(operand, weak) for operand in operands]
             specs = tuple([variable.node.spec for variable in inputs])
-            output_specs = primitive.infer(*specs, **attrs)
-            if not isinstance(output_specs, tuple):
-                raise GraphError("its infer rule must return a tuple of tc.Spec")
+            output_specs = primitive.output_specs(specs, attrs)
             flops = primitive.flops(specs, output_specs, **attrs)
             workspace = primitive.workspace(specs, output_specs, **attrs)
         except (GraphError, TypeError, ValueError, ArithmeticError, LookupError) as error:

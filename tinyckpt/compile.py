@@ -182,6 +182,8 @@ class Writer:
         lines = [f"import {self.backend.name} as np"]
         for module, names in sorted(self.imported.items()):
             lines.append(f"from {module} import {', '.join(sorted(names))}")
+        if any("'bfloat16'" in line for line in (*body, *map(str, self.arrays.values()))):
+            lines.insert(1, "import ml_dtypes  # for bfloat16")
         lines.append("")
         lines.extend(constant_line(name, value) for name, value in self.arrays.items())
         lines.extend(["", f"def step({', '.join(self.parameters)}):"] if self.arrays else

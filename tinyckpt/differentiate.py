@@ -49,7 +49,8 @@ from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator, TrainingGraph
-from tinyckpt.ops.elementwise import add, astype
+from tinyckpt.ops.dtypes import is_float
+from tinyckpt.ops.elementwise import accumulated, astype
 from tinyckpt.ops.primitive import active_builder
 from tinyckpt.ops.shape import full
 from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
@@ -88,7 +89,7 @@ def pull_back(
         contribution = rule(outputs, inputs, results, **operator.attrs)
         if contribution is None:  # the output does not vary with this input
             continue
-        if contribution.shape == variable.shape and contribution.dtype.kind == "f":
+        if contribution.shape == variable.shape and is_float(contribution.dtype):
             contribution = astype(contribution, variable.dtype)  # where dtypes were mixed
         if contribution.spec != variable.spec:
             raise GraphError(
@@ -98,7 +99,7 @@ def pull_back(
         # A value that is read twice, even by one operator (x * x), adds up what comes back.
         earlier = cotangents.get(variable.node.id)
         if earlier is not None:
-            contribution = add(earlier, contribution)
+            contribution = accumulated(earlier, contribution)
         cotangents[variable.node.id] = contribution
 
 
@@ -141,7 +142,7 @@ def varying_with(builder: Builder, roots: Sequence[int]) -> bytearray:
     for operator in builder.operators:
         if any(active[data] for data in operator.inputs):
             for output in operator.outputs:
-                active[output] = builder.data[output].spec.dtype.kind == "f"
+                active[output] = is_float(builder.data[output].spec.dtype)
     return active
 
 
@@ -175,7 +176,7 @@ def gradients(loss: Var, wrt: Tree) -> Tree:
     for path, variable in leaves_with_paths(wrt, "wrt"):
         if not isinstance(variable, Var):
             raise GraphError(f"{path}: expected a Var, got a {type(variable).__name__}")
-        if variable.dtype.kind != "f":
+        if not is_float(variable.dtype):
             raise GraphError(
                 f"{path}: {variable.node.name} is {variable.spec}; only floating-point values have "
                 "a gradient; leave it out, or pass it as a float array"

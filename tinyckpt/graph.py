@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NewType
 
 import numpy as np
@@ -27,7 +28,9 @@ Role = Literal["input", "parameter", "constant", "activation", "cotangent"]
 SOURCES: tuple[Role, ...] = ("input", "parameter", "constant")
 UPDATE = "update"  # the kind of an operator that writes a new value over a source's old one
 
-DTYPES = ("float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8")
+DTYPES = (
+    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "bfloat16",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,11 @@ class Spec:
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the NumPy dtype, or raise a GraphError that lists the dtypes there are."""
     try:
+        if isinstance(dtype, str) and dtype == "bfloat16":
+            import_module("ml_dtypes")  # which tells NumPy of the name
         resolved: np.dtype[Any] = np.dtype(dtype)
+    except ImportError as error:
+        raise GraphError(f"{dtype} needs ml_dtypes: pip install 'tinyckpt[bfloat16]'") from error
     except (TypeError, ValueError, SyntaxError) as error:
         raise GraphError(f"unknown dtype {dtype!r}; legal are {', '.join(DTYPES)}") from error
     if resolved.name not in DTYPES or not resolved.isnative:

@@ -18,6 +18,7 @@ from tinyckpt.differentiate import differentiate
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec, TrainingGraph
 from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import concatenate
@@ -61,7 +62,7 @@ def random_arrays(specs: Any, seed: int = 0) -> Any:
     generator = np.random.default_rng(seed)
 
     def draw(spec: Spec) -> Any:
-        if spec.dtype.kind != "f":
+        if not is_float(spec.dtype):
             return np.zeros(spec.shape, spec.dtype)
         scale = spec.shape[-2] ** -0.5 if len(spec.shape) > 1 else 1.0
         return (scale * generator.normal(size=spec.shape)).astype(spec.dtype)

@@ -16,6 +16,7 @@ import numpy as np
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec, checked_dtype
 from tinyckpt.ops import infer, kernels, kernels_functions
+from tinyckpt.ops.dtypes import is_bfloat16, is_float
 from tinyckpt.ops.primitive import (
     Primitive,
     active_builder,
@@ -270,6 +271,7 @@ def infer_cast(x: Any, dtype: str) -> tuple[Any, ...]:
 CAST = Primitive(
     "cast", kernels.cast, infer_cast,
     vjp=(lambda ct, ins, outs, dtype: astype(ct[0], ins[0].dtype),), flops=free_of_charge,
+    takes_bfloat16=True,
 )  # fmt: skip
 
 # The functions -----------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
     floats = False
     for operand in operands:
         node = getattr(operand, "node", None)
-        if node is not None and node.spec.dtype.kind == "f":
+        if node is not None and is_float(node.spec.dtype):
             floats = True
         elif type(operand) not in PYTHON_NUMBERS:
             break
@@ -302,7 +304,7 @@ def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
     ]
     computed_in = function.resolve_dtypes((*kinds, None))
     return [
-        builder.as_var(o, dtype) if own else o if o.dtype.kind == "f" else astype(o, dtype)
+        builder.as_var(o, dtype) if own else o if is_float(o.dtype) else astype(o, dtype)
         for o, own, dtype in zip(operands, plain, computed_in, strict=False)
     ]
 
@@ -344,9 +346,9 @@ def power(x: Any, exponent: Any) -> Var:
     if type(exponent) not in (int, float):
         return apply(POWERS, x, exponent)
     x = as_var(x)
-    if x.dtype.kind != "f":
+    if not is_float(x.dtype):
         x = astype(x, np.result_type(x.dtype, exponent))
-    if x.dtype.kind != "f" and exponent < 0:
+    if not is_float(x.dtype) and exponent < 0:
         raise GraphError(
             f"power: {x.spec} to the power {exponent}: integers have no negative powers; "
             "convert with x.astype('float64')"
@@ -439,3 +441,13 @@ def astype(x: Any, dtype: Any) -> Var:
     resolved = checked_dtype(dtype)
     x = as_var(x)
     return x if x.dtype == resolved else apply(CAST, x, dtype=resolved.name)
+
+
+def widened(x: Var) -> Var:
+    """Return what is stored as bfloat16 as float32, in which it can be added up; others as is."""
+    return astype(x, "float32") if is_bfloat16(x.dtype) else x
+
+
+def accumulated(x: Var, y: Var) -> Var:
+    """Return the sum of two cotangents in their own dtype."""
+    return astype(add(widened(x), widened(y)), x.dtype)

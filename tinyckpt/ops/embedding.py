@@ -15,7 +15,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
-from tinyckpt.ops.elementwise import astype
+from tinyckpt.ops.elementwise import astype, widened
 from tinyckpt.ops.indexing import TAKE_VJP, contiguous
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import reshape
@@ -33,14 +33,19 @@ def infer_embedding(table: Spec, ids: Spec) -> tuple[Spec, ...]:
 
 def vjp_table(ct: Any, ins: Any, outs: Any) -> Var:
     table, ids = ins
-    rows = reshape(ct[0], (ids.size, *table.shape[1:]))
+    rows = reshape(widened(ct[0]), (ids.size, *table.shape[1:]))
     return apply(
         TAKE_VJP, rows, reshape(ids, (ids.size,)), shape=table.shape, axis=0, most=ids.size
     )
 
 
 EMBEDDING = Primitive(
-    "embedding", kernels.embedding, infer_embedding, contiguous=True, vjp=(vjp_table, zero)
+    "embedding",
+    kernels.embedding,
+    infer_embedding,
+    contiguous=True,
+    vjp=(vjp_table, zero),
+    takes_bfloat16=True,
 )
 
 

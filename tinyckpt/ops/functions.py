@@ -15,6 +15,7 @@ import numpy as np
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_functions as kernels
 from tinyckpt.ops.activation import sigmoid
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import (
     as_computed,
     astype,
@@ -321,7 +322,7 @@ def rad2deg(x: Any) -> Var:
 def sinc(x: Var) -> Var:
     """Return ``sin(pi x) / (pi x)``, and 1 at 0; its derivative at 0 is taken as 0."""
     x = as_var(x)
-    x = x if x.dtype.kind == "f" else astype(x, "float64")
+    x = x if is_float(x.dtype) else astype(x, "float64")
     at_0 = equal(x, 0)
     turned = where(at_0, 1, x) * math.pi
     return where(at_0, 1, sin(turned) / turned)

@@ -20,7 +20,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
-from tinyckpt.ops.elementwise import astype
+from tinyckpt.ops.elementwise import astype, widened
 from tinyckpt.ops.primitive import Primitive, active_builder, apply, as_var, zero
 from tinyckpt.ops.shape import CONTIGUOUS, index, reshape, transpose
 
@@ -84,10 +84,11 @@ TAKE = Primitive(
     "take", kernels.take, infer_take, contiguous=True,
     vjp=(
         lambda ct, ins, outs, axis, most: apply(
-            TAKE_VJP, ct[0], ins[1], shape=ins[0].shape, axis=axis, most=most
+            TAKE_VJP, widened(ct[0]), ins[1], shape=ins[0].shape, axis=axis, most=most
         ),
         zero,
     ),
+    takes_bfloat16=True,
 )  # fmt: skip
 TAKE_VJP: Primitive = Primitive(
     "take_vjp", kernels.take_vjp, infer_take_vjp, contiguous=True,

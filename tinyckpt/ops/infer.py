@@ -8,6 +8,7 @@ import numpy as np
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
+from tinyckpt.ops.dtypes import is_float
 
 Infer = Callable[..., tuple[Spec, ...]]
 
@@ -20,7 +21,7 @@ def listing(specs: Sequence[Spec]) -> str:
 def require_float(*specs: Spec) -> None:
     """Raise a GraphError unless every spec is floating-point."""
     for spec in specs:
-        if spec.dtype.kind != "f":
+        if not is_float(spec.dtype):
             raise GraphError(
                 f"needs floating-point arrays, got {listing(specs)}; "
                 "convert with x.astype('float64') or pass a float array"

@@ -14,6 +14,7 @@ import numpy as np
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels, reduce
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import (
     absolute,
     as_computed,
@@ -156,7 +157,7 @@ def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> 
 def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Var:
     """Return the norm of vectors along an axis or several; of all elements by default."""
     x = as_var(x)
-    x = x if x.dtype.kind == "f" else astype(x, "float64")
+    x = x if is_float(x.dtype) else astype(x, "float64")
     if not isinstance(ord, int | float) or math.isnan(ord):
         raise GraphError(f"norm of vectors: ord {ord!r}; give a number, inf or -inf")
     if math.isinf(ord):

@@ -20,7 +20,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_normalization as kernels
-from tinyckpt.ops.elementwise import add, astype, multiply, power, subtract
+from tinyckpt.ops.elementwise import add, astype, multiply, power, subtract, widened
 from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops.reduce import mean as mean_over
 from tinyckpt.ops.reduce import sum
@@ -157,7 +157,7 @@ def vjp_input(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: 
         slope = ct[-1] * power(rstd, 3) * (-1 / count)
         deviations = deviation(x, mean[0] if mean else None, axes)
         parts.append(multiply(deviations, expand_dims(slope, axes)))
-    return functools.reduce(add, parts)
+    return parts[0] if len(parts) == 1 else functools.reduce(add, map(widened, parts))
 
 
 def vjp_scale(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: Any) -> Var | None:
@@ -168,7 +168,7 @@ def vjp_scale(name: str, ct: Any, ins: Any, outs: Any, epsilon: float, **attrs: 
 
 def vjp_shift(ct: Any, ins: Any, outs: Any, parameter_axes: Positions, **attrs: Any) -> Var | None:
     rest = others(ins[0], parameter_axes)
-    return sum(ct[0], rest) if ct[0] is not None and rest else ct[0]
+    return sum(widened(ct[0]), rest) if ct[0] is not None and rest else ct[0]
 
 
 def vjp_input_vjp(name: str, position: int) -> Any:
@@ -182,7 +182,7 @@ def vjp_input_vjp(name: str, position: int) -> Any:
         axes, along, centred = attrs["axes"], attrs["parameter_axes"], attrs["centred"]
         x, *rest, rstd, g = ins
         m = rest[-1] if centred else None
-        scale = rest[: len(rest) - centred]
+        scale = [astype(s, rstd.dtype) for s in rest[: len(rest) - centred]]
         c, g = astype(ct[0], rstd.dtype), astype(g, rstd.dtype)
         means = () if m is None else (m,)
         if position == len(ins) - 1 or (scale and position == 1):
@@ -217,6 +217,7 @@ def vjp_scale_vjp(position: int) -> Any:
     def rule(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
         axes, (x, *mean, rstd, g) = attrs["axes"], ins
         d, spread = deviation(x, mean[0] if mean else None, axes), expand_dims(rstd, axes)
+        g = astype(g, rstd.dtype)
         c = aligned(ct[0], x, attrs["parameter_axes"])
         if position == len(ins) - 1:
             return multiply(c, multiply(d, spread))
@@ -252,6 +253,7 @@ def family(name: str) -> Family:
             flops=forward_flops,
             workspace=lambda inputs, outputs, **attrs: widened_bytes(inputs[0]),
             contiguous=True,
+            takes_bfloat16=True,
         ),
         Primitive(
             f"{name}_input_vjp",  # (x[, scale][, mean], rstd, g) -> the cotangent of x
@@ -261,6 +263,7 @@ def family(name: str) -> Family:
             flops=input_vjp_flops,
             workspace=input_vjp_workspace,
             contiguous=True,
+            takes_bfloat16=True,
         ),
         Primitive(
             f"{name}_scale_vjp",  # (x[, mean], rstd, g) -> the sum of g n for each of the scale
@@ -270,6 +273,7 @@ def family(name: str) -> Family:
             flops=scale_vjp_flops,
             workspace=scale_vjp_workspace,
             contiguous=True,
+            takes_bfloat16=True,
         ),
     )
 
@@ -307,5 +311,6 @@ def normalized(
         centred=centred,
     )
     if scale is None and shift is not None:
-        y = add(y, aligned(as_var(shift), x, parameter_axes))
+        added = widened(aligned(as_var(shift), x, parameter_axes))
+        y = astype(add(widened(y), added), x.dtype)
     return (y, *statistics)

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
+from tinyckpt.ops.dtypes import is_bfloat16
 
 if TYPE_CHECKING:
     from tinyckpt.builder import Builder
@@ -56,6 +57,7 @@ class Primitive:
         workspace: bytes held besides inputs and outputs, from specs and attributes.
         alias: the input whose memory every output shares, for views; None for fresh memory.
         contiguous: whether outputs are C-contiguous; None means "if every input is".
+        takes_bfloat16: whether inputs may be bfloat16: they are moved, or computed with in 32 bits.
     """
 
     name: str
@@ -66,6 +68,19 @@ class Primitive:
     workspace: Callable[..., int] = no_bytes
     alias: int | None = None
     contiguous: bool | None = None
+    takes_bfloat16: bool = False
+
+    def output_specs(self, specs: Specs, attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
+        """Return the specs of the outputs, or raise the GraphError that says why there are none."""
+        if not self.takes_bfloat16 and any(is_bfloat16(spec.dtype) for spec in specs):
+            raise GraphError(
+                f"of {', '.join(map(str, specs))}: bfloat16 is for storage; convert with "
+                "x.astype('float32') to compute"
+            )
+        outputs = self.infer(*specs, **attrs)
+        if not isinstance(outputs, tuple):
+            raise GraphError("its infer rule must return a tuple of tc.Spec")
+        return outputs
 
     def rule(self, position: int) -> VjpRule | None:
         """Return the vjp rule of the input at ``position``, or None if there is none."""

@@ -11,6 +11,7 @@ import numpy as np
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels, kernels_indexing
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import astype, divide, equal, multiply, where
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import full, reshape
@@ -28,7 +29,7 @@ def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def infer_sum(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:
     # Integers and booleans are added up in 64 bits, as NumPy does.
-    dtype = x.dtype if x.dtype.kind == "f" else "int64"
+    dtype = x.dtype if is_float(x.dtype) else "int64"
     return (Spec(reduced(x.shape, axes, keepdims), dtype),)
 
 
@@ -139,7 +140,7 @@ def mean(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     Of float16 it is computed in float32, as NumPy does, since 65,504 is soon passed by a sum.
     """
     x = as_var(x)
-    if x.dtype.kind != "f":
+    if not is_float(x.dtype):
         x = astype(x, "float64")
     count = math.prod(x.shape[axis] for axis in infer.checked_axes(axis, x.ndim))
     if count == 0:

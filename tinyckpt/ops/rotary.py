@@ -50,7 +50,7 @@ def rotary_workspace(inputs: Any, outputs: Any, **attrs: Any) -> int:
 
 
 ROTARY: Primitive = Primitive(
-    "rotary", kernels.rotary, infer_rotary, contiguous=True,
+    "rotary", kernels.rotary, infer_rotary, contiguous=True, takes_bfloat16=True,
     vjp=(
         lambda ct, ins, outs, sign, **attrs: apply(ROTARY, ct[0], *ins[1:], sign=-sign, **attrs),
         zero,

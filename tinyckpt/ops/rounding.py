@@ -10,6 +10,7 @@ import numpy as np
 from tinyckpt.errors import GraphError
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_functions as kernels
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import (
     PYTHON_NUMBERS,
     absolute,
@@ -65,7 +66,7 @@ def sign(x: Any) -> Var:
 def of_floats(primitive: Primitive, x: Any) -> Var:
     """Return the primitive of floats; integers have nothing to be rounded, and stay."""
     x = as_var(x)
-    return apply(primitive, x) if x.dtype.kind == "f" else x
+    return apply(primitive, x) if is_float(x.dtype) else x
 
 
 def floor(x: Any) -> Var:
@@ -151,7 +152,7 @@ def nan_to_num(
 ) -> Var:
     """Return ``x`` with numbers in the places of what is not a number or infinite."""
     x = number = as_var(x)
-    if number.dtype.kind != "f":
+    if not is_float(number.dtype):
         return number
     largest = float(np.finfo(number.dtype).max)
     x = where(isnan(number), nan, number)

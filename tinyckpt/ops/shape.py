@@ -121,10 +121,12 @@ def vjp_split(ct: Any, ins: Any, outs: Any, boundaries: tuple[int, ...], axis: i
 RESHAPE = Primitive(
     "reshape", kernels.reshape, infer_reshape, alias=0, contiguous=True,
     vjp=(lambda ct, ins, outs, shape: reshape(ct[0], ins[0].shape),),
+    takes_bfloat16=True,
 )  # fmt: skip
 TRANSPOSE = Primitive(
     "transpose", kernels.transpose, infer_transpose, alias=0, contiguous=False,
     vjp=(vjp_transpose,),
+    takes_bfloat16=True,
 )  # fmt: skip
 BROADCAST_TO = Primitive(
     "broadcast_to", kernels.broadcast_to, infer_broadcast_to, alias=0, contiguous=False,
@@ -138,20 +140,25 @@ UNBROADCAST = Primitive(
 INDEX = Primitive(
     "index", kernels.index, infer_index, alias=0, contiguous=False,
     vjp=(lambda ct, ins, outs, key: apply(INDEX_VJP, ct[0], shape=ins[0].shape, key=key),),
+    takes_bfloat16=True,
 )  # fmt: skip
 INDEX_VJP: Primitive = Primitive(
     "index_vjp", kernels.index_vjp, infer_index_vjp, contiguous=True,
     vjp=(lambda ct, ins, outs, shape, key: apply(INDEX, ct[0], key=key),),
+    takes_bfloat16=True,
 )  # fmt: skip
 CONCATENATE = Primitive(
     "concatenate", kernels.concatenate, infer_concatenate, vjp=vjp_concatenate,
+    takes_bfloat16=True,
 )  # fmt: skip
 SPLIT = Primitive(
     "split", kernels.split, infer_split, alias=0, contiguous=False, vjp=(vjp_split,),
+    takes_bfloat16=True,
 )  # fmt: skip
 CONTIGUOUS = Primitive(
     "contiguous", kernels.contiguous, lambda x: (x,), contiguous=True,
     vjp=(lambda ct, ins, outs: ct[0],),
+    takes_bfloat16=True,
 )  # fmt: skip
 FULL = Primitive("full", kernels.full, infer_full, contiguous=True, flops=free_of_charge)
 

@@ -11,6 +11,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import (
     astype,
     divide,
@@ -44,7 +45,7 @@ def infer_logsumexp_vjp(
 
 
 def infer_cumsum(x: Spec, axis: int, reverse: bool) -> tuple[Spec, ...]:
-    return (Spec(x.shape, x.dtype if x.dtype.kind == "f" else "int64"),)
+    return (Spec(x.shape, x.dtype if is_float(x.dtype) else "int64"),)
 
 
 def with_axes(y: Var, x: Var, axes: tuple[int, ...]) -> Var:
@@ -102,7 +103,7 @@ def var(x: Var, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> V
         GraphError: if there are no more than ``ddof`` elements.
     """
     x = as_var(x)
-    x = x if x.dtype.kind == "f" else astype(x, "float64")
+    x = x if is_float(x.dtype) else astype(x, "float64")
     count = math.prod(x.shape[axis] for axis in infer.checked_axes(axis, x.ndim))
     if count <= ddof:
         raise GraphError(f"var: {count} elements of {x.spec} at ddof={ddof}; more are needed")
@@ -154,7 +155,7 @@ def median(x: Var, axis: int | None = None, keepdims: bool = False) -> Var:
         raise GraphError(f"median: {x.spec} has no elements along axis {axis}")
     ordered = sort(x, position)
     middle = index(ordered, (*before, slice((count - 1) // 2, count // 2 + 1)))
-    if x.dtype.kind == "f":  # a NaN is sorted to the end, and makes the median one, as in NumPy
+    if is_float(x.dtype):  # a NaN is sorted to the end, and makes the median one, as in NumPy
         last = index(ordered, (*before, slice(count - 1, count)))
         middle = where(isnan(last), last, middle)
     return mean(middle, position, keepdims)
@@ -170,7 +171,7 @@ def prod(x: Var, axis: Axes = None, keepdims: bool = False) -> Var:
     where elements are 0, too. Integers and booleans are multiplied as int64.
     """
     x = as_var(x)
-    x = x if x.dtype.kind == "f" else astype(x, "int64")
+    x = x if is_float(x.dtype) else astype(x, "int64")
     axes = infer.checked_axes(axis, x.ndim)
     shape = reduced(x.shape, axes, keepdims)
     for position in axes:
@@ -223,7 +224,7 @@ def cumprod(x: Var, axis: int | None = None) -> Var:
     right where elements are 0, too.
     """
     x, position = flat_or_along(x, axis)
-    x = x if x.dtype.kind == "f" else astype(x, "int64")
+    x = x if is_float(x.dtype) else astype(x, "int64")
     _, (before, count) = along(x, position)
     step = 1
     while step < count:
