@@ -52,6 +52,20 @@ FAMILIES: dict[str, Callable[[Any, Any, Any], list[Any]]] = {
     "cross entropy": lambda x, y, labels: [
         *losses(x, labels), *losses(x.T, tc.broadcast_to(labels[:1], x.shape[1:])),
     ],
+    "normalisation": lambda x, y, labels: [
+        0.001 * result
+        for z, line in ((x, y.astype(x.dtype)[0]), (x.T, y.astype(x.dtype)[:, 0]))
+        for result in (
+            tc.layer_norm(z), tc.layer_norm(z, line, line), tc.layer_norm(z, axes=0),
+            tc.rms_norm(z, line), tc.rms_norm(z), tc.batch_norm(z, line, line)[0],
+            tc.batch_norm(z.reshape(1, *z.shape), 0 * z[:, 0], z[:, 0])[0],
+            tc.group_norm(z, 2, line, line), tc.group_norm(z, 1),
+        )
+    ],
+    "rows by id": lambda x, y, labels: [
+        0.001 * tc.rotary(x), 0.001 * tc.rotary(x, labels, interleaved=True),
+        0.001 * tc.embedding(x, np.arange(x.shape[0])[::-1]),
+    ],
     "products": lambda x, y, labels: [small @ large for small, large in products(x, y)],
 }  # fmt: skip
 
