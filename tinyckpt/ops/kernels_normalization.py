@@ -63,10 +63,10 @@ def normalize_input_vjp(xp, x, *operands, axes, parameter_axes, centred):
             factor = xp.multiply(factor, scale, dtype=wide)
     out = xp.empty(x.shape, wide)
     deviations(xp, x, mean, axes, out=out)
-    out *= xp.expand_dims(rstd, axes)
     out *= g
     slope = out.mean(axis=axes, keepdims=True)
     slope *= xp.expand_dims(rstd, axes)
+    slope *= xp.expand_dims(rstd, axes)  # once for each n
     deviations(xp, x, mean, axes, out=out)
     out *= slope
     del slope
