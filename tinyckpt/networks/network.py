@@ -6,6 +6,7 @@ can still be planned, replayed and drawn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,11 +23,15 @@ from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import concatenate
-from tinyckpt.tree import map_leaves
+from tinyckpt.tree import fill, leaves, leaves_with_paths, map_leaves
 
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "gelu": gelu, "relu": relu, "sigmoid": sigmoid, "tanh": tanh,
 }  # fmt: skip
+# What a parameter of a name begins with: factors with 1, what is added with 0.
+CONSTANTS = {"scale": 1.0, "shift": 0.0, "b": 0.0, "mean": 0.0, "variance": 1.0}
+# The standard deviation of embeddings, as in BERT and GPT-2.
+DEVIATIONS = {"tokens": 0.02, "positions": 0.02, "types": 0.02, "class": 0.02}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Network:
     loss: Callable[..., Any]
     specs: tuple[Any, ...]
 
+    @property
+    def parameter_count(self) -> int:
+        """Number of elements of all parameters; no arrays are made to count them."""
+        return sum(spec.size for spec in leaves(self.specs[0]))
+
     def graph(self) -> TrainingGraph:
         """Return the training graph."""
         return differentiate(build(self.loss, *self.specs, graph_name=self.name))
@@ -54,20 +64,39 @@ class Network:
 
 
 def random_arrays(specs: Any, seed: int = 0) -> Any:
-    """Return normal arrays in the nesting of the specs; integers are 0.
+    """Return arrays in the nesting of the specs: parameters to begin training with, random data.
 
-    Arrays of two or more axes are scaled by 1/sqrt of the last axis but one, so that products of
-    them neither grow nor shrink.
+    Integers are 0. Other arrays are normal, but for those that ``CONSTANTS`` and ``DEVIATIONS``
+    name: a leaf's name is the last key on the way to it. Arrays of two or more axes are scaled by
+    1/sqrt(n), with n the numbers that go into one of a product: the last axis but one; and weights
+    of convolutions by sqrt(2/n), where relu follows, which halves what comes in.
+
+    Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", arXiv 1502.01852, section 2.2.
     """
     generator = np.random.default_rng(seed)
 
-    def draw(spec: Spec) -> Any:
-        if not is_float(spec.dtype):
-            return np.zeros(spec.shape, spec.dtype)
-        scale = spec.shape[-2] ** -0.5 if len(spec.shape) > 1 else 1.0
-        return (scale * generator.normal(size=spec.shape)).astype(spec.dtype)
+    def draw(name: str, spec: Spec) -> Any:
+        if not is_float(spec.dtype) or name in CONSTANTS:
+            return np.full(spec.shape, CONSTANTS.get(name, 0), spec.dtype)
+        return (deviation(name, spec.shape) * generator.normal(size=spec.shape)).astype(spec.dtype)
 
-    return map_leaves(draw, specs)
+    arrays = [draw(name_of(path), spec) for path, spec in leaves_with_paths(specs, "")]
+    positions = iter(range(len(arrays)))
+    return fill(map_leaves(lambda spec: next(positions), specs), arrays)
+
+
+def name_of(path: str) -> str:
+    """Return the last key on the way to a leaf: ``w`` of ``[0]['stages'][1]['w']``."""
+    return path.rpartition("['")[2].partition("']")[0]
+
+
+def deviation(name: str, shape: tuple[int, ...]) -> float:
+    """Return the standard deviation of a parameter to begin training with; see above."""
+    if name in DEVIATIONS:
+        return DEVIATIONS[name]
+    if name == "w" and len(shape) == 4:  # (outputs, inputs, height, width)
+        return math.sqrt(2 / math.prod(shape[1:]))
+    return shape[-2] ** -0.5 if len(shape) > 1 else 1.0
 
 
 def positive(name: str, **sizes: int) -> None:

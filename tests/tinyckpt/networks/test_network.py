@@ -1,0 +1,44 @@
+"""What a network begins training with, and how its parameters are counted."""
+
+import numpy as np
+
+import tinyckpt as tc
+from tinyckpt.networks import Network, mlp, random_arrays
+
+
+def test_parameters_are_counted_from_specs() -> None:
+    assert mlp(2, 3, classes=2).parameter_count == 2 * (3 * 3 + 3) + 3 * 2 + 2
+    huge = {"w": tc.Spec((10**9, 10**9), "float16"), "none": None}
+    assert Network("huge", len, (huge, tc.Spec(7))).parameter_count == 10**18
+
+
+def test_training_begins_with_neutral_norms_no_biases_and_weights_that_keep_the_scale() -> None:
+    norm = {"scale": tc.Spec(4, "float32"), "shift": tc.Spec(4), "variance": tc.Spec(4)}
+    specs = (
+        {
+            "norms": [norm, norm],
+            "tokens": tc.Spec((200, 100)),
+            "affine": {"w": tc.Spec((400, 100)), "b": tc.Spec(100)},
+            "conv": {"w": tc.Spec((50, 8, 5, 5))},
+        },
+        tc.Spec((40, 3, 16, 16), "float32"),
+        tc.Spec(9, "int64"),
+    )
+    params, images, labels = random_arrays(specs)
+    for layer in params["norms"]:
+        assert layer["scale"].tolist() == [1, 1, 1, 1] == layer["variance"].tolist()
+        assert layer["shift"].tolist() == [0, 0, 0, 0]
+        assert (layer["scale"].dtype, layer["shift"].dtype) == ("float32", "float64")
+    assert not params["affine"]["b"].any()
+    assert not labels.any()
+    # 10,000 numbers or more each: the deviation of a deviation is less than 1 %.
+    for array, deviation in (
+        (params["tokens"], 0.02),
+        (params["affine"]["w"], 400**-0.5),
+        (params["conv"]["w"], (2 / (8 * 5 * 5)) ** 0.5),
+        (images, 16**-0.5),
+    ):
+        assert np.isclose(array.std(), deviation, rtol=0.03)
+    again = random_arrays(specs)
+    assert np.array_equal(again[0]["conv"]["w"], params["conv"]["w"])
+    assert not np.array_equal(random_arrays(specs, 1)[0]["conv"]["w"], params["conv"]["w"])
