@@ -1,23 +1,44 @@
 """Networks of any size to plan, run and draw: a function and parameters for it."""
 
 from tinyckpt.networks.chain import chain
+from tinyckpt.networks.cnn100 import cnn100, cnn100_logits
+from tinyckpt.networks.layers import inference, statistics_specs
+from tinyckpt.networks.lenet import lenet5, lenet_logits
+from tinyckpt.networks.mobilenet import mobilenet_logits, mobilenet_v1
 from tinyckpt.networks.named import NETWORKS, network_from_text
 from tinyckpt.networks.network import Network, branching, mlp, random_arrays, residual_mlp
+from tinyckpt.networks.resnet import resnet, resnet_logits
 from tinyckpt.networks.shapes import mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.transformer import transformer
+from tinyckpt.networks.unet import unet_logits, unet_network
+from tinyckpt.networks.vgg import vgg, vgg_logits
 
 __all__ = [
     "NETWORKS",
     "Network",
     "branching",
     "chain",
+    "cnn100",
+    "cnn100_logits",
+    "inference",
+    "lenet5",
+    "lenet_logits",
     "mlp",
     "mobilenet",
+    "mobilenet_logits",
+    "mobilenet_v1",
     "network_from_text",
     "random_arrays",
     "residual_mlp",
+    "resnet",
     "resnet50",
+    "resnet_logits",
+    "statistics_specs",
     "transformer",
     "unet",
+    "unet_logits",
+    "unet_network",
+    "vgg",
     "vgg16",
+    "vgg_logits",
 ]

@@ -1,0 +1,67 @@
+"""Every network at a size for tests, in float64 unless asked otherwise, and arguments for it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.networks import (
+    Network,
+    cnn100,
+    lenet5,
+    mobilenet_v1,
+    resnet,
+    unet_network,
+    vgg,
+)
+from tinyckpt.tree import leaves, map_leaves
+
+CLASSES = 7
+VGG: dict[str, Any] = {"batch": 2, "size": 32, "width": 2, "hidden": 6, "classes": CLASSES}
+IMAGES: dict[str, Any] = {"batch": 2, "size": 64, "width": 2, "classes": CLASSES}
+
+SMALL: dict[str, Callable[..., Network]] = {
+    "lenet5": lambda **o: lenet5(**{"batch": 2, "size": 20, "classes": CLASSES, **o}),
+    "cnn100": lambda **o: cnn100(
+        **{"batch": 2, "size": 9, "layers": 5, "width": 4, "classes": CLASSES, **o}
+    ),
+    "vgg16": lambda **o: vgg(16, **{**VGG, **o}),
+    "vgg16_bn": lambda **o: vgg(16, **{**VGG, "size": 64, "batch_normed": True, **o}),
+    "vgg19": lambda **o: vgg(19, **{**VGG, **o}),
+    "resnet18": lambda **o: resnet(18, **{**IMAGES, **o}),
+    "resnet50": lambda **o: resnet(50, **{**IMAGES, **o}),
+    "mobilenet": lambda **o: mobilenet_v1(**{**IMAGES, **o}),
+    "unet": lambda **o: unet_network(**{"batch": 2, "size": 8, "depth": 2, "width": 2, **o}),
+}
+# Below what each integer argument is, where it is not CLASSES.
+BELOW = {"unet": (2,)}
+
+
+def small(name: str, **options: Any) -> Network:
+    """Return a network at its size for tests; options are its own."""
+    return SMALL[name](**{"dtype": "float64", **options})
+
+
+def arguments(name: str, network: Network, seed: int = 0) -> tuple[Any, ...]:
+    """Return arrays for a network: parameters of any values, random images and labels."""
+    params, *data = network.arrays(seed)
+    generator = np.random.default_rng(seed)
+    below = iter(BELOW.get(name, (CLASSES,) * 3))
+    arrays = []
+    for array in data:
+        integers = isinstance(array, np.ndarray) and array.dtype.kind == "i"
+        if integers and array.ndim:
+            array = generator.integers(0, next(below), array.shape)
+        arrays.append(array)
+    return (shaken(params, generator), *arrays)
+
+
+def shaken(params: Any, generator: np.random.Generator) -> Any:
+    """Return parameters of which none is 0 or 1, so that nothing hides behind a neutral value."""
+    return map_leaves(lambda x: (x + 0.1 * generator.normal(size=x.shape)).astype(x.dtype), params)
+
+
+def equal(ours: Any, theirs: Any) -> bool:
+    """Whether two trees hold the same arrays, bit for bit."""
+    pairs = zip(leaves(ours), leaves(theirs), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)

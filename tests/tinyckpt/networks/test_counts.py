@@ -1,0 +1,89 @@
+"""Sizes of well-known networks, against the figures that their papers and libraries give."""
+
+import pytest
+
+import tinyckpt as tc
+from tests.tinyckpt.networks.small import SMALL, small
+from tinyckpt.networks import (
+    Network,
+    cnn100,
+    lenet5,
+    mobilenet_v1,
+    resnet,
+    unet_network,
+    vgg,
+)
+
+PUBLISHED = {
+    "LeNet-5": (lenet5(), 61_706),
+    "the CNN of 100 layers": (cnn100(), 92_208_120),
+    "VGG-16": (vgg(16), 138_357_544),
+    "VGG-19": (vgg(19), 143_667_240),
+    "ResNet-18": (resnet(18), 11_689_512),
+    "ResNet-34": (resnet(34), 21_797_672),
+    "ResNet-50": (resnet(50), 25_557_032),
+    "ResNet-101": (resnet(101), 44_549_160),
+    "ResNet-152": (resnet(152), 60_192_808),
+    "MobileNet": (mobilenet_v1(), 4_231_976),
+    "the U-Net": (unet_network(), 31_030_658),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_as_many_as_published(name: str) -> None:
+    network, count = PUBLISHED[name]
+    assert network.parameter_count == count
+
+
+def test_running_statistics_are_no_parameters() -> None:
+    network = resnet(50, statistics=True)
+    assert network.parameter_count == 25_557_032
+    # 26,560 channels are normalised: 53,120 scales and shifts, and as many statistics.
+    assert sum(2 * layer["mean"].size for layer in network.specs[1]) == 53_120
+
+
+def test_the_cnn_saves_the_published_bytes_for_an_image() -> None:
+    graph = cnn100(batch=1).graph()
+    forward = graph.operators[: graph.forward_count]
+    images = graph.data[graph.arguments[1]]
+    stem, *_ = (operator for operator in forward if operator.kind == "conv2d")
+    found = {images.id, stem.outputs[0]}
+    indices = set()
+    for operator in forward:
+        if operator.kind == "relu" or operator.kind.startswith("max_pool"):
+            found.add(operator.outputs[0])
+            indices.update(operator.outputs[1:])
+    total = sum(graph.data[data].spec.nbytes for data in found)
+    # PyTorch's indices are int64; here they are of one byte, the place within the window.
+    assert total + sum(8 * graph.data[data].spec.size for data in indices) == 7_974_976
+    assert {graph.data[data].spec.dtype.name for data in indices} == {"uint8"}
+    # The backward half reads all of them, the last through its view as rows.
+    read = {data for o in graph.operators[graph.forward_count :] for data in o.inputs}
+    read |= {node.view_of for node in graph.data if node.id in read and node.view_of is not None}
+    assert found | indices <= read
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_parameters_are_those_of_the_graph(name: str) -> None:
+    network = small(name)
+    assert isinstance(network, Network)
+    graph = network.graph()
+    assert sum(n.spec.size for n in graph.data if n.role == "parameter") == network.parameter_count
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: vgg(17), "vgg: depth=17; it must be 11, 13, 16, 19"),
+        (lambda: vgg(16, size=100), "vgg16: size=100; it must be a multiple of 32"),
+        (lambda: resnet(51), "resnet: depth=51; it must be 18, 34, 50, 101, 152"),
+        (lambda: resnet(18, batch=0), "resnet18: batch=0; it must be at least 1"),
+        (lambda: mobilenet_v1(size=8), "mobilenet: size=8; it must be a multiple of 32"),
+        (lambda: unet_network(size=20), "unet: size=20; it must be a multiple of 16"),
+        (lambda: lenet5(size=12), "lenet5: size=12; it must be at least 16"),
+        (lambda: cnn100(layers=0), "cnn100: layers=0; it must be at least 1"),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_fit_are_refused(make: object, message: str) -> None:
+    with pytest.raises(tc.GraphError, match=message):
+        make()  # type: ignore[operator]

@@ -1,0 +1,70 @@
+"""LeNet-5: the first convolutional network that many meet."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from tinyckpt.build import scope
+from tinyckpt.errors import GraphError
+from tinyckpt.networks.layers import (
+    Norm,
+    affine,
+    check_size,
+    conv_specs,
+    image_classifier,
+    of_batch,
+)
+from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.ops.activation import tanh
+from tinyckpt.ops.convolution import conv2d
+from tinyckpt.ops.pooling import avg_pool2d
+from tinyckpt.ops.shape import reshape
+
+
+def lenet_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+    """Return the scores of the classes, of shape ``(batch, classes)``; no norm is used."""
+    h = images
+    for index, layer in enumerate(params["convolutions"], start=1):
+        with scope(f"stage{index}"):
+            h = avg_pool2d(tanh(conv2d(h, layer["w"], layer["b"])), 2)
+    with scope("output"):
+        h = reshape(h, (h.shape[0], -1))
+        *hidden, last = params["affine"]
+        for layer in hidden:
+            h = tanh(affine(h, layer))
+        return affine(h, last)
+
+
+def lenet5(
+    batch: int = 64, size: int = 32, *, width: int = 1, classes: int = 10, dtype: str = "float32"
+) -> Network:
+    """Return LeNet-5: two convolutions of 5x5 with pooling, three affine layers, 61,706 parameters.
+
+    Args:
+        batch: images, of one channel.
+        size: height and width in pixels; digits of 28x28 have 2 zeros around them.
+        width: a factor of the channels and of the hidden widths.
+        classes: of images.
+        dtype: of everything but the labels.
+
+    Raises:
+        GraphError: if a size is less than 1, or the image is no multiple of 4, or less than 16.
+
+    Source: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document
+    recognition", 1998, doi:10.1109/5.726791, figure 2, as it is implemented today: every map sees
+    all maps before it, pooling has no parameters, and the output is affine, under cross-entropy.
+    """
+    check_size("lenet5", size, 4, batch=batch, width=width, classes=classes)
+    if size < 16:
+        raise GraphError(f"lenet5: size={size}; it must be at least 16")
+    pixels = ((size - 4) // 2 - 4) // 2
+    widths = [16 * width * pixels**2, 120 * width, 84 * width, classes]
+    params = {
+        "convolutions": [
+            conv_specs(1, 6 * width, 5, dtype),
+            conv_specs(6 * width, 16 * width, 5, dtype),
+        ],
+        "affine": [layer_specs(a, b, dtype) for a, b in pairwise(widths)],
+    }
+    return image_classifier("lenet5", lenet_logits, params, (batch, 1, size, size), dtype)

@@ -1,0 +1,86 @@
+"""The U-Net: down to small images, up again, and joined across at every size."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from tinyckpt.build import scope
+from tinyckpt.graph import Spec
+from tinyckpt.networks.layers import check_size, conv_relu, conv_specs, loss_of_logits
+from tinyckpt.networks.network import Network, positive
+from tinyckpt.ops.convolution import conv2d
+from tinyckpt.ops.pooling import max_pool2d
+from tinyckpt.ops.shape import concatenate, transpose
+from tinyckpt.ops.transposed_convolution import conv_transpose2d
+
+CLASSES = 2  # of a pixel: inside a cell or not
+
+
+def unet_logits(params: Any, images: Any) -> Any:
+    """Return the scores of every pixel's classes, of shape ``(batch, height, width, 2)``."""
+    h, across = images, []
+    depth = len(params["up"])
+    for index, layers in enumerate(params["down"], start=1):
+        with scope(f"down{index}" if index <= depth else "bottom"):
+            if index > 1:
+                h = max_pool2d(h, 2)
+            for layer in layers:
+                h = conv_relu(h, layer, 1)
+            across.append(h)
+    h = across.pop()
+    # Level by level as on the way down: down1 and up1 are at full size.
+    for index, level in reversed(list(enumerate(params["up"], start=1))):
+        with scope(f"up{index}"):
+            h = conv_transpose2d(h, level["w"], level["b"], stride=2)
+            h = concatenate([across.pop(), h], axis=1)
+            for layer in level["layers"]:
+                h = conv_relu(h, layer, 1)
+    with scope("output"):
+        scores = conv2d(h, params["last"]["w"], params["last"]["b"])
+        return transpose(scores, (0, 2, 3, 1))
+
+
+def unet_network(
+    batch: int = 8, size: int = 256, depth: int = 4, width: int = 64, *, dtype: str = "float32"
+) -> Network:
+    """Return the U-Net: ``depth`` levels down, as many up, each joined across; 31.0M parameters.
+
+    Its arguments are ``(params, images, labels)``: floats of shape ``(batch, 1, size, size)`` and
+    integers of shape ``(batch, size, size)``, one class a pixel.
+
+    Args:
+        batch: images, of one channel.
+        size: height and width in pixels, a multiple of 2 to the power of ``depth``.
+        depth: how often the image is halved.
+        width: channels at full size; they double with every level.
+        dtype: of everything but the labels.
+
+    Raises:
+        GraphError: if a parameter is less than 1, or the size does not halve ``depth`` times.
+
+    Source: Ronneberger, Fischer and Brox, "U-Net: convolutional networks for biomedical image
+    segmentation", arXiv 1505.04597, figure 1; convolutions are padded here, so that nothing is
+    cropped, and the loss, over two classes, does not weigh pixels.
+    """
+    positive("unet", depth=depth, width=width)
+    check_size("unet", size, 2**depth, batch=batch)
+    widths = [width << level for level in range(depth + 1)]
+
+    def pair(inputs: int, outputs: int) -> list[dict[str, Spec]]:
+        return [conv_specs(inputs, outputs, 3, dtype), conv_specs(outputs, outputs, 3, dtype)]
+
+    def loss(params: Any, images: Any, labels: Any) -> Any:
+        return loss_of_logits(unet_logits(params, images), labels)
+
+    params = {
+        "down": [pair(a, b) for a, b in pairwise([1, *widths])],
+        "up": [
+            # The weight of the convolution whose adjoint this is: (Cin, Cout, 2, 2).
+            {"w": Spec((2 * c, c, 2, 2), dtype), "b": Spec(c, dtype), "layers": pair(2 * c, c)}
+            for c in widths[:-1]
+        ],
+        "last": conv_specs(width, CLASSES, 1, dtype),
+    }
+    data = Spec((batch, 1, size, size), dtype), Spec((batch, size, size), "int64")
+    return Network("unet", loss, (params, *data))

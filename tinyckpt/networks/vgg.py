@@ -1,0 +1,98 @@
+"""VGG: stages of 3x3 convolutions and pooling, and three affine layers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from tinyckpt.build import scope
+from tinyckpt.errors import GraphError
+from tinyckpt.networks.layers import (
+    Norm,
+    affine,
+    check_size,
+    conv_norm,
+    conv_norm_specs,
+    conv_relu,
+    conv_specs,
+    image_classifier,
+    of_batch,
+)
+from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.ops.activation import relu
+from tinyckpt.ops.pooling import max_pool2d
+from tinyckpt.ops.shape import reshape
+
+# Convolutions of the five stages, by the number of layers: table 1, columns A, B, D and E.
+DEPTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+
+
+def vgg_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+    """Return the scores of the classes, of shape ``(batch, classes)``."""
+    h = images
+    for index, stage in enumerate(params["stages"], start=1):
+        with scope(f"stage{index}"):
+            for layer in stage:
+                if "scale" in layer:
+                    h = relu(conv_norm(h, layer, norm, padding=1))
+                else:
+                    h = conv_relu(h, layer, 1)
+            h = max_pool2d(h, 2)
+    with scope("output"):
+        h = reshape(h, (h.shape[0], -1))
+        *hidden, last = params["affine"]
+        for layer in hidden:
+            h = relu(affine(h, layer))
+        return affine(h, last)
+
+
+def vgg(
+    depth: int = 16, batch: int = 32, size: int = 224, *,
+    batch_normed: bool = False, width: int = 64, hidden: int = 4096, classes: int = 1000,
+    statistics: bool = False, dtype: str = "float32",
+) -> Network:  # fmt: skip
+    """Return VGG with so many layers: 16 are 138,357,544 parameters, 19 are 143,667,240.
+
+    VGG-16 takes 15.5 GMAC an image forward, at 224 pixels. Nearly all its memory is in its first
+    two layers, so that about 0.86 of store-all's peak is the least there is; not so with batch
+    norm.
+
+    Args:
+        depth: layers with weights: 11, 13, 16 or 19.
+        batch: images.
+        size: height and width in pixels, a multiple of 32.
+        batch_normed: whether batch norm stands between convolution and relu, in the place of the
+            bias (torchvision's ``vgg16_bn`` has both).
+        width: channels of the first stage; at most eight times as many later on.
+        hidden: width of the two hidden affine layers.
+        classes: of images.
+        statistics: whether running statistics are an argument and a result; see ``layers``.
+        dtype: of everything but the labels.
+
+    Raises:
+        GraphError: if the depth is another, or the size is no multiple of 32.
+
+    Source: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image
+    recognition", arXiv 1409.1556, table 1. Its dropout is left out.
+    """
+    name = f"vgg{depth}_bn" if batch_normed else f"vgg{depth}"
+    if depth not in DEPTHS:
+        raise GraphError(f"vgg: depth={depth}; it must be {', '.join(map(str, DEPTHS))}")
+    check_size(name, size, 32, batch=batch, width=width, hidden=hidden, classes=classes)
+    specs = conv_norm_specs if batch_normed else conv_specs
+    stages = []
+    inputs = 3
+    for factor, count in zip((1, 2, 4, 8, 8), DEPTHS[depth], strict=True):
+        outputs = factor * width
+        widths = [inputs, *[outputs] * count]
+        stages.append([specs(a, b, 3, dtype) for a, b in pairwise(widths)])
+        inputs = outputs
+    pixels = (size // 32) ** 2
+    widths = [inputs * pixels, hidden, hidden, classes]
+    params = {
+        "stages": stages,
+        "affine": [layer_specs(a, b, dtype) for a, b in pairwise(widths)],
+    }
+    return image_classifier(
+        name, vgg_logits, params, (batch, 3, size, size), dtype, statistics=statistics
+    )
