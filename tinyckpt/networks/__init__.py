@@ -1,9 +1,12 @@
 """Networks of any size to plan, run and draw: a function and parameters for it."""
 
+from tinyckpt.networks.bert import bert, bert_encoded, roberta
 from tinyckpt.networks.chain import chain
 from tinyckpt.networks.cnn100 import cnn100, cnn100_logits
+from tinyckpt.networks.gpt2 import gpt2, gpt2_logits
 from tinyckpt.networks.layers import inference, statistics_specs
 from tinyckpt.networks.lenet import lenet5, lenet_logits
+from tinyckpt.networks.llama import llama, llama_logits
 from tinyckpt.networks.mobilenet import mobilenet_logits, mobilenet_v1
 from tinyckpt.networks.named import NETWORKS, network_from_text
 from tinyckpt.networks.network import Network, branching, mlp, random_arrays, residual_mlp
@@ -12,17 +15,24 @@ from tinyckpt.networks.shapes import mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.networks.unet import unet_logits, unet_network
 from tinyckpt.networks.vgg import vgg, vgg_logits
+from tinyckpt.networks.vit import vit, vit_logits
 
 __all__ = [
     "NETWORKS",
     "Network",
+    "bert",
+    "bert_encoded",
     "branching",
     "chain",
     "cnn100",
     "cnn100_logits",
+    "gpt2",
+    "gpt2_logits",
     "inference",
     "lenet5",
     "lenet_logits",
+    "llama",
+    "llama_logits",
     "mlp",
     "mobilenet",
     "mobilenet_logits",
@@ -33,6 +43,7 @@ __all__ = [
     "resnet",
     "resnet50",
     "resnet_logits",
+    "roberta",
     "statistics_specs",
     "transformer",
     "unet",
@@ -41,4 +52,6 @@ __all__ = [
     "vgg",
     "vgg16",
     "vgg_logits",
+    "vit",
+    "vit_logits",
 ]

@@ -7,16 +7,23 @@ import numpy as np
 
 from tinyckpt.networks import (
     Network,
+    bert,
     cnn100,
+    gpt2,
     lenet5,
+    llama,
     mobilenet_v1,
     resnet,
+    roberta,
     unet_network,
     vgg,
+    vit,
 )
 from tinyckpt.tree import leaves, map_leaves
 
-CLASSES = 7
+CLASSES = 7  # and words of a vocabulary
+DECODER: dict[str, Any] = {"layers": 2, "width": 8, "heads": 2, "length": 5, "batch": 2}
+TEXT: dict[str, Any] = {**DECODER, "vocabulary": CLASSES}
 VGG: dict[str, Any] = {"batch": 2, "size": 32, "width": 2, "hidden": 6, "classes": CLASSES}
 IMAGES: dict[str, Any] = {"batch": 2, "size": 64, "width": 2, "classes": CLASSES}
 
@@ -32,9 +39,19 @@ SMALL: dict[str, Callable[..., Network]] = {
     "resnet50": lambda **o: resnet(50, **{**IMAGES, **o}),
     "mobilenet": lambda **o: mobilenet_v1(**{**IMAGES, **o}),
     "unet": lambda **o: unet_network(**{"batch": 2, "size": 8, "depth": 2, "width": 2, **o}),
+    "vit": lambda **o: vit(
+        **{"layers": 2, "width": 8, "heads": 2, "size": 8, "batch": 2, "patch": 4, **o},
+        classes=CLASSES,
+    ),
+    "bert": lambda **o: bert(**{**TEXT, "positions": 6, **o}),
+    "bert_classes": lambda **o: bert(**{**TEXT, "positions": 6, "classes": 3, **o}),
+    "roberta": lambda **o: roberta(**{**TEXT, "positions": 7, **o}),
+    "gpt2": lambda **o: gpt2(**{**TEXT, "positions": 6, **o}),
+    "llama": lambda **o: llama(**{**TEXT, "hidden": 12, **o}),
+    "llama_grouped": lambda **o: llama(**{**TEXT, "heads": 4, "kv_heads": 2, "hidden": 12, **o}),
 }
 # Below what each integer argument is, where it is not CLASSES.
-BELOW = {"unet": (2,)}
+BELOW = {"unet": (2,), "bert": (7, 2, 7), "bert_classes": (7, 2, 3), "roberta": (7, 1, 7)}
 
 
 def small(name: str, **options: Any) -> Network:
@@ -43,7 +60,7 @@ def small(name: str, **options: Any) -> Network:
 
 
 def arguments(name: str, network: Network, seed: int = 0) -> tuple[Any, ...]:
-    """Return arrays for a network: parameters of any values, random images and labels."""
+    """Return arrays for a network: parameters of any values, random images, tokens and labels."""
     params, *data = network.arrays(seed)
     generator = np.random.default_rng(seed)
     below = iter(BELOW.get(name, (CLASSES,) * 3))

@@ -6,12 +6,17 @@ import tinyckpt as tc
 from tests.tinyckpt.networks.small import SMALL, small
 from tinyckpt.networks import (
     Network,
+    bert,
     cnn100,
+    gpt2,
     lenet5,
+    llama,
     mobilenet_v1,
     resnet,
+    roberta,
     unet_network,
     vgg,
+    vit,
 )
 
 PUBLISHED = {
@@ -26,6 +31,13 @@ PUBLISHED = {
     "ResNet-152": (resnet(152), 60_192_808),
     "MobileNet": (mobilenet_v1(), 4_231_976),
     "the U-Net": (unet_network(), 31_030_658),
+    "ViT-B/16": (vit(), 86_567_656),
+    "BERT-base": (bert(), 109_482_240),
+    "RoBERTa-base": (roberta(), 124_645_632),
+    "GPT-2 of 124M": (gpt2(), 124_439_808),
+    "GPT-2 of 774M": (gpt2(36, 1280), 774_030_080),
+    "LLaMA-7B": (llama(), 6_738_415_616),
+    "LLaMA-13B": (llama(40, 5120, hidden=13824), 13_015_864_320),
 }
 
 
@@ -40,6 +52,10 @@ def test_running_statistics_are_no_parameters() -> None:
     assert network.parameter_count == 25_557_032
     # 26,560 channels are normalised: 53,120 scales and shifts, and as many statistics.
     assert sum(2 * layer["mean"].size for layer in network.specs[1]) == 53_120
+
+
+def test_a_classifier_comes_on_top_of_bert() -> None:
+    assert bert(classes=3).parameter_count == 109_482_240 + 768 * 3 + 3
 
 
 def test_the_cnn_saves_the_published_bytes_for_an_image() -> None:
@@ -63,6 +79,13 @@ def test_the_cnn_saves_the_published_bytes_for_an_image() -> None:
     assert found | indices <= read
 
 
+def test_llama_7b_is_differentiated_planned_and_replayed_without_arrays() -> None:
+    graph = llama(length=2048, batch=4).graph()
+    assert sum(n.spec.size for n in graph.data if n.role == "parameter") == 6_738_415_616
+    peaks = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("sqrt_n", "store_all")]
+    assert peaks[0] < peaks[1]
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_parameters_are_those_of_the_graph(name: str) -> None:
     network = small(name)
@@ -82,6 +105,12 @@ def test_parameters_are_those_of_the_graph(name: str) -> None:
         (lambda: unet_network(size=20), "unet: size=20; it must be a multiple of 16"),
         (lambda: lenet5(size=12), "lenet5: size=12; it must be at least 16"),
         (lambda: cnn100(layers=0), "cnn100: layers=0; it must be at least 1"),
+        (lambda: vit(patch=15), "size=224 must be a multiple of patch=15"),
+        (lambda: gpt2(width=770), "gpt2:12x770: width=770 must be a multiple of heads=12"),
+        (lambda: gpt2(length=1025), "length=1025; there are positions for 1024 tokens"),
+        (lambda: roberta(length=513), "length=513; there are positions for 512 tokens"),
+        (lambda: bert(classes=0), "classes=0; it must be at least 1"),
+        (lambda: llama(kv_heads=5), "heads=32 must be a multiple of kv_heads=5"),
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_fit_are_refused(make: object, message: str) -> None:

@@ -43,7 +43,7 @@ def test_every_parameter_learns(name: str) -> None:
     assert [g.any() for g in leaves(result.gradients)].count(False) == 0
 
 
-@pytest.mark.parametrize("name", ["resnet18", "lenet5"])
+@pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "llama", "resnet18", "lenet5"])
 def test_float16_networks_have_a_float32_loss(name: str) -> None:
     network = small(name, dtype="float16")
     result = tc.run(tc.plan(network.graph()), *arguments(name, network))

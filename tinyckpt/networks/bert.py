@@ -1,0 +1,145 @@
+"""BERT and RoBERTa: an encoder that sees a sequence from both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinyckpt.build import scope
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.networks.blocks import (
+    Dropped,
+    block_specs,
+    blocks,
+    check_widths,
+    dropping,
+    normed,
+    with_seed,
+)
+from tinyckpt.networks.layers import affine, loss_of_logits, norm_specs
+from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.ops.activation import tanh
+from tinyckpt.ops.embedding import embedding
+from tinyckpt.ops.shape import concatenate, expand_dims, reshape, transpose
+
+EPSILON = 1e-12  # added to a variance; less than a float16 is: there, as in float32, it is 0
+
+
+def bert_encoded(
+    params: Any, tokens: Any, types: Any, *,
+    heads: int, offset: int = 0, fused: bool = False, dropped: Dropped = lambda x: x,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return a vector of every token, and one of every sequence.
+
+    Args:
+        params: as in ``bert(...).specs[0]``.
+        tokens: integers of shape ``(batch, length)``.
+        types: which of the joined sentences a token belongs to, of the same shape.
+        heads: attention heads.
+        offset: the first token's position.
+        fused: whether attention is one operator.
+        dropped: dropout, in training.
+
+    Returns:
+        Shapes ``(batch, length, width)`` and ``(batch, width)``: the last layer, and the pooled
+        vector, made of the first token's.
+    """
+    batch, length = tokens.shape
+    width = params["tokens"].shape[1]
+    with scope("embedding"):
+        h = embedding(params["tokens"], tokens) + embedding(params["types"], types)
+        h = h + params["positions"][offset : offset + length]
+        h = dropped(normed(reshape(h, (batch * length, width)), params["norm"], EPSILON))
+    h = blocks(
+        h, params["layers"], batch, heads, norm_first=False, causal=False, fused=fused,
+        approximate=False, epsilon=EPSILON, dropped=dropped,
+    )  # fmt: skip
+    with scope("pooler"):
+        h = reshape(h, (batch, length, width))
+        return h, tanh(affine(h[:, 0], params["pooler"]))
+
+
+def bert(
+    layers: int = 12, width: int = 768, heads: int | None = None, length: int = 512,
+    batch: int = 1, vocabulary: int = 30522, *,
+    positions: int = 512, offset: int = 0, types: int = 2, classes: int | None = None,
+    fused: bool = False, dropout: float = 0.0, dtype: str = "float32", title: str = "bert",
+) -> Network:  # fmt: skip
+    """Return BERT: as it stands BERT-base, encoder and pooler, with 109,482,240 parameters.
+
+    Its arguments are ``(params, tokens, types, labels)``, integers of shape ``(batch, length)``;
+    and with dropout a seed, to be another in each step. Labels say which token stood at each place
+    before some were masked: the loss is over all of them, by the embedding's own table (the paper
+    has a layer more, and takes the masked ones alone), and the first token's vector is the pooled
+    one, so that the pooler learns, too. With ``classes``, labels are of shape ``(batch,)``, and an
+    affine layer of the pooled vector says which: its parameters come on top.
+
+    Args:
+        layers: blocks, each of attention and a multilayer perceptron.
+        width: of the residual stream; a multiple of ``heads``.
+        heads: attention heads; one for every 64 of the width if not given.
+        length: tokens a sequence; at most ``positions`` less ``offset``.
+        batch: sequences.
+        vocabulary: tokens there are.
+        positions: rows of the table of positions.
+        offset: the first token's position.
+        types: kinds of sentences.
+        classes: of sequences; without it, tokens are predicted.
+        fused: whether attention is one operator, which holds no weights.
+        dropout: rate of the dropout on embeddings and on what joins the residual stream.
+        dtype: of parameters and activations; the loss of float16 is taken in float32.
+        title: what pictures call it.
+
+    Raises:
+        GraphError: if a size is less than 1, the width is no multiple of the heads, or a sequence
+            longer than the positions.
+
+    Source: Devlin, Chang, Lee and Toutanova, "BERT: pre-training of deep bidirectional transformers
+    for language understanding", arXiv 1810.04805.
+    """
+    title = f"{title}:{layers}x{width}"
+    heads = max(width // 64, 1) if heads is None else heads
+    check_widths(title, width, heads, layers=layers, length=length, batch=batch, types=types,
+                 vocabulary=vocabulary, classes=1 if classes is None else classes)  # fmt: skip
+    if not 0 <= offset <= positions - length:
+        raise GraphError(
+            f"{title}: length={length}; there are positions for {positions - offset} tokens"
+        )
+
+    def loss(params: Any, tokens: Any, types: Any, labels: Any, seed: Any = 0) -> Any:
+        dropped = dropping(dropout, seed, 2 * layers + 1)
+        h, pooled = bert_encoded(
+            params, tokens, types, heads=heads, offset=offset, fused=fused, dropped=dropped
+        )
+        with scope("output"):
+            if classes is not None:
+                return loss_of_logits(affine(pooled, params["classifier"]), labels)
+            vectors = concatenate([expand_dims(pooled, 1), h[:, 1:]], axis=1)
+            return loss_of_logits(vectors @ transpose(params["tokens"]), labels)
+
+    params = {
+        "tokens": Spec((vocabulary, width), dtype),
+        "positions": Spec((positions, width), dtype),
+        "types": Spec((types, width), dtype),
+        "norm": norm_specs(width, dtype),
+        "layers": [block_specs(width, 4 * width, dtype)] * layers,
+        "pooler": layer_specs(width, width, dtype),
+    }
+    if classes is not None:
+        params["classifier"] = layer_specs(width, classes, dtype)
+    data = Spec((batch, length), "int64")
+    labels = data if classes is None else Spec(batch, "int64")
+    return Network(title, loss, with_seed((params, data, data, labels), dropout))
+
+
+def roberta(length: int = 512, batch: int = 1, **options: Any) -> Network:
+    """Return RoBERTa-base, encoder and pooler, with 124,645,632 parameters.
+
+    BERT with a larger vocabulary, one type of sentence, and positions that begin at 2: the two rows
+    before are for padding. Other options are those of ``bert``.
+
+    Source: Liu et al., "RoBERTa: a robustly optimized BERT pretraining approach", arXiv 1907.11692;
+    sizes of the published weights.
+    """
+    published = {"vocabulary": 50265, "positions": 514, "offset": 2, "types": 1, "title": "roberta"}
+    return bert(length=length, batch=batch, **{**published, **options})

@@ -1,0 +1,139 @@
+"""What transformers are made of: norms, attention, perceptrons and dropout, as plain functions.
+
+Inside a network, tokens are the rows of one matrix, ``(batch * length, width)``: affine layers are
+plain matrix products, without reshapes around them.
+
+Values are labelled for policies to pick by, one of each a layer: ``attention_scores`` (the softmax,
+unless attention is fused), ``attention_out`` and ``mlp_out`` (what is added to the residual
+stream), ``mlp_hidden`` (what the activation reads), ``residual`` (what a layer hands to the next:
+keep that alone to recompute layer by layer).
+
+Not here: dropout of the attention weights, and padding: every sequence has the same length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from tinyckpt.build import name, scope
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.networks.layers import affine, norm_specs
+from tinyckpt.networks.network import layer_specs, positive
+from tinyckpt.ops.activation import gelu
+from tinyckpt.ops.attention import attention
+from tinyckpt.ops.normalization import layer_norm
+from tinyckpt.ops.random import dropout
+from tinyckpt.ops.shape import reshape, split, transpose
+
+Dropped = Callable[[Any], Any]  # x -> x with some elements 0, or x itself
+
+
+def check_widths(title: str, width: int, heads: int, **sizes: int) -> None:
+    """Raise a GraphError unless all sizes are at least 1, and the heads divide the width."""
+    positive(title, width=width, heads=heads, **sizes)
+    if width % heads:
+        raise GraphError(f"{title}: width={width} must be a multiple of heads={heads}")
+
+
+def dropping(rate: float, seed: Any, masks: int) -> Dropped:
+    """Return a function that drops out what it is called with, with a mask of its own each time.
+
+    Args:
+        rate: probability of dropping; x stays itself at 0.
+        seed: an integer; a new one in each training step.
+        masks: how often the function is called, so that no two steps share a mask.
+    """
+    indices = count()
+    return lambda x: dropout(x, rate, seed * masks + next(indices)) if rate else x
+
+
+def normed(x: Any, layer: Any, epsilon: float) -> Any:
+    """Return every row with mean 0 and variance 1, scaled and shifted."""
+    return layer_norm(x, layer["scale"], layer["shift"], epsilon=epsilon)
+
+
+def block_specs(width: int, hidden: int, dtype: str) -> dict[str, Any]:
+    """Return the parameters of one block of attention and a perceptron."""
+    return {
+        "attention_norm": norm_specs(width, dtype),
+        "attention": {
+            "joint": layer_specs(width, 3 * width, dtype),
+            "out": layer_specs(width, width, dtype),
+        },
+        "mlp_norm": norm_specs(width, dtype),
+        "mlp": {
+            "hidden": layer_specs(width, hidden, dtype),
+            "out": layer_specs(hidden, width, dtype),
+        },
+    }
+
+
+def self_attention(x: Any, layer: Any, batch: int, heads: int, *, causal: bool, fused: bool) -> Any:
+    """Return self-attention with several heads.
+
+    Args:
+        x: shape ``(batch * length, width)``.
+        layer: ``joint``, which makes queries, keys and values at once, and ``out``.
+        batch: sequences.
+        heads: how many.
+        causal: whether a token sees none that come after it.
+        fused: whether one operator does it, which holds no weights.
+    """
+    rows, width = x.shape
+    joint = reshape(affine(x, layer["joint"]), (batch, rows // batch, 3, heads, width // heads))
+    # The parts keep a leading axis of 1: split is one operator, and what it returns are views;
+    # taking the axis away would copy them.
+    query, key, value = split(transpose(joint, (2, 0, 3, 1, 4)), 3)
+    mixed = attention(query, key, value, causal=causal, fused=fused)
+    return affine(reshape(transpose(mixed, (0, 1, 3, 2, 4)), x.shape), layer["out"])
+
+
+def perceptron(x: Any, layer: Any, approximate: bool) -> Any:
+    """Return an affine layer to the hidden width, gelu, and one back."""
+    hidden = name(affine(x, layer["hidden"]), "mlp_hidden")
+    return affine(gelu(hidden, approximate), layer["out"])
+
+
+def blocks(
+    x: Any, layers: Any, batch: int, heads: int, *,
+    norm_first: bool, causal: bool, fused: bool, approximate: bool, epsilon: float,
+    dropped: Dropped,
+) -> Any:  # fmt: skip
+    """Return what comes out of all blocks.
+
+    Args:
+        x: shape ``(batch * length, width)``.
+        layers: the parameters of every block.
+        batch: sequences.
+        heads: attention heads.
+        norm_first: whether norms stand before attention and perceptron, as in GPT-2, or after what
+            these return was added, as in BERT.
+        causal, fused: as in ``self_attention``.
+        approximate: whether gelu is the tanh formula.
+        epsilon: of the norms.
+        dropped: dropout of what joins the residual stream.
+    """
+    h = x
+    for index, layer in enumerate(layers, start=1):
+        with scope(f"layer{index}"):
+            with scope("attention"):
+                read = normed(h, layer["attention_norm"], epsilon) if norm_first else h
+                out = self_attention(
+                    read, layer["attention"], batch, heads, causal=causal, fused=fused
+                )
+                h = h + dropped(name(out, "attention_out"))
+                h = h if norm_first else normed(h, layer["attention_norm"], epsilon)
+            with scope("mlp"):
+                read = normed(h, layer["mlp_norm"], epsilon) if norm_first else h
+                h = h + dropped(name(perceptron(read, layer["mlp"], approximate), "mlp_out"))
+                h = h if norm_first else normed(h, layer["mlp_norm"], epsilon)
+        h = name(h, "residual")
+    return h
+
+
+def with_seed(specs: tuple[Any, ...], dropout: float) -> tuple[Any, ...]:
+    """Return the specs of a network's arguments; with dropout, a seed is the last of them."""
+    return (*specs, Spec((), "int64")) if dropout else specs

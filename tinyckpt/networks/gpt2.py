@@ -1,0 +1,101 @@
+"""GPT-2: a decoder-only transformer with learned positions and a tied embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinyckpt.build import scope
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.networks.blocks import (
+    Dropped,
+    block_specs,
+    blocks,
+    check_widths,
+    dropping,
+    normed,
+    with_seed,
+)
+from tinyckpt.networks.layers import loss_of_logits, norm_specs
+from tinyckpt.networks.network import Network
+from tinyckpt.ops.embedding import embedding
+from tinyckpt.ops.shape import reshape, transpose
+
+EPSILON = 1e-5  # added to a variance
+
+
+def gpt2_logits(
+    params: Any, tokens: Any, *, heads: int, fused: bool = False, dropped: Dropped = lambda x: x
+) -> Any:
+    """Return the scores of every next token, of shape ``(batch, length, vocabulary)``.
+
+    Args:
+        params: as in ``gpt2(...).specs[0]``.
+        tokens: integers of shape ``(batch, length)``.
+        heads: attention heads.
+        fused: whether attention is one operator.
+        dropped: dropout, in training.
+    """
+    batch, length = tokens.shape
+    table = params["tokens"]
+    with scope("embedding"):
+        h = embedding(table, tokens) + params["positions"][:length]
+        h = dropped(reshape(h, (batch * length, table.shape[1])))
+    h = blocks(
+        h, params["layers"], batch, heads, norm_first=True, causal=True, fused=fused,
+        approximate=True, epsilon=EPSILON, dropped=dropped,
+    )  # fmt: skip
+    with scope("output"):
+        logits = normed(h, params["norm"], EPSILON) @ transpose(table)
+        return reshape(logits, (batch, length, table.shape[0]))
+
+
+def gpt2(
+    layers: int = 12, width: int = 768, heads: int | None = None, length: int = 1024,
+    batch: int = 1, vocabulary: int = 50257, *,
+    positions: int = 1024, fused: bool = False, dropout: float = 0.0, dtype: str = "float32",
+) -> Network:  # fmt: skip
+    """Return GPT-2: as it stands with 124,439,808 parameters, at 36x1280 with 774,030,080.
+
+    Its arguments are ``(params, tokens, labels)``, integers of shape ``(batch, length)``, each
+    label the token after; and with dropout a seed, to be another in each step. The loss is the mean
+    over all tokens.
+
+    Args:
+        layers: blocks, each of attention and a multilayer perceptron.
+        width: of the residual stream; a multiple of ``heads``.
+        heads: attention heads; one for every 64 of the width if not given.
+        length: tokens a sequence; at most ``positions``.
+        batch: sequences.
+        vocabulary: tokens there are.
+        positions: the longest sequence that there are parameters for.
+        fused: whether attention is one operator, which holds no weights.
+        dropout: rate of the dropout on embeddings and on what joins the residual stream.
+        dtype: of parameters and activations; the loss of float16 is taken in float32.
+
+    Raises:
+        GraphError: if a size is less than 1, the width is no multiple of the heads, or a sequence
+            longer than the positions.
+
+    Source: Radford et al., "Language models are unsupervised multitask learners", 2019.
+    """
+    title = f"gpt2:{layers}x{width}"
+    heads = max(width // 64, 1) if heads is None else heads
+    check_widths(title, width, heads, layers=layers, length=length, batch=batch,
+                 vocabulary=vocabulary, positions=positions)  # fmt: skip
+    if length > positions:
+        raise GraphError(f"{title}: length={length}; there are positions for {positions} tokens")
+
+    def loss(params: Any, tokens: Any, labels: Any, seed: Any = 0) -> Any:
+        dropped = dropping(dropout, seed, 2 * layers + 1)
+        logits = gpt2_logits(params, tokens, heads=heads, fused=fused, dropped=dropped)
+        return loss_of_logits(logits, labels)
+
+    params = {
+        "tokens": Spec((vocabulary, width), dtype),
+        "positions": Spec((positions, width), dtype),
+        "layers": [block_specs(width, 4 * width, dtype)] * layers,
+        "norm": norm_specs(width, dtype),
+    }
+    data = Spec((batch, length), "int64")
+    return Network(title, loss, with_seed((params, data, data), dropout))

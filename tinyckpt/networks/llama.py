@@ -1,0 +1,151 @@
+"""LLaMA: a decoder with rotary positions, RMS norms and gated perceptrons, without biases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinyckpt.build import name, scope
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.networks.blocks import check_widths
+from tinyckpt.networks.layers import loss_of_logits
+from tinyckpt.networks.network import Network
+from tinyckpt.ops.activation import silu
+from tinyckpt.ops.attention import attention
+from tinyckpt.ops.embedding import embedding
+from tinyckpt.ops.normalization import rms_norm
+from tinyckpt.ops.rotary import rotary
+from tinyckpt.ops.shape import reshape, transpose
+
+EPSILON = 1e-6  # added to a mean square
+
+
+def llama_logits(
+    params: Any, tokens: Any, *, heads: int, kv_heads: int | None = None, fused: bool = False
+) -> Any:
+    """Return the scores of every next token, of shape ``(batch, length, vocabulary)``.
+
+    Args:
+        params: as in ``llama(...).specs[0]``.
+        tokens: integers of shape ``(batch, length)``.
+        heads: attention heads.
+        kv_heads: heads of keys and values, as many as the others if not given.
+        fused: whether attention is one operator.
+    """
+    batch, length = tokens.shape
+    width = params["tokens"].shape[1]
+    with scope("embedding"):
+        h = reshape(embedding(params["tokens"], tokens), (batch * length, width))
+    for index, layer in enumerate(params["layers"], start=1):
+        with scope(f"layer{index}"):
+            with scope("attention"):
+                read = rms_norm(h, layer["attention_norm"]["scale"], epsilon=EPSILON)
+                out = rotated_attention(
+                    read, layer["attention"], batch, heads, kv_heads or heads, fused
+                )
+                h = h + name(out, "attention_out")
+            with scope("mlp"):
+                read = rms_norm(h, layer["mlp_norm"]["scale"], epsilon=EPSILON)
+                h = h + name(gated_perceptron(read, layer["mlp"]), "mlp_out")
+        h = name(h, "residual")
+    with scope("output"):
+        logits = rms_norm(h, params["norm"]["scale"], epsilon=EPSILON) @ params["output"]["w"]
+        return reshape(logits, (batch, length, logits.shape[1]))
+
+
+def rotated_attention(
+    x: Any, layer: Any, batch: int, heads: int, kv_heads: int, fused: bool
+) -> Any:
+    """Return causal self-attention whose queries and keys are turned by their positions."""
+    rows, width = x.shape
+
+    def by_head(w: Any, count: int) -> Any:
+        split = reshape(x @ w, (batch, rows // batch, count, width // heads))
+        return transpose(split, (0, 2, 1, 3))
+
+    query = rotary(by_head(layer["query"]["w"], heads))
+    key = rotary(by_head(layer["key"]["w"], kv_heads))
+    value = by_head(layer["value"]["w"], kv_heads)
+    mixed = attention(query, key, value, causal=True, fused=fused)
+    return reshape(transpose(mixed, (0, 2, 1, 3)), x.shape) @ layer["out"]["w"]
+
+
+def gated_perceptron(x: Any, layer: Any) -> Any:
+    """Return ``(silu(x gate) * (x hidden)) out``.
+
+    Source: Shazeer, "GLU variants improve transformer", arXiv 2002.05202, equation 6.
+    """
+    gate = silu(name(x @ layer["gate"]["w"], "mlp_gate"))
+    return (gate * name(x @ layer["hidden"]["w"], "mlp_hidden")) @ layer["out"]["w"]
+
+
+def llama(
+    layers: int = 32, width: int = 4096, heads: int | None = None, length: int = 2048,
+    batch: int = 1, vocabulary: int = 32000, *,
+    kv_heads: int | None = None, hidden: int = 11008, fused: bool = False, dtype: str = "float32",
+) -> Network:  # fmt: skip
+    """Return LLaMA: as it stands LLaMA-7B, with 6,738,415,616 parameters.
+
+    Its arguments are ``(params, tokens, labels)``, integers of shape ``(batch, length)``, each
+    label the token after. The loss is the mean over all tokens. Labels as in ``blocks``;
+    ``mlp_gate`` besides.
+
+    Args:
+        layers: blocks, each of attention and a gated perceptron.
+        width: of the residual stream; a multiple of ``heads``.
+        heads: attention heads; one for every 128 of the width if not given.
+        length: tokens a sequence.
+        batch: sequences.
+        vocabulary: tokens there are.
+        kv_heads: heads of keys and values, each for several heads of queries; ``heads`` if not
+            given. It divides them.
+        hidden: width of the perceptron.
+        fused: whether attention is one operator, which holds no weights.
+        dtype: of parameters and activations; the loss of float16 is taken in float32.
+
+    Raises:
+        GraphError: if a size is less than 1, or the heads do not divide.
+
+    Source: Touvron et al., "LLaMA: open and efficient foundation language models", arXiv
+    2302.13971, table 2.
+    """
+    title = f"llama:{layers}x{width}"
+    heads = max(width // 128, 1) if heads is None else heads
+    kv_heads = heads if kv_heads is None else kv_heads
+    check_widths(title, width, heads, layers=layers, length=length, batch=batch,
+                 vocabulary=vocabulary, kv_heads=kv_heads, hidden=hidden)  # fmt: skip
+    if heads % kv_heads:
+        raise GraphError(f"{title}: heads={heads} must be a multiple of kv_heads={kv_heads}")
+
+    def loss(params: Any, tokens: Any, labels: Any) -> Any:
+        logits = llama_logits(params, tokens, heads=heads, kv_heads=kv_heads, fused=fused)
+        return loss_of_logits(logits, labels)
+
+    def weight(inputs: int, outputs: int) -> dict[str, Spec]:
+        return {"w": Spec((inputs, outputs), dtype)}
+
+    norm = {"scale": Spec(width, dtype)}
+    narrow = kv_heads * (width // heads)
+    layer = {
+        "attention_norm": norm,
+        "attention": {
+            "query": weight(width, width),
+            "key": weight(width, narrow),
+            "value": weight(width, narrow),
+            "out": weight(width, width),
+        },
+        "mlp_norm": norm,
+        "mlp": {
+            "gate": weight(width, hidden),
+            "hidden": weight(width, hidden),
+            "out": weight(hidden, width),
+        },
+    }
+    params = {
+        "tokens": Spec((vocabulary, width), dtype),
+        "layers": [layer] * layers,
+        "norm": norm,
+        "output": weight(width, vocabulary),
+    }
+    data = Spec((batch, length), "int64")
+    return Network(title, loss, (params, data, data))

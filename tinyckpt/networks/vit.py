@@ -1,0 +1,108 @@
+"""The vision transformer: an image is a sequence of patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinyckpt.build import scope
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Spec
+from tinyckpt.networks.blocks import (
+    Dropped,
+    block_specs,
+    blocks,
+    check_widths,
+    dropping,
+    normed,
+    with_seed,
+)
+from tinyckpt.networks.layers import affine, conv_specs, loss_of_logits, norm_specs
+from tinyckpt.networks.network import Network, layer_specs
+from tinyckpt.ops.convolution import conv2d
+from tinyckpt.ops.shape import broadcast_to, concatenate, reshape, transpose
+
+EPSILON = 1e-6  # added to a variance
+
+
+def vit_logits(
+    params: Any, images: Any, *, heads: int, fused: bool = False, dropped: Dropped = lambda x: x
+) -> Any:
+    """Return the scores of the classes, of shape ``(batch, classes)``.
+
+    Args:
+        params: as in ``vit(...).specs[0]``.
+        images: shape ``(batch, 3, size, size)``.
+        heads: attention heads.
+        fused: whether attention is one operator.
+        dropped: dropout, in training.
+    """
+    batch = images.shape[0]
+    first = params["patches"]
+    width, _, patch, _ = first["w"].shape
+    with scope("embedding"):
+        patches = conv2d(images, first["w"], first["b"], stride=patch)
+        patches = transpose(reshape(patches, (batch, width, -1)), (0, 2, 1))
+        begin = broadcast_to(params["class"], (batch, 1, width))
+        h = concatenate([begin, patches], axis=1) + params["positions"]
+        h = dropped(reshape(h, (-1, width)))
+    h = blocks(
+        h, params["layers"], batch, heads, norm_first=True, causal=False, fused=fused,
+        approximate=False, epsilon=EPSILON, dropped=dropped,
+    )  # fmt: skip
+    with scope("output"):
+        # A norm is of every row by itself, and only the class's row is read.
+        h = reshape(h, (batch, -1, width))[:, 0]
+        return affine(normed(h, params["norm"], EPSILON), params["head"])
+
+
+def vit(
+    layers: int = 12, width: int = 768, heads: int | None = None, size: int = 224,
+    batch: int = 1, patch: int = 16, *,
+    classes: int = 1000, fused: bool = False, dropout: float = 0.0, dtype: str = "float32",
+) -> Network:  # fmt: skip
+    """Return the vision transformer: as it stands ViT-B/16, with 86,567,656 parameters.
+
+    Its arguments are ``(params, images, labels)``: floats of shape ``(batch, 3, size, size)``, and
+    integers of shape ``(batch,)``; and with dropout a seed, to be another in each step.
+
+    Args:
+        layers: blocks, each of attention and a multilayer perceptron.
+        width: of the residual stream; a multiple of ``heads``.
+        heads: attention heads; one for every 64 of the width if not given.
+        size: height and width in pixels, a multiple of ``patch``.
+        batch: images.
+        patch: height and width of a patch in pixels.
+        classes: of images.
+        fused: whether attention is one operator, which holds no weights.
+        dropout: rate of the dropout on embeddings and on what joins the residual stream.
+        dtype: of parameters and activations; the loss of float16 is taken in float32.
+
+    Raises:
+        GraphError: if a size is less than 1, or something does not divide.
+
+    Source: Dosovitskiy et al., "An image is worth 16x16 words: transformers for image recognition
+    at scale", arXiv 2010.11929, table 1.
+    """
+    title = f"vit:{layers}x{width}"
+    heads = max(width // 64, 1) if heads is None else heads
+    check_widths(title, width, heads, layers=layers, size=size, batch=batch, patch=patch,
+                 classes=classes)  # fmt: skip
+    if size % patch:
+        raise GraphError(f"{title}: size={size} must be a multiple of patch={patch}")
+
+    def loss(params: Any, images: Any, labels: Any, seed: Any = 0) -> Any:
+        dropped = dropping(dropout, seed, 2 * layers + 1)
+        return loss_of_logits(
+            vit_logits(params, images, heads=heads, fused=fused, dropped=dropped), labels
+        )
+
+    params = {
+        "patches": conv_specs(3, width, patch, dtype),
+        "class": Spec((1, 1, width), dtype),
+        "positions": Spec(((size // patch) ** 2 + 1, width), dtype),
+        "layers": [block_specs(width, 4 * width, dtype)] * layers,
+        "norm": norm_specs(width, dtype),
+        "head": layer_specs(width, classes, dtype),
+    }
+    specs = params, Spec((batch, 3, size, size), dtype), Spec(batch, "int64")
+    return Network(title, loss, with_seed(specs, dropout))
