@@ -22,7 +22,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, windows
 from tinyckpt.ops import kernels_convolution as kernels
-from tinyckpt.ops.indexing import contiguous
+from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import index
@@ -167,11 +167,11 @@ def converted_bytes(weight: Spec) -> int:
 
 
 def vjp_input(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
-    return input_cotangent(ins[1], ct[0], ins[0].shape, attrs)
+    return input_cotangent(ins[1], contiguous_once(outs, ct[0]), ins[0].shape, attrs)
 
 
 def vjp_weight(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
-    return weight_cotangent(ins[0], ct[0], ins[1].shape, attrs)
+    return weight_cotangent(ins[0], contiguous_once(outs, ct[0]), ins[1].shape, attrs)
 
 
 def vjp_bias(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:

@@ -21,7 +21,7 @@ from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops.elementwise import astype, widened
-from tinyckpt.ops.primitive import Primitive, active_builder, apply, as_var, zero
+from tinyckpt.ops.primitive import Primitive, active_builder, apply, apply_shared, as_var, zero
 from tinyckpt.ops.shape import CONTIGUOUS, index, reshape, transpose
 
 if TYPE_CHECKING:
@@ -169,6 +169,13 @@ def taken(x: Var, places: Any, axis: int, most: int | None = None) -> Var:
 def contiguous(x: Var) -> Var:
     """Return the array C-contiguous: where NumPy would make a copy unseen, one that is seen."""
     return x if active_builder("take").is_contiguous(x) else apply(CONTIGUOUS, x)
+
+
+def contiguous_once(outputs: Sequence[Var], x: Var) -> Var:
+    """Return the array C-contiguous, by one copy for all vjp rules of the operator with outputs."""
+    if active_builder("contiguous").is_contiguous(x):
+        return x
+    return apply_shared(outputs, CONTIGUOUS, x)[0]
 
 
 def repetitions(places: Any) -> int:

@@ -23,7 +23,7 @@ from tinyckpt.ops.convolution import (
     vjp_bias,
     weight_cotangent,
 )
-from tinyckpt.ops.indexing import contiguous
+from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.windows import pair, require_images, transposed_counts
 
@@ -62,10 +62,10 @@ CONV_TRANSPOSE2D = Primitive(
     kernels.conv_transpose2d, infer_conv_transpose2d, contiguous=True,
     vjp=(
         lambda ct, ins, outs, output_padding, **attrs: first(
-            convolved(ct[0], ins[1], attrs), ins[0]
+            convolved(contiguous_once(outs, ct[0]), ins[1], attrs), ins[0]
         ),
         lambda ct, ins, outs, output_padding, **attrs: weight_cotangent(
-            ct[0], ins[0], ins[1].shape, attrs
+            contiguous_once(outs, ct[0]), ins[0], ins[1].shape, attrs
         ),
         vjp_bias,
     ),

@@ -66,3 +66,18 @@ def test_what_is_shared_is_part_of_the_adjoint_of_its_own_operator() -> None:
     operators = tc.differentiate(graph, (0, 1)).operators
     adjoints = [o.adjoint_of for o in operators if o.kind == "both"]
     assert [operators[i].name for i in adjoints if i is not None] == ["scaled_2", "scaled_1"]
+
+
+@pytest.mark.parametrize("convolution", [tc.conv2d, tc.conv_transpose2d])
+def test_a_cotangent_is_copied_once_for_both_adjoints_of_a_convolution(convolution: Any) -> None:
+    generator = np.random.default_rng(0)
+    x, across = generator.normal(size=(2, 2, 3, 4, 4))
+    w = generator.normal(size=(3, 3, 1, 1))
+
+    def loss(x: Any, w: Any) -> Any:
+        # The cotangent of a part of what is joined is a view with gaps.
+        joined = tc.concatenate([across, convolution(x, w)], axis=1)
+        return tc.sum(joined**3)
+
+    graph = tc.differentiate(tc.build(loss, x, w), (0, 1))
+    assert [operator.kind for operator in graph.operators].count("contiguous") == 1
