@@ -124,7 +124,7 @@ def bias_flops(inputs: Any, outputs: Any) -> int:
 def block_bytes(y: Spec, weight: Spec, groups: int) -> int:
     """Return the bytes of the columns and of the sums in the largest block."""
     itemsize = windows.working_itemsize(y.dtype)
-    _, _, *shapes = windows.convolution_blocks(y.shape, weight.shape, groups, itemsize)[0]
+    _, _, *shapes = next(windows.convolution_blocks(y.shape, weight.shape, groups, itemsize))
     return itemsize * builtins.sum(math.prod(shape) for shape in shapes)
 
 

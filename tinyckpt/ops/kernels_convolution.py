@@ -4,6 +4,7 @@ A block is some images, or some rows of windows of one image. Its *columns* are 
 see: one column for every window, one line for every channel and place within the window. The
 convolution is the weight times the columns; its adjoints are the two other products among the
 three, with the columns added back to the pixels that they came from, or summed over the blocks.
+Where windows move by single pixels, the image's adjoint is a convolution, by the turned weight.
 
 Float16 is multiplied and added up in float32, and rounded when it leaves a block.
 
@@ -35,18 +36,17 @@ def working_dtype(dtype):
 def buffered(xp, plan, dtype):
     """Yield the blocks of a plan with their buffers: (images, rows, columns, sums).
 
-    All blocks use the memory of the first.
+    All blocks use the memory of the first, which is the largest.
     """
-    memories = [xp.empty(math.prod(shape), dtype) for shape in plan[0][2:]]
+    memories = None
     for images, rows, *shapes in plan:
-        yield (
-            images,
-            rows,
-            *(
-                memory[: math.prod(shape)].reshape(shape)
-                for memory, shape in zip(memories, shapes, strict=True)
-            ),
+        sizes = [math.prod(shape) for shape in shapes]
+        memories = memories or [xp.empty(size, dtype) for size in sizes]
+        columns, sums = (
+            memory[:size].reshape(shape)
+            for memory, size, shape in zip(memories, sizes, shapes, strict=True)
         )
+        yield images, rows, columns, sums
 
 
 def by_group(array, groups):

@@ -16,9 +16,10 @@ def pooled(xp, plan, *dtypes):
 
     All blocks use the memory of the first, which is the largest.
     """
-    memories = [xp.empty(math.prod(plan[0][2]), dtype) for dtype in dtypes]
+    memories = None
     for images, rows, shape in plan:
         size = math.prod(shape)
+        memories = memories or [xp.empty(size, dtype) for dtype in dtypes]
         yield images, rows, *(memory[:size].reshape(shape) for memory in memories)
 
 

@@ -97,12 +97,12 @@ def require_like(found: tuple[Spec, ...], wanted: tuple[Spec, ...]) -> None:
 
 def block_size(x_shape: tuple[int, ...], y: Spec) -> int:
     """Return how many windows the largest block has, all channels counted."""
-    return math.prod(pool_blocks(x_shape, y.shape, y.dtype.itemsize)[0][2])
+    return math.prod(next(pool_blocks(x_shape, y.shape, y.dtype.itemsize))[2])
 
 
 def mean_bytes(x_shape: tuple[int, ...], y: Spec, count_include_pad: bool) -> int:
     """Return the bytes of a block's sums, and of the windows' sizes where these differ."""
-    *_, rows, places = pool_blocks(x_shape, y.shape, y.dtype.itemsize)[0][2]
+    *_, rows, places = next(pool_blocks(x_shape, y.shape, y.dtype.itemsize))[2]
     sizes = 0 if count_include_pad else rows * places
     return working_itemsize(y.dtype) * (block_size(x_shape, y) + sizes)
 

@@ -181,8 +181,8 @@ def meetings(
 # Blocks ------------------------------------------------------------------------------------------
 
 
-def blocks(images: int, rows: int, row_bytes: int) -> list[Block]:
-    """Return blocks of images and rows of windows that cover all, no one larger than the first.
+def blocks(images: int, rows: int, row_bytes: int) -> Iterator[Block]:
+    """Yield blocks of images and rows of windows that cover all, no one larger than the first.
 
     A block has whole images where one fits into ``BLOCK_BYTES``, else rows of one image, and at
     least one of them. ``row_bytes`` is what the buffers take for one row of one image. Each block
@@ -193,11 +193,9 @@ def blocks(images: int, rows: int, row_bytes: int) -> list[Block]:
         image_parts, row_parts = even_parts(images, fitting // rows), [slice(0, rows)]
     else:
         image_parts, row_parts = even_parts(images, 1), even_parts(rows, fitting)
-    return [
-        (part, band, (part.stop - part.start, band.stop - band.start))
-        for part in image_parts
-        for band in row_parts
-    ]
+    for part in image_parts:
+        for band in row_parts:
+            yield part, band, (part.stop - part.start, band.stop - band.start)
 
 
 def even_parts(extent: int, most: int) -> list[slice]:
@@ -246,8 +244,8 @@ def turned_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
 
 def convolution_blocks(
     y_shape: Sequence[int], weight_shape: Sequence[int], groups: int, itemsize: int
-) -> list[tuple[slice, slice, Shape, Shape]]:
-    """Return the blocks of a convolution, the largest first, with the shapes of their buffers.
+) -> Iterator[tuple[slice, slice, Shape, Shape]]:
+    """Yield the blocks of a convolution, the largest first, with the shapes of their buffers.
 
     Each is (images, rows, the columns' shape, the shape of its part of y or y's cotangent).
     """
@@ -255,10 +253,8 @@ def convolution_blocks(
     images, _, rows, places = y_shape
     lines = groups * depth, height, width
     row_bytes = (math.prod(lines) + filters) * places * itemsize
-    return [
-        (part, band, (*lines, *counts, places), (filters, *counts, places))
-        for part, band, counts in blocks(images, rows, row_bytes)
-    ]
+    for part, band, counts in blocks(images, rows, row_bytes):
+        yield part, band, (*lines, *counts, places), (filters, *counts, places)
 
 
 # Pooling -----------------------------------------------------------------------------------------
@@ -266,16 +262,17 @@ def convolution_blocks(
 
 def pool_blocks(
     x_shape: Sequence[int], y_shape: Sequence[int], itemsize: int
-) -> list[tuple[slice, slice, Shape]]:
-    """Return the blocks of a pooling, the largest first: (images, rows, shape of y's part).
+) -> Iterator[tuple[slice, slice, Shape]]:
+    """Yield the blocks of a pooling, the largest first: (images, rows, shape of y's part).
 
     What a block reads and writes, and not its buffers alone, is to fit ``BLOCK_BYTES``: it is gone
     over once for every place within the window.
     """
     images, channels, rows, places = y_shape
     pixels = math.ceil(math.prod(x_shape[1:]) / rows)
-    parts = blocks(images, rows, (pixels + 2 * channels * places) * itemsize)
-    return [(part, band, (count, channels, bands, places)) for part, band, (count, bands) in parts]
+    row_bytes = (pixels + 2 * channels * places) * itemsize
+    for part, band, (count, bands) in blocks(images, rows, row_bytes):
+        yield part, band, (count, channels, bands, places)
 
 
 def seen(windows: slice, extent: int, kernel: int, stride: int, padding: int) -> list[int]:

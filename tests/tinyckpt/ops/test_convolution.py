@@ -197,7 +197,7 @@ def test_blocks_cover_everything_once_within_the_limit(
 ) -> None:
     seen = np.zeros((images, rows), int)
     with mock.patch.object(windows, "BLOCK_BYTES", limit):
-        parts = windows.blocks(images, rows, row_bytes)
+        parts = list(windows.blocks(images, rows, row_bytes))
     for part, band, counts in parts:
         assert seen[part, band].shape == counts
         assert math.prod(counts) <= math.prod(parts[0][2])
