@@ -5,7 +5,7 @@ EXTRAS ?= viz,dev
 BIN := .venv/bin
 STAMP := .venv/.installed-$(EXTRAS)
 
-.PHONY: demo test newcomer check test-deep gpu-test format images docs site graphs clean
+.PHONY: demo test newcomer check test-deep gpu-test format images docs site graphs text clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
@@ -47,6 +47,10 @@ site: $(STAMP)
 graphs: $(STAMP)
 	for name in vgg16 vgg16_bn resnet50 mobilenet unet; do \
 	    $(BIN)/tinyckpt graph $$name -o tinyckpt/data/graphs/$$name.json || exit 1; done
+
+# The text that ships for language models to learn: the lessons as they stand.
+text:
+	cat lessons/*.py > tinyckpt/data/lessons.txt
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed')"
