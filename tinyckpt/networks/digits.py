@@ -9,12 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from tinyckpt.api import value_and_grad
-from tinyckpt.networks.network import Network, mlp, random_arrays
+from tinyckpt.api import jit, value_and_grad
+from tinyckpt.build import scope
+from tinyckpt.networks.layers import (
+    Norm,
+    check_size,
+    classified,
+    conv_norm,
+    conv_norm_specs,
+    image_classifier,
+    inference,
+    of_batch,
+)
+from tinyckpt.networks.network import Network, layer_specs, mlp, random_arrays
+from tinyckpt.ops.activation import relu
+from tinyckpt.ops.pooling import max_pool2d
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.tree import leaves
 
@@ -29,7 +43,7 @@ class Digits:
     """1,400 images to train on and 397 to test on.
 
     Attributes:
-        images, labels: float64 of shape (1400, 64), values 0 to 1; int64 of shape (1400,).
+        images, labels: floats of shape (1400, 64), values 0 to 1; int64 of shape (1400,).
         test_images, test_labels: likewise, 397 of them.
     """
 
@@ -50,6 +64,15 @@ def load_digits() -> Digits:
     order = np.random.default_rng(0).permutation(len(labels))
     train, test = order[:-TEST_IMAGES], order[-TEST_IMAGES:]
     return Digits(images[train], labels[train], images[test], labels[test])
+
+
+def load_digit_images(dtype: str = "float32") -> Digits:
+    """Return the digits as images for convolutions, of shape ``(1400, 1, 8, 8)``."""
+    digits = load_digits()
+    images, test_images = (
+        rows.reshape(-1, 1, 8, 8).astype(dtype) for rows in (digits.images, digits.test_images)
+    )
+    return Digits(images, digits.labels, test_images, digits.test_labels)
 
 
 def digits_network(layers: int = 6, width: int = 32, batch: int = BATCH) -> Network:
@@ -96,4 +119,55 @@ def accuracy(params: Any) -> float:
     for layer in params[:-1]:
         h = np.tanh(h @ layer["w"] + layer["b"])
     predicted = (h @ params[-1]["w"] + params[-1]["b"]).argmax(axis=1)
+    return float((predicted == digits.test_labels).mean())
+
+
+# Convolutions ------------------------------------------------------------------------------------
+
+
+def digits_cnn_logits(params: Any, images: Any, norm: Norm = of_batch) -> Any:
+    """Return the scores of the ten digits, of shape ``(batch, 10)``."""
+    h = images
+    for index, stage in enumerate(params["stages"], start=1):
+        with scope(f"stage{index}"):
+            if index > 1:
+                h = max_pool2d(h, 2)
+            for layer in stage:
+                h = relu(conv_norm(h, layer, norm, padding=1))
+    return classified(h, params["affine"])
+
+
+def digits_cnn(
+    batch: int = 100, width: int = 16, *, statistics: bool = True, dtype: str = "float32"
+) -> Network:
+    """Return a small CNN for the digits: two stages of two convolutions with batch norm and relu.
+
+    At its width it has 16,794 parameters, and reaches 98 % on the test part in a few epochs. Its
+    arguments are ``(params, statistics, images, labels)``, its results the loss and new running
+    statistics; see ``layers``.
+
+    Args:
+        batch: images, of shape ``(1, 8, 8)``.
+        width: channels of the first stage; the second has twice as many.
+        statistics: whether running statistics are an argument and a result.
+        dtype: of everything but the labels.
+    """
+    check_size("digits_cnn", 8, 8, batch=batch, width=width)
+    widths = [[1, width, width], [width, 2 * width, 2 * width]]
+    stages = [[conv_norm_specs(a, b, 3, dtype) for a, b in pairwise(stage)] for stage in widths]
+    params = {"stages": stages, "affine": layer_specs(2 * width, 10, dtype)}
+    return image_classifier(
+        f"digits_cnn:{width}", digits_cnn_logits, params, (batch, 1, 8, 8), dtype,
+        statistics=statistics,
+    )  # fmt: skip
+
+
+def cnn_accuracy(params: Any, statistics: Any) -> float:
+    """Return the share of the test images that ``digits_cnn`` classifies correctly."""
+    digits = load_digit_images(params["affine"]["w"].dtype)
+
+    def predict(params: Any, statistics: Any, images: Any) -> Any:
+        return digits_cnn_logits(params, images, inference(statistics))
+
+    predicted = jit(predict)(params, statistics, digits.test_images).argmax(axis=1)
     return float((predicted == digits.test_labels).mean())
