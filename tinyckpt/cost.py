@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, inf
+from math import fsum, inf, isnan
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -70,8 +70,8 @@ def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple
     found = costs
     if not set(map(type, costs)) <= {int, float}:  # most often they are
         found = [own_number(cost) for cost in costs]
-    # In bulk, for there may be 100,000: a sum is nan or infinite where one of them is.
-    if sum(found) < LARGEST_COST and min(found, default=0) >= 0:
+    in_range = min(found, default=0) >= 0 and max(found, default=0) < LARGEST_COST
+    if in_range and not isnan(sum(found)):  # in bulk: there may be 100,000
         return tuple(found)
     for position, cost in enumerate(found):
         if not 0 <= cost < LARGEST_COST:
