@@ -139,7 +139,7 @@ def graphs_with_updates(draw: st.DrawFn) -> tuple[tc.TrainingGraph, tuple[Any, .
     builder = Builder.reopen(graph)
     parameters = [builder.var(data) for data in leaves(graph.arguments[0])]
     gradients = leaves(graph.gradients)[: len(parameters)]
-    with builder.active(), builder.backward_half(), builder.scoped("update"):
+    with builder.active(), builder.backward_half(), builder.scoped("optimizer"):
         updates = [
             tc.assign(p, descend(p, builder.var(g), builder.as_var(0.1)))
             for p, g in zip(parameters, gradients, strict=True)

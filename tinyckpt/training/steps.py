@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
@@ -30,7 +30,7 @@ from tinyckpt.orders.backward import reordered
 from tinyckpt.training.optimizers import Optimizer, numbers, paired
 from tinyckpt.tree import Tree, leaves, map_leaves
 
-SCOPE = "update"  # of the optimiser's operators
+SCOPE = "optimizer"  # of the optimiser's operators; no other operator is in a scope of that name
 # Of several micro-batches: the first one writes its gradients down, those in the middle add theirs,
 # the last one adds its own to what is there and hands the sum to the optimiser.
 Part = Literal["whole", "first", "middle", "last"]
@@ -89,12 +89,16 @@ def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part
     """
     traced = whole_call(recipe, call, state)
     graph = differentiate(trace(traced, function_name(call.function)))
+    if any(map(is_of_optimizer, graph.operators)):
+        raise GraphError(
+            f"{graph.name}: the scope {SCOPE!r} is for what train_step adds; rename it"
+        )
     builder = Builder.reopen(graph)
     with builder.active(), builder.backward_half(), builder.scoped(SCOPE):
         writer = Writer(recipe, builder, graph, part)
         updates = writer.updates()
     ids = map_leaves(lambda variable: variable.node.id, (updates, writer.value))
-    sealed = builder.seal(graph.arguments, ids)
+    sealed = beside(builder.seal(graph.arguments, ids))
     return TrainingGraph(reordered(sealed, placed(sealed, recipe.gradients == "held")))
 
 
@@ -202,12 +206,25 @@ class Writer:
 
 
 def is_of_optimizer(operator: Operator) -> bool:
-    """Whether an operator is part of no adjoint, but of what is done with gradients."""
-    return (
-        operator.phase == "backward"
-        and operator.adjoint_of is None
-        and operator.scope.split("/", 1)[0] == SCOPE
-    )
+    """Whether an operator is part of what is done with gradients, and of no adjoint."""
+    return operator.scope.split("/", 1)[0] == SCOPE
+
+
+def beside(graph: Graph) -> Graph:
+    """Return the graph with the optimiser's operators beside the adjoint that made the gradient.
+
+    In pictures they are part of it, and the policy ``regions`` takes them along.
+    """
+    operators = list(graph.operators)
+    for operator in graph.operators:
+        if not is_of_optimizer(operator):
+            continue
+        producers = [graph.data[data].producer for data in operator.inputs]
+        mirrors = [operators[p].adjoint_of for p in producers if p is not None]
+        known = [mirror for mirror in mirrors if mirror is not None]
+        if known:
+            operators[operator.id] = replace(operator, adjoint_of=sorted(known)[-1])
+    return replace(graph, operators=tuple(operators))
 
 
 def placed(graph: Graph, held: bool) -> list[int]:
