@@ -70,8 +70,9 @@ def run(
         args: the arguments of the function that was built, in its nesting.
         backend: ``numpy``, ``cupy`` for an NVIDIA GPU, or a ``Backend`` of your own.
         timed: whether to measure the seconds of every step, in ``trace.seconds``.
-        check_nan: whether a NaN in the results is an error. It costs a second run to find where
-            the NaN came from, and only if there is one.
+        check_nan: whether a NaN in the results is an error, or an infinity in float16, whose
+            largest number is 65504. It costs a second run to find where it came from, and only if
+            there is one.
 
     Raises:
         GraphError: if an argument has another shape or dtype than the graph was built for.
@@ -83,7 +84,7 @@ def run(
     for data in updated_sources(graph):
         sources[data] = sources[data].copy()  # the caller's array stays as it is
     values, trace = execute(schedule, sources, library, timed)
-    if check_nan and any(has_nan(array) for array in values.values()):
+    if check_nan and any(map(defect_of, values.values())):
         raise nan_error(schedule, sources, library)
     own = partial(writable, ids_of(sources.values(), graph.constants.values()))
     value = map_leaves(lambda data: own(values[data]), graph.results)
@@ -108,6 +109,13 @@ def writable(met: set[int], array: Any) -> Any:
     return array
 
 
+def defect_of(array: Any) -> str:
+    """Return ``NaN`` if an array holds one, ``float16 overflow`` if that is infinite, or nothing."""
+    if array.dtype == np.float16 and bool((abs(array) == np.inf).any().item()):
+        return "float16 overflow"
+    return "NaN" if has_nan(array) else ""
+
+
 def has_nan(array: Any) -> bool:
     """Whether a floating-point array holds a NaN."""
     if not is_float(array.dtype):
@@ -128,13 +136,13 @@ def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) 
     found: list[str] = []
 
     def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
-        if found or not any(has_nan(library.xp.asarray(array)) for array in results):
+        defects = [defect_of(library.xp.asarray(array)) for array in results if not found]
+        if not any(defects):
             return
         operator = graph.operators[index]
         names = ", ".join(graph.data[data].name for data in operator.inputs)
-        found.append(
-            f"NaN, first from step {position}: {operator.name}, a {operator.kind} of {names}"
-        )
+        what = f"{max(defects)}, first from step {position}"
+        found.append(f"{what}: {operator.name}, a {operator.kind} of {names}")
         given = [data for data in operator.inputs if data in arrays and has_nan(arrays[data])]
         found.extend(nan_text(graph, data, arrays[data]) for data in given)
 

@@ -280,3 +280,20 @@ def test_the_digits_network_has_what_the_demo_says() -> None:
     assert [trace.evaluations for trace in traces] == [52, 61, 136]
     peaks = [trace.peak_bytes for trace in traces]
     assert peaks == sorted(peaks, reverse=True)
+
+
+def test_an_overflow_of_float16_is_named() -> None:
+    def function(x: Any) -> Any:
+        return tc.sum(tc.exp(x * 2.0))
+
+    x = np.full(3, 10, np.float16)
+    schedule = tc.plan(tc.build(function, x))
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(
+            tc.BackendError, match="float16 overflow, first from step 1: exp_1, a exp of multiply_1"
+        ),
+    ):
+        tc.run(schedule, x)
+    with np.errstate(over="ignore"):
+        assert np.isinf(tc.run(schedule, x, check_nan=False).value)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tinyckpt.api import as_array, has_nan, ids_of, signature, writable
+from tinyckpt.api import as_array, defect_of, ids_of, signature, writable
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, get_backend, moved
 from tinyckpt.building.calls import Call, call_of, function_name
@@ -221,13 +221,8 @@ class TrainStep:
             where = f"step {position}: {operator.name}, a {operator.kind}"
             inside = f" in {operator.scope}" if operator.scope else ""
             for result in results:
-                array = self.backend.xp.asarray(result)
-                if has_nan(array):
-                    raise BackendError(f"{where}{inside}, made a NaN")
-                if array.dtype == np.float16 and bool(self.backend.xp.isinf(array).any()):
-                    raise BackendError(
-                        f"{where}{inside}, overflowed float16, whose largest is 65504"
-                    )
+                if defect := defect_of(self.backend.xp.asarray(result)):
+                    raise BackendError(f"{where}{inside}, made the first {defect}")
 
         sources = sources_of(graph, arrays)
         values, _ = execute(schedule, sources, self.backend, watch=watch)
