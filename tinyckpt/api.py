@@ -110,7 +110,7 @@ def writable(met: set[int], array: Any) -> Any:
 
 
 def defect_of(array: Any) -> str:
-    """Return ``NaN`` if an array holds one, ``float16 overflow`` if that is infinite, or nothing."""
+    """Return ``NaN`` if an array holds one, ``float16 overflow`` for an infinity, or nothing."""
     if array.dtype == np.float16 and bool((abs(array) == np.inf).any().item()):
         return "float16 overflow"
     return "NaN" if has_nan(array) else ""

@@ -215,9 +215,7 @@ def test_a_nan_is_named() -> None:
     state = step.init({"w": np.ones(2)})
     with (
         np.errstate(invalid="ignore"),
-        pytest.raises(
-            tc.BackendError, match=r"step \d+: log_1, a log in layer1, made the first NaN"
-        ),
+        pytest.raises(tc.BackendError, match="log_1, a log in layer1, made the first NaN"),
     ):
         step(state, np.array([1.0, -1.0]))
     assert state["parameters"]["w"].tolist() == [1.0, 1.0]
