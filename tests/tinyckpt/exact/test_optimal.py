@@ -16,9 +16,10 @@ from tests.conftest import examples, require
 from tests.tinyckpt.policies.test_policies import CHAIN_8
 from tinyckpt.analysis.bounds import cost_bound
 from tinyckpt.analysis.liveness import Problem
+from tinyckpt.building.check import check_graph
 from tinyckpt.cost import Costs, custom, evaluations, flops, in_nodes
 from tinyckpt.exact import solver as stage_solver
-from tinyckpt.graph import DataNode, Graph, Operator, Spec, check_graph
+from tinyckpt.graph import DataNode, Graph, Operator, Spec
 from tinyckpt.networks.shapes import vgg16
 from tinyckpt.policies import optimal
 from tinyckpt.policies.optimal import SCOPE, plan_optimal

@@ -3,7 +3,8 @@
 from random import Random
 
 import tinyckpt as tc
-from tinyckpt.graph import Phase, Role, check_graph
+from tinyckpt.building.check import check_graph
+from tinyckpt.graph import Phase, Role
 
 SPEC = tc.Spec((2,), "float64")
 
