@@ -26,11 +26,11 @@ NETWORKS: dict[str, tuple[str, str, str]] = {
     "transformer": (
         "transformer:LAYERSxWIDTH", "transformer:12x768", "a decoder; 64 of the width are a head",
     ),
-    "vgg16": ("vgg16:BATCH", "vgg16:32", "VGG-16, in shapes and costs; cannot be executed"),
+    "vgg16": ("vgg16:BATCH", "vgg16:32", "VGG-16, on 224x224 pixels"),
     "vgg16_bn": ("vgg16_bn:BATCH", "vgg16_bn:32", "the same with batch norm"),
-    "resnet50": ("resnet50:BATCH", "resnet50:32", "ResNet-50, likewise"),
-    "mobilenet": ("mobilenet:BATCH", "mobilenet:32", "MobileNet, likewise"),
-    "unet": ("unet:BATCH", "unet:8", "the U-Net, likewise"),
+    "resnet50": ("resnet50:BATCH", "resnet50:32", "ResNet-50"),
+    "mobilenet": ("mobilenet:BATCH", "mobilenet:32", "MobileNet"),
+    "unet": ("unet:BATCH", "unet:8", "the U-Net, on 256x256 pixels"),
 }  # fmt: skip
 FACTORIES: dict[str, Callable[..., Network]] = {
     "mlp": mlp,

@@ -232,7 +232,7 @@ def test_graphs_are_written_and_planned(capsys: pytest.CaptureFixture[str], tmp_
     path = tmp_path / "unet.json"
     code, out, _ = run(capsys, "graph", "unet:1", "-o", str(path))
     assert code == 0
-    assert out.startswith("unet: 159 operators, 53 of them forward; sources ")
+    assert out.startswith("unet: 168 operators, 53 of them forward; sources ")
     code, out, _ = run(capsys, "compare", str(path), "--cost", "flops", "--time-limit", "1")
     assert code == 0
     assert "recompute_all" in out

@@ -10,6 +10,7 @@ import pytest
 import tinyckpt as tc
 from tinyckpt.building.check import check_graph
 from tinyckpt.cli.main import main
+from tinyckpt.networks.named import specs_of
 from tinyckpt.networks.shapes import SHAPES, mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.tree import leaves, map_leaves
@@ -57,20 +58,19 @@ def test_backward_costs_twice_the_forward_but_for_the_first_layer(name: str) -> 
 
 @pytest.mark.parametrize("policy", ["recompute_all", "sqrt_n", "chen_budget", "revolve"])
 def test_every_policy_plans_them(policy: str) -> None:
-    for graph in (vgg16(1, 32), resnet50(1, 32), mobilenet(1, 32), unet(1, 16, 2, 4)):
+    # Of smaller images, what a convolution works in is a large part.
+    for graph in (vgg16(4, 32), resnet50(4, 32), mobilenet(4, 32), unet(4, 16, 2, 4)):
         store_all = tc.replay(tc.plan(graph, "store_all"))
         assert tc.replay(tc.plan(graph, policy)).peak_bytes <= store_all.peak_bytes
 
 
-def test_they_refuse_to_execute() -> None:
+def test_they_run() -> None:
     graph = unet(1, 4, 1, 2)
-    schedule = tc.plan(graph)
-    specs = map_leaves(lambda data: graph.data[data].spec, list(graph.arguments))
-    arrays = map_leaves(lambda spec: np.zeros(spec.shape, spec.dtype), specs)
-    with pytest.raises(tc.BackendError, match="conv2d_1 is abstract"):
-        tc.run(schedule, *arrays)
-    with pytest.raises(tc.BackendError, match="conv2d_1 is abstract"):
-        tc.compile(schedule)
+    schedule = tc.plan(graph, "sqrt_n")
+    arrays = tc.networks.random_arrays(specs_of(graph))
+    result = tc.run(schedule, *arrays)
+    assert result.trace == tc.replay(schedule)
+    assert 0 < float(result.value) < 10
 
 
 def test_sizes_that_do_not_halve_are_refused() -> None:

@@ -86,7 +86,7 @@ def test_no_policy_and_no_smaller_budget_is_better_on_shipped_networks(text: str
 def test_small_shares_between_the_levels_are_good_too() -> None:
     unet = network_from_text("unet:8")[0]
     schedule = tc.plan(unet, budget=0.4, time_limit=PATIENT)
-    assert tc.replay(schedule).evaluations <= 236
+    assert tc.replay(schedule).evaluations <= 243
     graph = branching(6, 8, 128).graph()
     schedule = tc.plan(graph, budget=0.6, time_limit=PATIENT)
     assert tc.replay(schedule).evaluations <= 106
