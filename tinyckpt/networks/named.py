@@ -9,10 +9,18 @@ from tinyckpt.documents.graphs import load_graph
 from tinyckpt.documents.scripts import function_of_file, user_code
 from tinyckpt.errors import GraphError, meant
 from tinyckpt.graph import Graph, Spec
+from tinyckpt.networks.bert import bert, roberta
 from tinyckpt.networks.chain import chain
+from tinyckpt.networks.cnn100 import cnn100
+from tinyckpt.networks.gpt2 import gpt2
+from tinyckpt.networks.lenet import lenet5
+from tinyckpt.networks.llama import llama
 from tinyckpt.networks.network import Network, branching, mlp, residual_mlp
+from tinyckpt.networks.resnet import resnet
 from tinyckpt.networks.shapes import SHAPES
 from tinyckpt.networks.transformer import transformer
+from tinyckpt.networks.vgg import vgg
+from tinyckpt.networks.vit import vit
 from tinyckpt.tree import map_leaves
 
 MOST_LAYERS = 1_000_000  # of a network named on the command line; more is a slip of the finger
@@ -26,18 +34,42 @@ NETWORKS: dict[str, tuple[str, str, str]] = {
     "transformer": (
         "transformer:LAYERSxWIDTH", "transformer:12x768", "a decoder; 64 of the width are a head",
     ),
+    "lenet5": ("lenet5:BATCH", "lenet5:64", "LeNet-5, on 32x32 pixels"),
+    "cnn100": ("cnn100:BATCH", "cnn100:64", "100 layers on 28x28 pixels"),
     "vgg16": ("vgg16:BATCH", "vgg16:32", "VGG-16, on 224x224 pixels"),
     "vgg16_bn": ("vgg16_bn:BATCH", "vgg16_bn:32", "the same with batch norm"),
+    "vgg19": ("vgg19:BATCH", "vgg19:32", "VGG-19"),
+    "resnet18": ("resnet18:BATCH", "resnet18:32", "ResNet-18"),
     "resnet50": ("resnet50:BATCH", "resnet50:32", "ResNet-50"),
+    "resnet152": ("resnet152:BATCH", "resnet152:32", "ResNet-152"),
     "mobilenet": ("mobilenet:BATCH", "mobilenet:32", "MobileNet"),
     "unet": ("unet:BATCH", "unet:8", "the U-Net, on 256x256 pixels"),
+    "vit": ("vit:BATCH", "vit:32", "ViT-B/16"),
+    "bert": ("bert:BATCHxLENGTH", "bert:8x512", "BERT-base on sequences of LENGTH"),
+    "roberta": ("roberta:BATCHxLENGTH", "roberta:8x512", "RoBERTa-base"),
+    "gpt2": ("gpt2:BATCHxLENGTH", "gpt2:8x1024", "GPT-2 of 124M parameters"),
+    "gpt2_large": ("gpt2_large:BATCHxLENGTH", "gpt2_large:8x1024", "GPT-2 of 774M parameters"),
+    "llama7b": ("llama7b:BATCHxLENGTH", "llama7b:1x2048", "LLaMA-7B"),
 }  # fmt: skip
 FACTORIES: dict[str, Callable[..., Network]] = {
     "mlp": mlp,
     "residual": residual_mlp,
     "branching": branching,
     "transformer": transformer,
+    "lenet5": lenet5,
+    "cnn100": cnn100,
+    "vgg19": lambda batch: vgg(19, batch),
+    "resnet18": lambda batch: resnet(18, batch),
+    "resnet152": lambda batch: resnet(152, batch),
+    "vit": lambda batch: vit(batch=batch),
+    "bert": lambda batch, length: bert(batch=batch, length=length),
+    "roberta": lambda batch, length: roberta(batch=batch, length=length),
+    "gpt2": lambda batch, length: gpt2(batch=batch, length=length),
+    "gpt2_large": lambda batch, length: gpt2(36, 1280, batch=batch, length=length),
+    "llama7b": lambda batch, length: llama(batch=batch, length=length),
 }
+# Those made to be drawn small, which have no published size to stand for where none is given.
+SIZED = ("chain", "mlp", "residual", "branching", "transformer")
 
 
 def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
@@ -68,7 +100,7 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
             "path/to/graph.json and path/to/file.py:function"
         )
     form, example, _ = NETWORKS[name]
-    if name in SHAPES and not sizes:
+    if name not in SIZED and not sizes:
         sizes = example.partition(":")[2]
     numbers = sizes.split("x")
     count = len(form.partition(":")[2].split("x"))

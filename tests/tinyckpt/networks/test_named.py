@@ -1,0 +1,66 @@
+"""The names of networks on the command line."""
+
+import pytest
+
+import tinyckpt as tc
+from tinyckpt.cli.main import main
+from tinyckpt.networks import NETWORKS, network_from_text
+
+PARAMETERS = {
+    "lenet5": 61_706,
+    "cnn100": 92_208_120,
+    "vgg16": 138_357_544,
+    "vgg19": 143_667_240,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "resnet152": 60_192_808,
+    "mobilenet": 4_231_976,
+    "unet": 31_030_658,
+    "vit": 86_567_656,
+    "bert": 109_482_240,
+    "roberta": 124_645_632,
+    "gpt2": 124_439_808,
+    "gpt2_large": 774_030_080,
+    "llama7b": 6_738_415_616,
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_example_of_every_name_is_a_training_graph(name: str) -> None:
+    _, example, _ = NETWORKS[name]
+    graph, specs = network_from_text(example)
+    assert graph.gradients is not None
+    assert len(specs) == len(graph.arguments)
+    assert all(operator.primitive is not None for operator in graph.operators)
+    if name in PARAMETERS:
+        count = sum(node.spec.size for node in graph.data if node.role == "parameter")
+        assert count == PARAMETERS[name]
+        alone, _ = network_from_text(name)  # a published network needs no sizes
+        assert (alone.data, alone.operators) == (graph.data, graph.operators)
+
+
+def test_sizes_are_those_of_the_name() -> None:
+    _, (_, tokens, labels) = network_from_text("gpt2:3x17")
+    assert (tokens.shape, labels.shape) == ((3, 17), (3, 17))
+    _, (_, images, _) = network_from_text("resnet18:2")
+    assert images.shape == (2, 3, 224, 224)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpt2:3", "does not have the form gpt2:BATCHxLENGTH, such as gpt2:8x1024"),
+        ("gpt2:1x1025", "there are positions for 1024 tokens"),
+        ("resnet18:0", "batch=0; it must be at least 1"),
+        ("resnet19", r"unknown network 'resnet19' \(did you mean resnet18\?\)"),
+        ("mlp", "does not have the form mlp:LAYERSxWIDTH"),
+    ],
+)
+def test_what_no_name_means_is_said(text: str, message: str) -> None:
+    with pytest.raises(tc.GraphError, match=message):
+        network_from_text(text)
+
+
+def test_llama_7b_is_planned_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "llama7b:1x512", "--policy", "sqrt_n"]) == 0
+    assert "sqrt_n on llama:32x4096: " in capsys.readouterr().out
