@@ -100,8 +100,10 @@ def deviation(name: str, shape: tuple[int, ...]) -> float:
 
 
 def positive(name: str, **sizes: int) -> None:
-    """Raise a GraphError unless all sizes are at least 1."""
+    """Raise a GraphError unless all sizes are integers of at least 1."""
     for size, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise GraphError(f"{name}: {size}={value!r}; it must be an integer")
         if value < 1:
             raise GraphError(f"{name}: {size}={value}; it must be at least 1")
 

@@ -1,7 +1,8 @@
-"""A decoder-only transformer of tinyckpt's own operators: to plan at GPT-2's size, to run small.
+"""A decoder-only transformer of plain arithmetic: to plan at GPT-2's size, to run small.
 
-Not here: token and position embeddings (the embedded input is an argument: there is no gather
-operator), and any fused attention; the weights of every head are a value of the graph.
+A norm is eleven operators here, and the weights of every head are a value of the graph: pictures
+show all that there is to keep or to recompute. Not here: token and position embeddings; the
+embedded input is an argument. ``gpt2`` has them, norms of one operator, and fused attention.
 """
 
 from __future__ import annotations

@@ -100,6 +100,7 @@ def test_parameters_are_those_of_the_graph(name: str) -> None:
         (lambda: vgg(17), "vgg: depth=17; it must be 11, 13, 16, 19"),
         (lambda: vgg(16, size=100), "vgg16: size=100; it must be a multiple of 32"),
         (lambda: resnet(51), "resnet: depth=51; it must be 18, 34, 50, 101, 152"),
+        (lambda: gpt2(2.5), "gpt2:2.5x768: layers=2.5; it must be an integer"),  # type: ignore[arg-type]
         (lambda: resnet(18, batch=0), "resnet18: batch=0; it must be at least 1"),
         (lambda: mobilenet_v1(size=8), "mobilenet: size=8; it must be a multiple of 32"),
         (lambda: unet_network(size=20), "unet: size=20; it must be a multiple of 16"),
