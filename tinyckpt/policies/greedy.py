@@ -61,10 +61,12 @@ def pruned(problem: Problem, order: Sequence[int], budget: int) -> list[int]:
 
     Args:
         problem: graph and costs.
-        order: evaluations with a peak within the budget.
+        order: evaluations with a peak within the budget, as long as no update has to wait.
         budget: the peak to stay within.
     """
-    positions = np.asarray(order, np.int64)
+    positions = problem.flat.updates_last(np.asarray(order, np.int64))
+    if problem.flat.updates is not None and problem.peak(positions) > budget:
+        return [int(index) for index in positions]
     while True:
         # What is struck out frees inputs as well, which may make room for more: look again.
         shorter = without_roomy(problem, positions, budget)
@@ -217,10 +219,6 @@ def greedy_orders(
             order = Eviction(problem, budget, score, sequence, anchors, limit).run()
         except BudgetError:
             continue
-        if problem.flat.updates is not None:
-            order = problem.flat.updates_last(np.asarray(order, np.int64)).tolist()
-            if problem.peak(order) > budget:
-                continue
         order = pruned(problem, order, budget)
         yield problem.cost_of(order), label, order
 
