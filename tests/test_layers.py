@@ -52,7 +52,7 @@ LONG = {
     "tests/viz/charts/test_charts.py": "four charts with the same options",
     "tests/viz/player/test_player.py": "one page, control by control",
 }
-FOLDERS = ("tinyckpt", "viz", "tests", "lessons", "benchmarks", "docs")
+FOLDERS = ("tinyckpt", "viz", "tests", "lessons", "examples", "benchmarks", "docs")
 
 
 def modules_of(package: str) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""What ``tinyckpt demo`` shows: policies on a chain and on real data, and a plan in a budget."""
+"""What ``tinyckpt demo`` shows: policies on a chain and on real data, plans within budgets."""
 
 from __future__ import annotations
 
@@ -7,23 +7,51 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from tinyckpt.cost import flops
 from tinyckpt.errors import FormatError, TinyckptError
-from tinyckpt.networks import chain, resnet50
-from tinyckpt.networks.digits import STEPS, accuracy, digits_network, train
+from tinyckpt.networks import chain, random_arrays, resnet50
+from tinyckpt.networks.digits import (
+    IMAGES,
+    STEPS,
+    TEST_IMAGES,
+    accuracy,
+    cnn_accuracy,
+    digits_cnn,
+    digits_network,
+    load_digit_images,
+    train,
+)
+from tinyckpt.networks.text import LENGTH, batches, load_text, tiny_gpt, unigram_entropy
 from tinyckpt.planning.plan import plan
 from tinyckpt.replay import replay
 from tinyckpt.table import TRACE_HEADER, table, trace_row
 from tinyckpt.trace import Trace
+from tinyckpt.training import (
+    Ledger,
+    TrainStep,
+    adamw,
+    ledger,
+    linear_rate,
+    momentum,
+    train_step,
+)
+from tinyckpt.units import size_text
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 GOAL = 0.95
 PLANNING = 3.0  # seconds
+CNN_BATCH, CNN_STEPS = 100, 100
+GPT_BATCH, GPT_STEPS = 32, 60
+LAST = 10  # losses that are averaged at the end
+TRAINED_HEADER = ("network", "plan", "peak", "steps", "time", "loss", "reached")
 LESSON = Path(__file__).parents[2] / "lessons" / "01_the_graph.py"  # in a clone, not in a wheel
 
 
@@ -64,6 +92,13 @@ def demo(viz: Any, folder: Path, say: Callable[[str], None]) -> None:
         say(f"   {trace.summary()}")
     say(f"   {planned.certificate}")
     say(f"\n   step through both: {viz.player(traces, folder / 'resnet50.html')}")
+
+    say("\n4. A CNN learns the digits, a GPT the lessons' characters, each within a budget.\n")
+    trained = [train_cnn(viz), train_gpt(viz)]
+    say(table(TRAINED_HEADER, [row for row, _ in trained]))
+    ledgers = [ledger for _, ledger in trained]
+    titles = ["a CNN", "a GPT"]
+    say(f"\n   what the bytes are: {viz.breakdown(ledgers, folder / 'bytes.svg', title=titles)}")
     say(f"\nNext, from this folder:\n\n{next_steps()}")
 
 
@@ -90,6 +125,53 @@ def train_under_all(viz: Any, traces: list[Trace]) -> str:
         f"{table(header, rows)}\n\n   evaluations and peak are those of one step; all {len(first)} "
         f"losses are equal to the last bit,\n   from {first[0]:.3f} to {first[-1]:.3f}"
     )
+
+
+def train_cnn(viz: Any) -> tuple[list[str], Ledger]:
+    """Train a CNN for a few epochs; return a row of the table, and what its bytes are."""
+    digits, network = load_digit_images(), digits_cnn(CNN_BATCH)
+    rate = linear_rate(0.05, steps=CNN_STEPS)
+    step = train_step(network.loss, momentum(rate), budget="90 %", time_limit=PLANNING, carry=True)
+    params, statistics, *_ = random_arrays(network.specs, seed=0)
+    generator = np.random.default_rng(0)
+    picks = [generator.choice(IMAGES - TEST_IMAGES, CNN_BATCH) for _ in range(CNN_STEPS)]
+    batches = [(digits.images[pick], digits.labels[pick]) for pick in picks]
+    state, row = trained(viz, "digits_cnn", step, step.init(params, statistics), batches)
+    reached = cnn_accuracy(state["parameters"], state["carried"])
+    if reached <= GOAL:
+        raise TinyckptError(f"digits_cnn: test accuracy {reached:.3f}; expected above {GOAL}")
+    held = ledger(step.schedule(state, *batches[0]))
+    return [*row, f"{100 * reached:.1f} % of the test part"], held
+
+
+def train_gpt(viz: Any) -> tuple[list[str], Ledger]:
+    """Train a GPT for some steps; return a row of the table, and what its bytes are."""
+    text, network = load_text(), tiny_gpt()
+    step = train_step(network.loss, adamw(3e-3), budget="50 %", time_limit=PLANNING)
+    params, *_ = random_arrays(network.specs, seed=0)
+    drawn = list(islice(batches(text, GPT_BATCH, LENGTH), GPT_STEPS))
+    state, row = trained(viz, "tiny_gpt", step, step.init(params), drawn)
+    share = float(row[-1].split()[-1]) / unigram_entropy(text)
+    if share >= 1:
+        raise TinyckptError(f"tiny_gpt: {share:.2f} of the unigram entropy; expected less than it")
+    held = ledger(step.schedule(state, *drawn[0]))
+    return [*row, f"{100 * share:.0f} % of the unigram entropy"], held
+
+
+def trained(
+    viz: Any, name: str, step: TrainStep, state: Any, batches: Sequence[Any]
+) -> tuple[Any, list[str]]:
+    """Train on some batches; return the state, and what is said of it."""
+    begin = perf_counter()
+    losses = []
+    for batch in viz.with_bar(iter(batches), len(batches), f"training, {name}", "step"):
+        state, loss = step(state, *batch)
+        losses.append(float(loss))
+    seconds = perf_counter() - begin
+    planned = step.schedule(state, *batches[0])
+    first, last = losses[0], sum(losses[-LAST:]) / LAST
+    row = [name, planned.policy, size_text(replay(planned).peak_bytes), str(len(losses))]
+    return state, [*row, f"{seconds:.1f} s", f"{first:.2f} to {last:.2f}"]
 
 
 def next_steps() -> str:
