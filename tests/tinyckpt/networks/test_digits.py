@@ -22,18 +22,19 @@ def test_the_cnn_reaches_98_percent_on_the_test_part() -> None:
     params, statistics = random_arrays(network.specs[:2])
     step = tc.value_and_grad(network.loss, "sqrt_n")
     generator = np.random.default_rng(0)
-    velocities = [np.zeros_like(array) for array in leaves(params)]
-    for _ in range(10):
+    squares = [np.zeros_like(array) for array in leaves(params)]
+    epochs = 10
+    for epoch in range(epochs):
         order = generator.permutation(len(digits.labels))
         for begin in range(0, len(order), 100):
             batch = order[begin : begin + 100]
             (_, statistics), gradients = step(
                 params, statistics, digits.images[batch], digits.labels[batch]
             )
-            for array, gradient, velocity in zip(
-                leaves(params), leaves(gradients), velocities, strict=True
+            rate = 0.03 * (1 - epoch / epochs)
+            for array, gradient, square in zip(
+                leaves(params), leaves(gradients), squares, strict=True
             ):
-                velocity *= 0.9
-                velocity -= 0.05 * gradient
-                array += velocity
+                square += gradient**2
+                array -= rate * gradient / np.sqrt(square + 1e-10)  # Adagrad
     assert cnn_accuracy(params, statistics) > 0.98
