@@ -1,5 +1,9 @@
-"""Training as a graph: optimisers, steps that update parameters in place, what bytes are what."""
+"""Training as a graph: optimisers, steps that update parameters in place, what bytes are what.
 
+And before it, whether the gradients are right.
+"""
+
+from tinyckpt.training.checking import check_gradient
 from tinyckpt.training.ledger import Ledger, ledger
 from tinyckpt.training.optimizers import (
     Optimizer,
@@ -21,6 +25,7 @@ __all__ = [
     "TrainStep",
     "adam",
     "adamw",
+    "check_gradient",
     "clipped",
     "cosine_rate",
     "ledger",

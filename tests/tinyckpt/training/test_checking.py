@@ -1,0 +1,143 @@
+"""check_gradient accepts what is right, and names what is wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyckpt as tc
+from tests.tinyckpt.ops.test_ops import CASES
+
+X, W = np.random.default_rng(0).normal(size=(2, 3, 3))
+
+
+def scaled(*rules: Any, name: str = "scaled") -> tc.Primitive:
+    """Return y = x^2 s with the vjp rules given."""
+    return tc.Primitive(name, lambda xp, x, s: x * x * s, infer=lambda x, s: (x,), vjp=rules)
+
+
+def of_x(cotangents: Any, inputs: Any, outputs: Any) -> Any:
+    return cotangents[0] * 2 * inputs[0] * inputs[1]
+
+
+def of_s(cotangents: Any, inputs: Any, outputs: Any) -> Any:
+    return cotangents[0] * inputs[0] * inputs[0]
+
+
+def layered(primitive: tc.Primitive) -> Any:
+    def layer(params: Any, x: Any) -> Any:
+        h = tc.tanh(x @ params["w"])
+        return tc.sum(tc.sin(tc.apply(primitive, h, params["s"])) ** 2)
+
+    return layer
+
+
+ARGUMENTS = ({"w": W, "s": np.abs(X) + 0.5}, X)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul", "gelu", "softmax", "cross_entropy", "dropout by data", "prod with three zeros",
+        "index rows", "where", "max axis", "split", "tanh 0-d", "attention, causal",
+        "fused attention", "conv2d with all options", "batch_norm variance",
+    ],
+)  # fmt: skip
+def test_what_is_right_is_accepted(name: str) -> None:
+    function, args = CASES[name]
+    tc.check_gradient(function, *args, order=3 if name == "gelu" else 2)
+
+
+def test_integers_are_held_and_results_may_nest() -> None:
+    def function(batch: Any, labels: Any, number: Any) -> Any:
+        loss = tc.cross_entropy(batch["x"], labels)
+        return {"loss": loss * number, "right": tc.argmax(batch["x"], 1) == labels, "x": [loss**2]}
+
+    tc.check_gradient(function, {"x": X}, np.array([0, 2, 1]), 3.0)
+
+
+def test_a_right_rule_is_accepted_in_the_midst_of_others() -> None:
+    tc.check_gradient(layered(scaled(of_x, of_s)), *ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("rules", "position"),
+    [
+        ((lambda c, i, o: c[0], of_s), "0 (tanh_1)"),  # dL/dy, which is of the same shape
+        ((lambda c, i, o: c[0] * i[0] * i[1], of_s), "0 (tanh_1)"),
+        ((lambda c, i, o: -of_x(c, i, o), of_s), "0 (tanh_1)"),
+        ((lambda c, i, o: of_x(c, i, o) * (1 + 1e-5), of_s), "0 (tanh_1)"),
+        ((lambda c, i, o: None, of_s), "0 (tanh_1)"),
+        ((of_x, lambda c, i, o: c[0] * i[0]), "1 (params['s'])"),
+    ],
+)
+def test_a_wrong_rule_is_named(rules: Any, position: str) -> None:
+    with pytest.raises(tc.GraphError) as caught:
+        tc.check_gradient(layered(scaled(*rules)), *ARGUMENTS, order=1)
+    start = f"scaled_1: the vjp rule of scaled for argument {position} gives a slope of "
+    assert str(caught.value).startswith(start)
+    assert "where differences of its values give" in str(caught.value)
+
+
+def test_a_wrong_second_derivative_is_named() -> None:
+    # The slope as an operator of its own, whose adjoint forgets the 2.
+    slope = tc.Primitive(
+        "slope", lambda xp, ct, x: 2 * ct * x, infer=lambda ct, x: (x,),
+        vjp=(lambda c, i, o: 2 * c[0] * i[1], lambda c, i, o: c[0] * i[0]),
+    )  # fmt: skip
+    square = tc.Primitive(
+        "square", lambda xp, x: x * x, infer=lambda x: (x,),
+        vjp=(lambda c, i, o: tc.apply(slope, c[0], i[0]),),
+    )  # fmt: skip
+    tc.check_gradient(lambda x: tc.apply(square, x), X, order=1)
+    with pytest.raises(
+        tc.GraphError,
+        match=r"^derivative 2: square_1_vjp: the vjp rule of slope for argument 1 \(x\) gives",
+    ):
+        tc.check_gradient(lambda x: tc.apply(square, x), X)
+
+
+def test_outputs_that_nobody_reads_need_no_rule() -> None:
+    # Of its two outputs the second has no derivative, and says so.
+    both = tc.Primitive(
+        "both", lambda xp, x: (x * x, x * 3), infer=lambda x: (x, x), vjp=(refusing,)
+    )
+    with pytest.raises(tc.GraphError, match=r"both_1: the vjp rule of both for argument 0 \(sin_1"):
+        tc.check_gradient(lambda x: tc.apply_all(both, tc.sin(x))[0], X)
+
+
+def refusing(cotangents: Any, inputs: Any, outputs: Any) -> Any:
+    if cotangents[1] is not None:
+        raise tc.GraphError("no derivative")
+    return cotangents[0] * inputs[0]
+
+
+def test_a_kink_is_thought_of() -> None:
+    with pytest.raises(tc.GraphError, match=r"of relu for argument 0 .* near a kink, such as relu"):
+        tc.check_gradient(tc.relu, np.zeros(3))
+
+
+def test_any_layout_of_memory_will_do() -> None:
+    params = {key: array.T for key, array in ARGUMENTS[0].items()}
+    tc.check_gradient(layered(scaled(of_x, of_s)), params, X.T)
+    with pytest.raises(tc.GraphError, match="the vjp rule of scaled for argument 0"):
+        tc.check_gradient(layered(scaled(of_s, of_s)), params, np.broadcast_to(1.0, (3, 3)))
+
+
+def test_what_cannot_be_checked_is_said() -> None:
+    with pytest.raises(tc.GraphError, match=r"params\['w'\] is float32, not float64"):
+        tc.check_gradient(lambda params: params["w"], {"w": np.ones(2, np.float32)})
+    with pytest.raises(tc.GraphError, match="labels has no argument of float64 to vary"):
+        tc.check_gradient(labels, np.arange(3))
+    with pytest.raises(tc.GraphError, match="returns no floating-point array"):
+        tc.check_gradient(lambda x: x > 0, X)
+    with pytest.raises(tc.OptionError, match="order=0; it must be an integer of 1 or more"):
+        tc.check_gradient(tc.tanh, X, order=0)
+    with pytest.raises(tc.GraphError, match="no vjp rule for its argument 1"):
+        tc.check_gradient(layered(scaled(of_x)), *ARGUMENTS)
+    with pytest.raises(tc.GraphError, match="its values are not finite there; give other arg"):
+        tc.check_gradient(tc.tanh, X * np.nan)
+
+
+def labels(x: Any) -> Any:
+    return x
