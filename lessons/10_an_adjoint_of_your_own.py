@@ -1,0 +1,150 @@
+# %% [markdown]
+# # 10. An adjoint of your own
+#
+# Every operator brings a rule for going back. Here you write one: get it wrong, have it found out,
+# get it right. Then comes the part that is seldom taught. There are several right rules, and they
+# differ in memory, for **what a rule reads is what is kept**.
+
+# %%
+from pathlib import Path
+
+import numpy as np
+
+import tinyckpt as tc
+import viz
+
+OUT = Path("out")
+OUT.mkdir(exist_ok=True)
+
+
+# %% [markdown]
+# The operator is softplus with its bias, fused into one: `y = log(1 + exp(x + b))`. A *primitive*
+# is a kernel, on NumPy or whatever `xp` is, and a rule for shapes: the result is like x.
+
+
+# %%
+def kernel(xp, x, b):
+    return xp.logaddexp(x + b, 0)
+
+
+def soft(*rules):
+    primitive = tc.Primitive("soft", kernel, infer=lambda x, b: (x,), vjp=rules)
+    return lambda x, b: tc.apply(primitive, x, b)
+
+
+rng = np.random.default_rng(0)
+x, b = rng.normal(size=(4, 3)), rng.normal(size=3)
+print(tc.jit(soft())(x, b)[0])
+
+# %% [markdown]
+# Forward it runs. To go back it needs a rule for each input. A rule is given the cotangents of the
+# outputs, the inputs and the outputs: values of the graph, not arrays. It adds operators to the
+# graph. "It returns dL/dy", one often reads; take that at its word. `tc.check_gradient` holds it
+# against differences, as lesson 2 did.
+
+
+# %%
+def dl_dy(cotangents, inputs, outputs):
+    return cotangents[0]
+
+
+def complaint(*rules):
+    try:
+        tc.check_gradient(soft(*rules), x, b)
+    except tc.GraphError as error:
+        return str(error)
+    return "accepted"
+
+
+print(complaint(dl_dy, dl_dy))
+
+# %% [markdown]
+# The shapes of b caught that one: b was broadcast over the rows, so its rule must add up over them.
+# With the sum in place the shapes fit everywhere, and nothing but the numbers can tell:
+
+
+# %%
+def both(rule):
+    return rule, lambda *given: tc.sum(rule(*given), axis=0)
+
+
+print(complaint(*both(dl_dy)))
+
+# %% [markdown]
+# The slope was forgotten: dL/dx = dL/dy * dy/dx, and dy/dx = sigmoid(x + b).
+
+
+# %%
+def by_inputs(cotangents, inputs, outputs):
+    return cotangents[0] * tc.sigmoid(inputs[0] + inputs[1])
+
+
+def by_output(cotangents, inputs, outputs):
+    return -cotangents[0] * tc.expm1(-outputs[0])
+
+
+for rule in (by_inputs, by_output):
+    print(f"{rule.__name__}: {complaint(*both(rule))}")
+
+# %% [markdown]
+# Accepted, and so are the second derivatives, for which you wrote nothing: a rule of operators is
+# differentiated like everything else.
+#
+# The same slope from another value: exp(-y) = 1 / (1 + exp(x + b)) = 1 - sigmoid(x + b); and expm1
+# is exp - 1 without the rounding. In a network `h @ w` makes x, and only `by_inputs` ever wants x
+# again; y is kept in any case, for the adjoint of the next product reads it.
+
+# %% [markdown]
+# **Predict.** 16 layers `h = soft(h @ w, b)`, each value 128 KiB. By primitives that exist, `log(1
+# + exp(x + b))`, 3 values a layer are kept, and store-all's peak is 6.1 MiB. What is it with the
+# rule by inputs, and with the one by the output, in MiB?
+
+# %%
+my_guess = (0.0, 0.0)
+
+# %%
+layers = [{"w": tc.Spec((64, 64)), "b": tc.Spec(64)}] * 16
+forms = {"composed": lambda x, b: tc.log(1 + tc.exp(x + b))}
+forms |= {rule.__name__: soft(*both(rule)) for rule in (by_inputs, by_output)}
+kept, peaks, traces, losses = {}, {}, {}, {}
+for name, form in forms.items():
+
+    def loss(params, x, form=form):
+        for layer in params:
+            x = form(x @ layer["w"], layer["b"])
+        return tc.half_squared_norm(x)
+
+    graph = tc.differentiate(tc.build(loss, layers, tc.Spec((256, 64)), graph_name=name))
+    read = {data for o in graph.operators[graph.forward_count :] for data in o.inputs}
+    kept[name] = sum(graph.data[data].role == "activation" for data in read)
+    losses[name], traces[name] = loss, tc.replay(tc.plan(graph))
+    peaks[name] = traces[name].peak_bytes / 2**20
+    print(f"{name:9} {kept[name]} values read by the backward half, {peaks[name]:.1f} MiB")
+print(f"you said {my_guess}; it is {peaks['by_inputs']:.1f} and {peaks['by_output']:.1f}")
+
+# %% [markdown]
+# No policy was asked, and nothing is recomputed: less than half of the memory, for one line of
+# algebra. That is why the rule of `tanh` reads its output. Where there is no such formula (gelu is
+# not monotonic: its output does not say what its input was), the input is kept, or recomputed.
+#
+# The gradients are the same up to rounding, and not to the last bit: the formulas are others.
+
+# %%
+params = [{"w": rng.normal(size=(64, 64)) / 8, "b": np.zeros(64)} for _ in layers]
+batch = rng.normal(size=(256, 64))
+slopes = {name: tc.grad(loss)(params, batch)[0]["w"] for name, loss in losses.items()}
+exact = slopes["composed"]
+worst = max(abs(slope - exact).max() / abs(exact).max() for slope in slopes.values())
+print(f"they differ by {worst:.0e} of the largest, at most")
+
+# %%
+print(viz.timeline(list(traces.values()), OUT / "10_rules.png"))
+print(viz.player(traces["by_output"], OUT / "10_player.html"))
+
+# %%
+assert complaint(*both(dl_dy)).startswith("soft_1: the vjp rule of soft for argument 0 (x) gives")
+assert "argument 1 returned float64[4,3], but the argument is float64[3]" in complaint(dl_dy, dl_dy)
+assert [complaint(*both(rule)) for rule in (by_inputs, by_output)] == ["accepted"] * 2
+assert kept == {"composed": 48, "by_inputs": 32, "by_output": 16}
+assert [round(peak, 1) for peak in peaks.values()] == [6.1, 4.4, 2.5]
+assert worst < 1e-12
