@@ -17,7 +17,7 @@ from tinyckpt.tree import leaves
 from tinyckpt.units import size_text
 
 # What sources are, which are always there; and what a schedule holds.
-SOURCES = ("parameters", "optimizer state", "other sources")
+SOURCES = ("parameters", "accumulated gradients", "optimizer state", "other sources")
 HELD = ("gradients", "activations", "cotangents", "updates", "results", "workspace")
 
 
@@ -27,8 +27,9 @@ class Ledger:
 
     Attributes:
         schedule: what they are about.
-        sources: bytes that are always there: parameters; the optimiser's state; the batch,
-            constants and whatever else the caller supplies.
+        sources: bytes that are always there: parameters; gradients that micro-batches add up; the
+            rest of the state, nearly all of it the optimiser's; the batch, constants and whatever
+            else the caller supplies.
         held: bytes at each step of the schedule: gradients of parameters; values of the forward
             half; cotangents; new values on their way into the state; results; workspace.
         peak_step: the first step at which all together are the most.
@@ -120,14 +121,29 @@ def is_gradient(graph: Graph, data: int) -> bool:
 
 def sources_of(graph: Graph) -> dict[str, int]:
     """Return the bytes of the sources by what they are."""
-    updated = updated_sources(graph)
+    accumulated, state = state_of(graph)
     found = dict.fromkeys(SOURCES, 0)
     for node in graph.data:
         if node.is_source:
             what = "other sources"
             if node.role == "parameter":
                 what = "parameters"
-            elif node.id in updated:
+            elif node.id in accumulated:
+                what = "accumulated gradients"
+            elif node.id in state:
                 what = "optimizer state"
             found[what] += node.nbytes
     return found
+
+
+def state_of(graph: Graph) -> tuple[set[int], set[int]]:
+    """Return the sources that are accumulated gradients, and all those that are a step's state.
+
+    A step's graph takes all of the state, though that of one micro-batch updates only some of it.
+    Of another graph, what is updated is taken for the state.
+    """
+    if len(graph.arguments) > 1 and isinstance(graph.arguments[1], dict):
+        state = graph.arguments[1]
+        if {"optimizer", "step"} <= set(state):
+            return set(leaves(state.get("accumulated"))), set(leaves(state))
+    return set(), set(updated_sources(graph))

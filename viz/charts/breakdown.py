@@ -42,6 +42,7 @@ def fills_of(theme: Theme) -> dict[str, RGB]:
     return {
         "parameters": blend(theme.muted, theme.panel, 0.75),
         "optimizer state": blend(theme.muted, theme.panel, 0.5),
+        "accumulated gradients": blend(theme.gradient, theme.panel, 0.7),
         "other sources": blend(theme.muted, theme.panel, 0.28),
         "gradients": theme.gradient,
         "results": theme.recomputing,

@@ -61,3 +61,43 @@ def test_a_budget_may_be_for_all() -> None:
     for text in ("9 nodes in all", "in all", "300 in all", "x in all"):
         with pytest.raises(tc.BudgetError, match="legal are"):
             tc.plan(graph, budget=text)
+
+
+LAYERS, WIDTH, BATCH = 4, 8, 16
+COUNT = LAYERS * WIDTH * WIDTH
+
+
+def tanh_loss(params: Any, x: Any) -> Any:
+    for w in params:
+        x = tc.tanh(x @ w)
+    return tc.half_squared_norm(x)
+
+
+def ledger_of(part: Any = "whole", rows: int = BATCH, **options: Any) -> tc.Ledger:
+    step = tc.train_step(tanh_loss, tc.adam(1e-3), **options)
+    state = step.init([tc.Spec((WIDTH, WIDTH), "float32")] * LAYERS)
+    return tc.ledger(step.schedule(state, tc.Spec((rows, WIDTH), "float32"), part=part))
+
+
+@pytest.mark.parametrize("part", ["first", "middle", "last"])
+def test_every_part_of_a_step_has_the_same_state(part: str) -> None:
+    ledger = ledger_of(part, rows=BATCH // 4, micro_batches=4)
+    assert ledger.sources["accumulated gradients"] == 4 * COUNT
+    assert ledger.sources["optimizer state"] == 8 * COUNT + 8
+    assert ledger.sources["parameters"] == 4 * COUNT
+    assert 4 * max(ledger.held["activations"]) == max(ledger_of().held["activations"])
+
+
+def test_consumed_gradients_are_there_one_at_a_time() -> None:
+    assert max(ledger_of(gradients="held").held["gradients"]) == 4 * COUNT
+    assert max(ledger_of().held["gradients"]) == 4 * WIDTH * WIDTH
+
+
+def test_a_graph_without_an_optimizer_has_a_ledger_too() -> None:
+    parameters = [tc.Spec((WIDTH, WIDTH), "float32")] * LAYERS
+    built = tc.build(tanh_loss, parameters, tc.Spec((BATCH, WIDTH), "float32"))
+    ledger = tc.ledger(tc.plan(tc.differentiate(built)))
+    assert ledger.sources["optimizer state"] == ledger.sources["accumulated gradients"] == 0
+    head, *rows = str(ledger).splitlines()
+    assert head == f"store_all on tanh_loss, step {ledger.peak_step}:"
+    assert rows[-1].split() == ["in", "all", "4.5", "KiB"]  # w, x, 4 values, 2 cotangents

@@ -8,7 +8,8 @@ import pytest
 
 import tinyckpt as tc
 import viz
-from viz.charts.breakdown import breakdown_figure
+from tinyckpt.training.ledger import HELD, SOURCES
+from viz.charts.breakdown import breakdown_figure, fills_of
 from viz.charts.style import byte_unit, looks
 from viz.theme import DARK, LIGHT
 
@@ -34,6 +35,13 @@ def test_the_areas_are_the_columns(theme: Any) -> None:
         (label,) = [text.get_text() for text in axis.texts if "peak" in text.get_text()]
         assert label.endswith("of it sources")
     assert np.diff(figure.axes[0].get_ylim())[0] * unit > max(x.peak_bytes for x in ledgers)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_every_kind_has_a_fill_of_its_own(theme: Any) -> None:
+    fills = fills_of(theme)
+    assert set(fills) == {*SOURCES, *HELD}
+    assert len(set(fills.values())) == len(fills)
 
 
 def test_the_file_is_written_whole(tmp_path: Path) -> None:
