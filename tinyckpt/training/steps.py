@@ -8,12 +8,11 @@ been updated (others call that a fused optimiser, or an optimiser in the backwar
 
 from __future__ import annotations
 
-import heapq
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal
 
 from tinyckpt.analysis.updates import Updates
 from tinyckpt.build import trace
@@ -155,12 +154,16 @@ class Writer:
         else:
             own = self.recipe.optimizer
             step = self.state["step"]
+            finite = None if self.recipe.loss_scale is None else all_finite(gradients)
+            if finite is not None:
+                # So the optimiser waits until it is known: gradients are held, not all it computes.
+                gradients = map_leaves(lambda g: where(finite, g, 0), gradients)
             changed["parameters"], changed["optimizer"] = own.update(
                 gradients, self.state["optimizer"], self.parameters, step
             )
             changed["step"] = step + 1
             if self.recipe.loss_scale is not None:
-                changed = self.unless_overflow(changed, gradients, self.recipe.loss_scale)
+                changed = self.where_finite(finite, changed, self.recipe.loss_scale)
         old = {**self.state, "parameters": self.parameters}
         return {key: self.assigned(key, old[key], new) for key, new in changed.items()}
 
@@ -176,13 +179,10 @@ class Writer:
             gradients = paired(add, self.state["accumulated"], gradients)
         return gradients
 
-    def unless_overflow(
-        self, changed: dict[str, Tree], gradients: Tree, scale: LossScale
+    def where_finite(
+        self, finite: Any, changed: dict[str, Tree], scale: LossScale
     ) -> dict[str, Tree]:
         """Return the state as it was where a gradient is not finite, but for a smaller scale."""
-        # The largest and the smallest are not finite if any element is not.
-        ends = [end(g) for g in leaves(gradients) for end in (max, min)]
-        finite = reduce(logical_and, map(isfinite, ends))
         old = {**self.state, "parameters": self.parameters}
         kept = {
             key: paired(lambda new, was: where(finite, new, was), tree, old[key])
@@ -203,6 +203,13 @@ class Writer:
                 f"{len(leaves(new))} that the step computes; what goes in must come out"
             )
         return paired(lambda was, now: now if now is was else assign(was, now), old, new)
+
+
+def all_finite(gradients: Tree) -> Any:
+    """Return whether every element of the gradients is finite."""
+    # The largest and the smallest are not finite if any element is not.
+    ends = [end(g) for g in leaves(gradients) for end in (max, min)]
+    return reduce(logical_and, map(isfinite, ends))
 
 
 def is_of_optimizer(operator: Operator) -> bool:
@@ -230,9 +237,10 @@ def beside(graph: Graph) -> Graph:
 def placed(graph: Graph, held: bool) -> list[int]:
     """Return the operators with those of the optimiser as soon as the gradient that they read is.
 
-    Gradient by gradient, so that new values are on their way for one parameter at a time. What
-    depends on the state alone, such as the learning rate, is computed when it is wanted. An update
-    comes after every operator that reads the old value.
+    What became ready last comes first, so that new values are on their way for one parameter at a
+    time, even where all gradients are waited for. What depends on the state alone, such as the
+    learning rate, is computed when it is wanted. An update comes after every operator that reads
+    the old value.
 
     Args:
         graph: of a step; the optimiser's operators stand at its end.
@@ -262,17 +270,17 @@ def placed(graph: Graph, held: bool) -> list[int]:
 
     def release(index: int) -> None:
         """Note that an operator is done."""
-        for follower in followers[index]:
+        for follower in sorted(followers[index], reverse=True):
             missing[follower].discard(index)
             if not missing[follower] and not is_placed[follower]:
-                heapq.heappush(ready, follower)
+                ready.append(follower)
 
     for index in adjoints:
         if not held:
             sequence.append(index)
         release(index)
         while ready and index >= graph.forward_count:
-            place(heapq.heappop(ready))
+            place(ready.pop())
     for index, own in enumerate(late):
         if own:
             place(index)  # what depends on the state alone and nobody wanted, such as the count

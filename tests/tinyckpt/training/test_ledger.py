@@ -101,3 +101,18 @@ def test_a_graph_without_an_optimizer_has_a_ledger_too() -> None:
     head, *rows = str(ledger).splitlines()
     assert head == f"store_all on tanh_loss, step {ledger.peak_step}:"
     assert rows[-1].split() == ["in", "all", "4.5", "KiB"]  # w, x, 4 values, 2 cotangents
+
+
+def test_who_waits_for_all_gradients_holds_them_and_not_what_is_made_of_them() -> None:
+    def peaks(optimizer: tc.Optimizer, dtype: str, **options: Any) -> int:
+        step = tc.train_step(tanh_loss, optimizer, **options)
+        state = step.init([tc.Spec((WIDTH, WIDTH), dtype)] * 16)
+        return tc.ledger(step.schedule(state, tc.Spec((1, WIDTH), dtype))).peak_bytes
+
+    adam, layer = tc.adam(1e-3), 4 * WIDTH * WIDTH
+    assert (
+        peaks(tc.clipped(adam, 1.0), "float32") <= peaks(adam, "float32", gradients="held") + layer
+    )
+    master = tc.with_master_weights(adam)
+    scaled = peaks(master, "float16", loss_scale=tc.LossScale())
+    assert scaled <= peaks(master, "float16", gradients="held") + layer
