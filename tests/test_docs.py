@@ -30,7 +30,7 @@ def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     lessons = sorted(path.stem for path in (ROOT / "lessons").glob("[0-9]*.py"))
-    assert len(lessons) == 13
+    assert len(lessons) == 14
     for name in (*[f"lessons/{lesson}" for lesson in lessons], "gallery/index"):
         page = tmp_path / "site" / f"{name}.html"
         text = page.read_text(encoding="utf-8")

@@ -28,4 +28,4 @@ def test_a_lesson(path: Path, tmp_path: Path) -> None:
 
 
 def test_there_are_lessons() -> None:
-    assert [path.stem[:2] for path in LESSONS] == [f"{number:02}" for number in range(1, 14)]
+    assert [path.stem[:2] for path in LESSONS] == [f"{number:02}" for number in range(1, 15)]
