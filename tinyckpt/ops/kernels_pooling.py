@@ -8,6 +8,7 @@ window has the number ``row * width + column``.
 
 import math
 
+from tinyckpt.ops.kernels import keep_chosen
 from tinyckpt.ops.windows import meetings, pool_blocks, seen, window_counts, working_itemsize
 
 
@@ -58,18 +59,6 @@ def max_pool(xp, x, kernel, stride, padding):
             xp.maximum(value, pixel, out=value)
         xp.subtract(last, codes, out=codes)
     return y, indices
-
-
-def keep_chosen(xp, values, chosen, out):
-    """Write the chosen values into ``out``, and 0 elsewhere; ``chosen`` is overwritten.
-
-    By their bits: a product with 0 would leave NaN where infinity is not chosen, and to pick by a
-    mask takes NumPy ten times as long where the mask changes often.
-    """
-    bits = f"int{8 * values.dtype.itemsize}"
-    mask = chosen.view("int8")
-    xp.negative(mask, out=mask)  # all bits of -1 are set, and those of every wider -1
-    xp.bitwise_and(values.view(bits), mask, out=out.view(bits))
 
 
 def max_pool_vjp(xp, indices, g, shape, kernel, stride, padding):
