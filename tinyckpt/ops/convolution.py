@@ -122,9 +122,9 @@ def bias_flops(inputs: Any, outputs: Any) -> int:
 
 
 def block_bytes(y: Spec, weight: Spec, groups: int) -> int:
-    """Return the bytes of the columns and of the sums in the largest block."""
+    """Return the bytes of the columns and of the sums, if they have a buffer, in a block."""
+    _, _, *shapes = next(windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype))
     itemsize = windows.working_itemsize(y.dtype)
-    _, _, *shapes = next(windows.convolution_blocks(y.shape, weight.shape, groups, itemsize))
     return itemsize * builtins.sum(math.prod(shape) for shape in shapes)
 
 

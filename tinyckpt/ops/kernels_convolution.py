@@ -15,6 +15,7 @@ processing", 2006; here in blocks, so that columns never take much more than BLO
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 import math
+from typing import Any
 
 from tinyckpt.ops.windows import (
     convolution_blocks,
@@ -33,12 +34,15 @@ def working_dtype(dtype):
     return dtype if dtype.itemsize == working_itemsize(dtype) else "float32"
 
 
-def buffered(xp, plan, dtype):
-    """Yield the blocks of a plan with their buffers: (images, rows, columns, sums).
+def buffered(xp, plan, dtype, image, attrs):
+    """Yield the blocks of a plan with their buffers: (images, rows, places, columns, sums).
 
-    All blocks use the memory of the first, which is the largest.
+    All blocks use the memory of the first, which is the largest. ``places`` are the meetings of
+    windows and pixels. A block that has the windows of the one before has no borders among them:
+    what its columns see of the padding is 0 already.
     """
-    memories = None
+    memories, before = None, None
+    places: list[Any] = []
     for images, rows, *shapes in plan:
         sizes = [math.prod(shape) for shape in shapes]
         memories = memories or [xp.empty(size, dtype) for size in sizes]
@@ -46,7 +50,13 @@ def buffered(xp, plan, dtype):
             memory[:size].reshape(shape)
             for memory, size, shape in zip(memories, sizes, shapes, strict=True)
         )
-        yield images, rows, columns, sums
+        if (rows, shapes) == before:
+            places = [(*place, []) for *place, _ in places]
+        else:
+            windows = rows, slice(0, columns.shape[5])
+            places = list(meetings(columns.shape[1:3], windows, image, *attrs))
+        yield images, rows, places, columns, sums
+        before = rows, shapes
 
 
 def by_group(array, groups):
@@ -64,40 +74,52 @@ def by_image(array, groups):
     return array.reshape(array.shape[0], groups, array.shape[1] // groups, -1)
 
 
-def fill_columns(columns, x, images, rows, attrs):
+def fill_columns(columns, x, images, places):
     """Write into ``columns`` what the windows of a block see; the padding is 0.
 
     ``columns`` has the axes (channels, row and column within the window, images, rows, columns).
     """
-    channels, height, width, _, _, places = columns.shape
-    windows = rows, slice(0, places)
-    for i, j, inside, pixels, borders in meetings((height, width), windows, x.shape[2:], *attrs):
+    for i, j, inside, pixels, borders in places:
         target = columns[:, i, j]
         for border in borders:
             target[(..., *border)] = 0
-        target[(..., *inside)] = x[(images, slice(0, channels), *pixels)].transpose(1, 0, 2, 3)
+        target[(..., *inside)] = x[(images, slice(None), *pixels)].transpose(1, 0, 2, 3)
 
 
-def add_columns(columns, x, images, rows, attrs):
+def add_columns(columns, x, images, places):
     """Add the columns of a block to the pixels of ``x``: the adjoint of ``fill_columns``."""
-    channels, height, width, _, _, places = columns.shape
-    windows = rows, slice(0, places)
-    for i, j, inside, pixels, _ in meetings((height, width), windows, x.shape[2:], *attrs):
-        target = x[(images, slice(0, channels), *pixels)]
+    for i, j, inside, pixels, _ in places:
+        target = x[(images, slice(None), *pixels)]
         target += columns[:, i, j][(..., *inside)].transpose(1, 0, 2, 3)
+
+
+def part_of(y, images, rows):
+    """Return a view of a block's part of y, or y's cotangent, with the channels first."""
+    return y[images, :, rows].transpose(1, 0, 2, 3)
+
+
+def in_buffer(part, sums):
+    """Return a block's part of y's cotangent in the buffer for it, or itself if there is none."""
+    if sums.size == 0:
+        return part
+    sums[...] = part
+    return sums
 
 
 def convolve(xp, x, weight, bias, y, groups, attrs):
     """Write into ``y`` what as many windows as it has places for see, times the weight."""
     working = working_dtype(x.dtype)
-    plan = convolution_blocks(y.shape, weight.shape, groups, working_itemsize(x.dtype))
+    plan = convolution_blocks(y.shape, weight.shape, groups, x.dtype)
     matrix = by_group(weight.astype(working, copy=False), groups)
-    for images, rows, columns, sums in buffered(xp, plan, working):
-        fill_columns(columns, x, images, rows, attrs)
+    for images, rows, places, columns, sums in buffered(xp, plan, working, x.shape[2:], attrs):
+        fill_columns(columns, x, images, places)
+        part = part_of(y, images, rows)
+        sums = sums if sums.size else part
         xp.matmul(matrix, columns_by_group(columns, groups), out=by_group(sums, groups))
         if bias:
             sums += bias[0].reshape(-1, 1, 1, 1)
-        y[images, :, rows] = sums.transpose(1, 0, 2, 3)
+        if sums is not part:
+            part[...] = sums
 
 
 def turned(xp, weight, groups, dtype):
@@ -137,22 +159,24 @@ def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
         convolve(xp, g, weight, (), x, groups, (stride, margin, dilation))
         return x
     x = xp.zeros(shape, g.dtype)
-    plan = convolution_blocks(g.shape, weight.shape, groups, working_itemsize(g.dtype))
+    plan = convolution_blocks(g.shape, weight.shape, groups, g.dtype)
     matrix = by_group(weight.astype(working, copy=False), groups).mT
-    for images, rows, columns, sums in buffered(xp, plan, working):
-        sums[...] = g[images, :, rows].transpose(1, 0, 2, 3)
+    attrs = stride, padding, dilation
+    for images, rows, places, columns, sums in buffered(xp, plan, working, shape[2:], attrs):
+        sums = in_buffer(part_of(g, images, rows), sums)
         product(matrix, by_group(sums, groups), out=columns_by_group(columns, groups))
-        add_columns(columns, x, images, rows, (stride, padding, dilation))
+        add_columns(columns, x, images, places)
     return x
 
 
 def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
     working = working_dtype(x.dtype)
-    plan = convolution_blocks(g.shape, shape, groups, working_itemsize(x.dtype))
+    plan = convolution_blocks(g.shape, shape, groups, x.dtype)
     total, product = xp.zeros(shape, working), xp.empty(shape, working)
-    for images, rows, columns, sums in buffered(xp, plan, working):
-        fill_columns(columns, x, images, rows, (stride, padding, dilation))
-        sums[...] = g[images, :, rows].transpose(1, 0, 2, 3)
+    attrs = stride, padding, dilation
+    for images, rows, places, columns, sums in buffered(xp, plan, working, x.shape[2:], attrs):
+        fill_columns(columns, x, images, places)
+        sums = in_buffer(part_of(g, images, rows), sums)
         xp.matmul(
             by_group(sums, groups),
             columns_by_group(columns, groups).mT,

@@ -17,6 +17,9 @@ from tinyckpt.ops import infer
 # What a block's buffers may take together. Larger ones leave the caches between being written and
 # being read; smaller ones make matrix products too small for BLAS to be fast at.
 BLOCK_BYTES = 8 * 2**20
+# Windows in one image from which on a product with its columns alone is about as fast as one with
+# those of more images: it then spares a copy of the result.
+WIDE = 128
 Pair = tuple[int, int]
 Slices = tuple[slice, slice]
 Shape = tuple[int, ...]
@@ -181,16 +184,16 @@ def meetings(
 # Blocks ------------------------------------------------------------------------------------------
 
 
-def blocks(images: int, rows: int, row_bytes: int) -> Iterator[Block]:
+def blocks(images: int, rows: int, row_bytes: int, most: int) -> Iterator[Block]:
     """Yield blocks of images and rows of windows that cover all, no one larger than the first.
 
-    A block has whole images where one fits into ``BLOCK_BYTES``, else rows of one image, and at
-    least one of them. ``row_bytes`` is what the buffers take for one row of one image. Each block
-    is (images, rows, how many of either).
+    A block has whole images, ``most`` of them, where one fits into ``BLOCK_BYTES``, else rows of
+    one image, and at least one of them. ``row_bytes`` is what the buffers take for one row of one
+    image. Each block is (images, rows, how many of either).
     """
     fitting = max(1, BLOCK_BYTES // row_bytes)
     if fitting >= rows:
-        image_parts, row_parts = even_parts(images, fitting // rows), [slice(0, rows)]
+        image_parts, row_parts = even_parts(images, min(fitting // rows, most)), [slice(0, rows)]
     else:
         image_parts, row_parts = even_parts(images, 1), even_parts(rows, fitting)
     for part in image_parts:
@@ -242,19 +245,30 @@ def turned_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
     )
 
 
+def is_direct(y_shape: Shape, dtype: Any) -> bool:
+    """Whether a convolution's sums are taken where they stand in y, image by image.
+
+    Else they are in a buffer: of several images together, so that products are wide enough for
+    BLAS to be fast, or in another dtype than y.
+    """
+    return math.prod(y_shape[2:]) >= WIDE and working_itemsize(dtype) == dtype.itemsize
+
+
 def convolution_blocks(
-    y_shape: Sequence[int], weight_shape: Sequence[int], groups: int, itemsize: int
+    y_shape: Shape, weight_shape: Shape, groups: int, dtype: Any
 ) -> Iterator[tuple[slice, slice, Shape, Shape]]:
     """Yield the blocks of a convolution, the largest first, with the shapes of their buffers.
 
-    Each is (images, rows, the columns' shape, the shape of its part of y or y's cotangent).
+    Each is (images, rows, the columns' shape, the shape of its part of y or y's cotangent); that
+    part has no buffer, and no elements here, where sums are taken in place.
     """
     filters, depth, height, width = weight_shape
     images, _, rows, places = y_shape
-    lines = groups * depth, height, width
-    row_bytes = (math.prod(lines) + filters) * places * itemsize
-    for part, band, counts in blocks(images, rows, row_bytes):
-        yield part, band, (*lines, *counts, places), (filters, *counts, places)
+    lines, direct = (groups * depth, height, width), is_direct(y_shape, dtype)
+    summed = 0 if direct else filters
+    row_bytes = (math.prod(lines) + summed) * places * working_itemsize(dtype)
+    for part, band, counts in blocks(images, rows, row_bytes, 1 if direct else images):
+        yield part, band, (*lines, *counts, places), (summed, *counts, places)
 
 
 # Pooling -----------------------------------------------------------------------------------------
@@ -271,7 +285,7 @@ def pool_blocks(
     images, channels, rows, places = y_shape
     pixels = math.ceil(math.prod(x_shape[1:]) / rows)
     row_bytes = (pixels + 2 * channels * places) * itemsize
-    for part, band, (count, bands) in blocks(images, rows, row_bytes):
+    for part, band, (count, bands) in blocks(images, rows, row_bytes, images):
         yield part, band, (count, channels, bands, places)
 
 

@@ -94,10 +94,16 @@ def defined(x: Any, weight: Any, bias: Any, options: dict[str, Any]) -> Any:
 
 
 @settings(max_examples=examples(60))
-@given(case=convolutions(("float16", "float32", "float64")), limit=st.integers(1, 4000))
-def test_values_are_those_of_the_definition_in_blocks_of_any_size(case: Any, limit: int) -> None:
+@given(
+    case=convolutions(("float16", "float32", "float64")),
+    limit=st.integers(1, 4000),
+    wide=st.sampled_from([1, 12, 128]),
+)
+def test_values_are_those_of_the_definition_in_blocks_of_any_size(
+    case: Any, limit: int, wide: int
+) -> None:
     x, weight, bias, options = case
-    with mock.patch.object(windows, "BLOCK_BYTES", limit):
+    with mock.patch.multiple(windows, BLOCK_BYTES=limit, WIDE=wide):
         found = tc.jit(lambda *args: tc.conv2d(*args, **options))(
             x, weight, *([] if bias is None else [bias])
         )
@@ -108,12 +114,12 @@ def test_values_are_those_of_the_definition_in_blocks_of_any_size(case: Any, lim
 
 
 @settings(max_examples=examples(40))
-@given(case=convolutions(), limit=st.integers(1, 4000))
-def test_gradients_are_the_adjoints_of_the_definition(case: Any, limit: int) -> None:
+@given(case=convolutions(), limit=st.integers(1, 4000), wide=st.sampled_from([1, 12, 128]))
+def test_gradients_are_the_adjoints_of_the_definition(case: Any, limit: int, wide: int) -> None:
     x, weight, bias, options = case
     bias = np.zeros(len(weight)) if bias is None else bias
     g = R.normal(size=defined(*case).shape)
-    with mock.patch.object(windows, "BLOCK_BYTES", limit):
+    with mock.patch.multiple(windows, BLOCK_BYTES=limit, WIDE=wide):
         gradients = tc.grad(
             lambda x, weight, bias: tc.sum(tc.conv2d(x, weight, bias, **options) * g),
             wrt=(0, 1, 2),
@@ -190,20 +196,22 @@ def test_workspace_in_float16_is_that_of_sums_in_float32() -> None:
     images=st.integers(1, 40),
     rows=st.integers(1, 40),
     row_bytes=st.integers(1, 100),
+    most=st.integers(1, 40),
     limit=st.integers(1, 3000),
 )
 def test_blocks_cover_everything_once_within_the_limit(
-    images: int, rows: int, row_bytes: int, limit: int
+    images: int, rows: int, row_bytes: int, most: int, limit: int
 ) -> None:
     seen = np.zeros((images, rows), int)
     with mock.patch.object(windows, "BLOCK_BYTES", limit):
-        parts = list(windows.blocks(images, rows, row_bytes))
+        parts = list(windows.blocks(images, rows, row_bytes, most))
     for part, band, counts in parts:
         assert seen[part, band].shape == counts
         assert math.prod(counts) <= math.prod(parts[0][2])
         seen[part, band] += 1
     assert (seen == 1).all()
     assert math.prod(parts[0][2]) * row_bytes <= max(limit, row_bytes)
+    assert parts[0][2][0] <= most
 
 
 def test_flops_are_two_for_every_multiply_add() -> None:
