@@ -208,22 +208,13 @@ def conv(x: Any, w: Any) -> Any:
 
 def conv_backward(x: Any, w: Any, g: Any, wanted: bool) -> tuple[Any, Any]:
     """Return the cotangent of x, if it is wanted, and the gradient of w."""
-    matrix = w.reshape(len(w), -1)
-    total = np.zeros_like(matrix)
+    total = np.zeros((len(w), w[0].size), x.dtype)
     columns = np.zeros((x.shape[1], 3, 3, *x.shape[2:]), x.dtype)
-    spread = np.empty_like(columns)
-    gx = np.zeros_like(x) if wanted else None
-    for index, (image, cotangent) in enumerate(zip(x, g, strict=True)):
-        lines = cotangent.reshape(len(w), -1)
-        total += lines @ fill(columns, image).T
-        if gx is None:
-            continue
-        np.matmul(matrix.T, lines, out=spread.reshape(matrix.shape[1], -1))
-        for i in range(3):
-            for j in range(3):
-                inside, seen = parts(i, j, x.shape[2:])
-                gx[(index, slice(None), *seen)] += spread[(slice(None), i, j, *inside)]
-    return gx, total.reshape(w.shape)
+    for image, cotangent in zip(x, g, strict=True):
+        total += cotangent.reshape(len(w), -1) @ fill(columns, image).T
+    # The adjoint is a convolution with the weight turned upside down.
+    turned = np.ascontiguousarray(w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
+    return conv(g, turned) if wanted else None, total.reshape(w.shape)
 
 
 def batch_norm(x: Any, p: Any) -> tuple[Any, Any, Any]:
