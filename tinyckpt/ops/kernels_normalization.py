@@ -38,9 +38,16 @@ def normalize(xp, x, *parameters, axes, parameter_axes, epsilon, centred):
     xp.sqrt(rstd, out=rstd)
     xp.divide(1, rstd, out=rstd)
     deviations(xp, x, mean, axes, out=y)
-    y *= xp.expand_dims(rstd, axes)
+    factor = xp.expand_dims(rstd, axes)
     if parameters:
-        y *= aligned(xp, parameters[0], x.ndim, parameter_axes)
+        scale = aligned(xp, parameters[0], x.ndim, parameter_axes)
+        if set(axes) & set(parameter_axes):
+            y *= factor
+            factor = scale
+        else:  # one number for all that a mean is taken of
+            factor = xp.multiply(factor, scale, dtype=wide)
+    y *= factor
+    del factor
     if len(parameters) == 2:
         y += aligned(xp, parameters[1], x.ndim, parameter_axes)
     y = y.astype(x.dtype, copy=False)
@@ -82,7 +89,11 @@ def normalize_scale_vjp(xp, x, *operands, axes, parameter_axes, centred):
     *mean, rstd, g = operands
     product = xp.empty(x.shape, rstd.dtype)
     deviations(xp, x, mean[0] if centred else None, axes, out=product)
-    product *= xp.expand_dims(rstd, axes)
     product *= g
     others = tuple(axis for axis in range(x.ndim) if axis not in parameter_axes)
+    if others == tuple(axes):  # rstd is one number for all that is added up
+        total = product.sum(axis=others)
+        total *= rstd
+        return total
+    product *= xp.expand_dims(rstd, axes)
     return product.sum(axis=others) if others else product

@@ -77,6 +77,19 @@ def widened_bytes(x: Spec) -> int:
     return 0 if x.dtype == wide(x.dtype) else Spec(x.shape, wide(x.dtype)).nbytes
 
 
+def forward_workspace(
+    inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, **attrs: Any
+) -> int:
+    """Return the bytes of what is computed wide; of the factor ``scale rstd`` of a batch.
+
+    A wide result is made narrow when that is gone.
+    """
+    x, apart = inputs[0], len(inputs) > 1 and not set(axes) & set(parameter_axes)
+    factor = outputs[-1].nbytes if apart else 0
+    narrow = widened_bytes(x)
+    return int(narrow + (max(0, factor - x.nbytes) if narrow else factor))
+
+
 def input_vjp_workspace(
     inputs: Any, outputs: Any, axes: Positions, parameter_axes: Positions, centred: bool
 ) -> int:
@@ -251,7 +264,7 @@ def family(name: str) -> Family:
             infer_normalize,
             vjp=(partial(vjp_input, name), partial(vjp_scale, name), vjp_shift),
             flops=forward_flops,
-            workspace=lambda inputs, outputs, **attrs: widened_bytes(inputs[0]),
+            workspace=forward_workspace,
             contiguous=True,
             takes_bfloat16=True,
         ),
