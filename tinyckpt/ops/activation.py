@@ -70,8 +70,8 @@ GELU_VJP = unary_vjp(
     workspace=outputs_bytes(4),
 )
 GELU_TANH_VJP = unary_vjp(
-    "gelu_tanh_vjp", kernels.gelu_tanh_vjp, gelu_tanh_slope, flops=15,
-    workspace=outputs_bytes(2),  # the tanh, and the slope of its argument
+    "gelu_tanh_vjp", kernels.gelu_tanh_vjp, gelu_tanh_slope, flops=14,
+    workspace=outputs_bytes(1),  # the tanh
 )  # fmt: skip
 
 TANH = unary("tanh", kernels.tanh, by_output(TANH_VJP))

@@ -258,22 +258,21 @@ def gelu_tanh(xp, x):
 
 
 def gelu_tanh_vjp(xp, x, g):
-    # With u = scale (x + cubic x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2.
-    t = xp.asarray(x * x)
-    slope = xp.asarray(t * (3 * GELU_SCALE * GELU_CUBIC))
-    slope += GELU_SCALE
-    t *= GELU_SCALE * GELU_CUBIC
+    # With u = scale (x + cubic x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2, taken as
+    # (1 + t) (1 / 2 + (1 - t) x u' / 2), which needs no third array.
+    out = xp.asarray(x * x)
+    t = xp.asarray(out * (GELU_SCALE * GELU_CUBIC))
     t += GELU_SCALE
     t *= x
     xp.tanh(t, out=t)
-    slope *= x
-    t += 1
-    slope *= t
-    # (1 - t^2) = (1 + t) (2 - (1 + t)), and t holds 1 + t by now.
-    out = xp.asarray(2 - t)
-    out *= slope
-    out += t
-    out *= 0.5
+    out *= 1.5 * GELU_SCALE * GELU_CUBIC
+    out += 0.5 * GELU_SCALE
+    out *= x
+    xp.subtract(1, t, out=t)
+    out *= t
+    out += 0.5
+    xp.subtract(2, t, out=t)
+    out *= t
     out *= g
     return out
 
