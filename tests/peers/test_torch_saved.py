@@ -1,0 +1,28 @@
+"""What store-all keeps is what PyTorch keeps, or the page says which tensor is not."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+saved: Any = import_module("tests.peers.torch_saved")
+PAGE = Path(__file__).parents[2] / "docs" / "saved.md"
+
+
+@pytest.mark.parametrize("name", saved.BLOCKS)
+def test_the_same_bytes_are_kept_but_for_what_is_itemised(name: str) -> None:
+    block = saved.BLOCKS[name]
+    ours, theirs = saved.kept_here(block), saved.kept_there(block)
+    here, there = sum(ours.values()), sum(theirs.values())
+    assert here - there == sum(block.more.values()), (ours, theirs)
+    row = [name, f"{here:,}", f"{there:,}"]
+    items = [f"{nbytes:+,}: {why}" for why, nbytes in block.more.items()]
+    assert f"| {' | '.join([*row, '; '.join(items)])} |" in PAGE.read_text(encoding="utf-8")
+
+
+def test_every_block_of_the_page_is_checked() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| ")][2:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(saved.BLOCKS)
