@@ -1,0 +1,177 @@
+"""What is commonly taught about checkpointing and can be counted, with what the engine shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tinyckpt as tc
+from lessons.figures import transformers
+from lessons.figures.figure import Figure, percent
+from tinyckpt.networks import mlp
+from tinyckpt.tree import leaves
+
+TAUGHT = "commonly taught"
+LAYERS, SQUARE, ROWS = 16, tc.Spec((64, 64)), tc.Spec((1024, 64))
+
+
+def deep(params: Any, x: Any) -> Any:
+    """Return what comes out of a chain of affine layers under tanh."""
+    for w in params:
+        x = tc.tanh(x @ w)
+    return x
+
+
+def graph_of(function: Any) -> tc.TrainingGraph:
+    """Return the training graph of a function of many layers, squared and summed."""
+
+    def loss(params: Any, x: Any) -> Any:
+        return tc.half_squared_norm(function(params, x))
+
+    return tc.differentiate(tc.build(loss, [SQUARE] * LAYERS, ROWS))
+
+
+def figures() -> list[Figure]:
+    """Return the rows."""
+    return [adjoints(), lone(), whole(), dear(), reentrant(), sweep(), forward_only(), saveable()]
+
+
+def adjoints() -> Figure:
+    """Return the row of what recomputation depends on."""
+    graph = graph_of(deep)
+    schedule = tc.plan(graph, "recompute_all")
+    computed = [step.operator for step in schedule.steps if isinstance(step, tc.Compute)]
+    again = [o for i, o in enumerate(computed) if o in set(computed[:i])]
+    reads = sum(
+        graph.data[data].role == "cotangent" for o in again for data in graph.operators[o].inputs
+    )
+    return Figure(
+        "recomputation is independent of the backward pass",
+        TAUGHT,
+        f"{len(again)} recomputations read {reads} cotangents",
+        reads == 0,
+        "Of the cotangents, that is: it can begin before they arrive. When it is wanted, and what "
+        "it may drop, the backward half says.",
+    )
+
+
+def lone() -> Figure:
+    """Return the row of one affine layer in a checkpoint of its own."""
+
+    def marked(params: Any, x: Any) -> Any:
+        for w in params:
+            x = tc.checkpoint(lambda x, w: x @ w)(x, w)
+        return x
+
+    graph = graph_of(marked)
+    peaks = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("store_all", "regions")]
+    return Figure(
+        "checkpointing a lone linear layer saves memory",
+        TAUGHT,
+        f"{peaks[0] - peaks[1]} bytes of {peaks[0]:,} saved",
+        peaks[1] < peaks[0],
+        "Its input is kept in either case, and its output by whoever reads it.",
+    )
+
+
+def whole() -> Figure:
+    """Return the row of one checkpoint around everything."""
+    graph = graph_of(tc.checkpoint(deep))
+    stored, once = (tc.replay(tc.plan(graph, policy)) for policy in ("store_all", "regions"))
+    per_block = tc.replay(tc.plan(graph, "sqrt_n"))
+    return Figure(
+        "wrapping the whole model in one checkpoint saves memory",
+        TAUGHT,
+        f"peak {once.peak_bytes:,} bytes, with store-all {stored.peak_bytes:,}, with √n "
+        f"{per_block.peak_bytes:,}; {once.recomputations} recomputations",
+        once.peak_bytes < 0.9 * stored.peak_bytes,
+        "All of it is made again before the first layer is gone back through. Wrap blocks.",
+    )
+
+
+def dear() -> Figure:
+    """Return the row of what to recompute: a transformer block's parts."""
+    graph = transformers.graph_of(transformers.GPT3)
+    core = transformers.core_of(graph) / transformers.published_bytes(graph, transformers.GPT3)
+    _, both = transformers.extra_products(graph, transformers.selective(graph))
+    return Figure(
+        "recompute what takes much computing",
+        TAUGHT,
+        f"GPT-3's attention core: {percent(core)} of the bytes for {percent(both, 2)} of products",
+        both > core,
+        "The reverse: recompute what is large and cheap, keep what products of matrices return.",
+    )
+
+
+def reentrant() -> Figure:
+    """Return the row of the gradients' bits."""
+    network = mlp(8, 32)
+    graph, args = network.graph(), network.arrays()
+    results = [
+        [g.tobytes() for g in leaves(tc.run(tc.plan(graph, policy), *args).gradients)]
+        for policy in ("store_all", "sqrt_n", "recompute_all", "chen_recursive")
+    ]
+    same = all(result == results[0] for result in results)
+    return Figure(
+        "recomputed gradients are inexact",
+        TAUGHT,
+        "the same operators on the same values",
+        not same,
+        "Where kernels are deterministic they are equal to the last bit, reentrant or not. What "
+        "PyTorch's reentrant form loses are gradients, where no input requires one.",
+        "bitwise equal under 4 policies" if same else "bits differ",
+    )
+
+
+def sweep() -> Figure:
+    """Return the row of the memory against the number of segments."""
+    graph = tc.networks.chain(64)
+    peaks = {
+        count: tc.replay(tc.plan(graph, "sqrt_n", segments=count)).peak_nodes
+        for count in (1, 2, 4, 8, 16, 32, 64)
+    }
+    values = list(peaks.values())
+    best = values.index(min(values))
+    return Figure(
+        "more checkpoints, more memory: so bisect for the number that fits",
+        TAUGHT,
+        ", ".join(map(str, values)) + " nodes for " + ", ".join(map(str, peaks)) + " segments",
+        values == sorted(values),
+        "It is U-shaped: fewer checkpoints make longer segments."
+        if 0 < best < len(values) - 1
+        else "It falls.",
+    )
+
+
+def forward_only() -> Figure:
+    """Return the row of where the peak is."""
+    graph = graph_of(deep)
+    trace = tc.replay(tc.plan(graph, "sqrt_n"))
+    first = next(
+        position
+        for position, step in enumerate(trace.steps)
+        if isinstance(step, tc.Compute) and step.operator >= graph.forward_count
+    )
+    forward = max(trace.live_bytes[:first])
+    return Figure(
+        "measuring the forward pass tells the peak",
+        TAUGHT,
+        f"{forward:,} bytes in the forward half, {trace.peak_bytes:,} in all",
+        trace.peak_step < first,
+        "The peak is in the backward half, where a segment is there again, and cotangents besides.",
+    )
+
+
+def saveable() -> Figure:
+    """Return the row of a name."""
+    graph = graph_of(deep)
+    counts = {
+        rule: tc.replay(tc.plan(graph, "saveable", rule=rule)).recomputations
+        for rule in ("everything_saveable", "nothing_saveable")
+    }
+    return Figure(
+        "`everything_saveable` checkpoints everything",
+        TAUGHT,
+        ", ".join(f"{rule}: {count} recomputations" for rule, count in counts.items()),
+        counts["everything_saveable"] > 0,
+        "It means that everything may be saved: nothing is recomputed.",
+    )

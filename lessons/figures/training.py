@@ -1,0 +1,125 @@
+"""What a parameter costs in training, and what gradient accumulation does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tinyckpt as tc
+from lessons.figures.figure import Figure
+from tinyckpt.networks import mlp
+from tinyckpt.tree import leaves
+
+ZERO = "Rajbhandari et al. 2020, arXiv 1910.02054"
+GRADIENTS = "gradients"
+
+
+def ledger_of(count: int, dtype: str, optimizer: Any) -> tuple[dict[str, int], int]:
+    """Return the ledger of a step in which all gradients are alive, and how many parameters."""
+    width = int(count**0.5)
+
+    def loss(params: Any, x: Any) -> Any:
+        return tc.half_squared_norm(x @ params["w"])
+
+    step = tc.train_step(loss, optimizer, gradients="held")
+    state = step.init({"w": tc.Spec((width, width), dtype)})
+    ledger = tc.ledger(step.schedule(state, tc.Spec((1, width), dtype)))
+    return {**ledger.sources, GRADIENTS: max(ledger.held[GRADIENTS])}, width * width
+
+
+def figures() -> list[Figure]:
+    """Return the rows."""
+    adam, count = ledger_of(10**10, "float32", tc.adam(1e-3))
+    own = [adam["parameters"], adam[GRADIENTS], adam["optimizer state"]]
+    mixed, halves = ledger_of(75 * 10**8, "float16", tc.with_master_weights(tc.adam(1e-3)))
+    parts = [mixed["parameters"], mixed[GRADIENTS], mixed["optimizer state"]]
+    of_each = [round(nbytes / halves, 3) for nbytes in parts]
+    return [
+        Figure(
+            "Adam takes 16 bytes a parameter, of which the two moments are optimiser state",
+            "arithmetic",
+            " + ".join(f"{nbytes / count:.0f}" for nbytes in own),
+            [nbytes // count for nbytes in own] == [4, 4, 8],
+            "Often taught: the moments as gradients. They are state, and there in every step.",
+        ),
+        Figure(
+            "10 billion parameters in float32: 40, 40 and 80 GB",
+            "arithmetic",
+            ", ".join(f"{nbytes / 1e9:.1f} GB" for nbytes in own),
+            [round(nbytes / 1e9) for nbytes in own] == [40, 40, 80],
+            "Parameters, gradients, moments.",
+        ),
+        Figure(
+            "mixed precision: 2 + 2 + 12 bytes a parameter, 120 GB for 7.5 billion",
+            ZERO,
+            f"{' + '.join(f'{nbytes:g}' for nbytes in of_each)}; {sum(parts) / 1e9:.1f} GB",
+            of_each == [2, 2, 12] and round(sum(parts) / 1e9) == 120,
+            "As much as in float32: the copy of 32 bits takes what 16 bits save. Sharded over "
+            "devices (31.4, 16.6, 1.9 GB) it is not yet counted here.",
+        ),
+        *accumulated(),
+    ]
+
+
+def accumulated() -> list[Figure]:
+    """Return the rows of micro-batches."""
+    network = mlp(16, 64, 1024)
+    params, x, labels = network.arrays()
+    labels = np.arange(1024) % 10
+    steps = {m: tc.train_step(network.loss, tc.sgd(0.1), micro_batches=m) for m in (1, 8)}
+    after, peaks = {}, {}
+    for count, step in steps.items():
+        state = step.init(params)
+        part = "whole" if count == 1 else "middle"
+        batch = (x[: 1024 // count], labels[: 1024 // count])
+        ledger = tc.ledger(step.schedule(state, *batch, part=part))
+        peaks[count] = max(ledger.held["activations"])
+        after[count] = leaves(step(state, x, labels)[0]["parameters"])
+    error = max(
+        float(np.abs(a - b).max() / np.abs(b).max())
+        for a, b in zip(after[8], after[1], strict=True)
+    )
+    return [
+        Figure(
+            "M micro-batches, averaged, give the gradient of the whole batch",
+            "for a mean loss",
+            "the same step but for rounding" if error < 1e-12 else f"{error:.1e}",
+            error < 1e-12,
+            "Summed instead of averaged, it would be M times the gradient.",
+            "float64, below 1e-12" if error < 1e-12 else f"{error:.1e}",
+        ),
+        Figure(
+            "and activations are divided by M",
+            "arithmetic",
+            f"{peaks[1] / peaks[8]:.2f} times less for M = 8",
+            round(peaks[1] / peaks[8], 1) == 8.0,
+            "What a micro-batch holds is proportional to it.",
+        ),
+        batch_normed(),
+    ]
+
+
+def batch_normed() -> Figure:
+    """Return the row of batch norm, which sees the parts and not the whole."""
+
+    def loss(params: Any, x: Any) -> Any:
+        y, _, _ = tc.batch_norm(x @ params["w"], params["scale"], params["shift"])
+        return tc.mean(y**3)
+
+    generator = np.random.default_rng(0)
+    x, w = generator.normal(size=(64, 8)), generator.normal(size=(8, 8))
+    values = []
+    for count in (1, 4):
+        step = tc.train_step(loss, tc.sgd(0.1), micro_batches=count)
+        state = step.init({"w": w, "scale": np.ones(8), "shift": np.zeros(8)})
+        values.append(step(state, x)[0]["parameters"]["w"])
+    error = float(np.abs(values[1] - values[0]).max() / np.abs(values[0]).max())
+    return Figure(
+        "with batch norm it is not the same",
+        "arithmetic",
+        "each part is normalised by itself",
+        error > 1e-3,
+        "So M is no free choice there.",
+        "parameters differ after one step" if error > 1e-3 else f"{error:.1e}",
+    )
