@@ -4,16 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from lessons.figures import transformers
+from lessons.figures import convolutions, shares, transformers
 from lessons.figures.__main__ import INTRODUCTION, PAGE, SECTIONS, section
-from lessons.figures.figure import Figure
+from lessons.figures.figure import MIB, Figure
+from tests.conftest import PROFILE
+from tinyckpt.networks import cnn100
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("title", SECTIONS)
+# Some twenty seconds: in the deep profile; here one network of it.
+LONG = "What √n saves of a network"
+TITLES = [title for title in SECTIONS if title != LONG or PROFILE == "deep"]
+
+
+@pytest.mark.parametrize("title", TITLES)
 def test_a_section_is_what_the_script_writes(title: str) -> None:
     assert section(title) in PAGE.read_text(encoding="utf-8"), "run python -m lessons.figures"
+
+
+def test_one_network_saves_what_the_page_says() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    name = "ViT-B/16"
+    assert shares.verdict(name) in lines
+    for row in shares.rows_of(name, max(shares.batches(name))):
+        assert f"| {' | '.join(row)} |" in lines
 
 
 def test_the_page_has_these_sections_and_no_others() -> None:
@@ -41,3 +56,10 @@ def test_the_terms_are_all_that_a_block_keeps() -> None:
         assert sum(transformers.masks(graph).values()) == 2 * shape.sbh + shape.as2b
         parts = {name.partition(": ")[0] for name in here}
         assert parts == {"norm 1", "norm 2", "norm", "attention", "core", "perceptron"}
+
+
+def test_the_cnn_holds_what_was_derived_where_the_last_segment_alone_trains() -> None:
+    network = cnn100(convolutions.BATCH)
+    found = [convolutions.steady(network, segments) for segments in convolutions.REPORTED]
+    assert [round(total / MIB) for total, _ in found] == [864, 688, 611, 582, 561]
+    assert [tensors for _, tensors in found] == [104, 54, 32, 24, 18]

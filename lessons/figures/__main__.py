@@ -49,12 +49,12 @@ SECTIONS = {
 }
 SHARES = """Elsewhere it is said that √n checkpointing saves 57 % of the memory of training
 ResNet-152, 54 % of ViT-B/16, 58 % of GPT-2 774M and 57 % of LLaMA-7B; of which memory, and at which
-batch, is not said. Here each in float32 with Adam, at 224 pixels or the full context: of activations
-alone (what is held of the forward half, at its most), and of everything, with parameters, moments,
-gradients (each consumed once it is there) and workspace. The batch is the smallest at which √n saves
-the claimed share of everything. *Block by block* keeps what blocks hand on. The budget leaves the
-claimed share of store-all's peak away, and its plan is the policy greedy's, by FLOPs: what is
-claimed can be had for very little."""
+batch, is not said. Here each in float32 with Adam, at 224 pixels or the full context: of
+activations alone (what is held of the forward half, at its most), and of everything, with
+parameters, moments, gradients (each consumed once it is there) and workspace. The batch is the
+smallest at which √n saves the claimed share of everything. *Block by block* keeps what blocks hand
+on. The budget leaves the claimed share of store-all's peak away, and its plan is the policy
+greedy's, by FLOPs: what is claimed can be had for very little."""
 
 
 def section(title: str) -> str:
