@@ -1,0 +1,56 @@
+"""LLaMA-7B with Adam, which fits into no test: built, differentiated, planned and replayed."""
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tinyckpt.networks import llama
+
+PARAMETERS = 6_738_415_616
+BUDGET = 16 * 2**30
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Any, int]:
+    """Return the graph of a step of training, and the most bytes that it took to make it."""
+    tracemalloc.start()
+    network = llama()
+    step = tc.train_step(network.loss, tc.adam(1e-4))
+    graph = step.graph(step.init(network.specs[0]), *network.specs[1:])
+    schedule = tc.plan(graph, "sqrt_n")
+    tc.ledger(schedule)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return graph, taken
+
+
+def test_a_graph_of_specs_takes_megabytes(made: tuple[Any, int]) -> None:
+    graph, taken = made
+    assert taken < 2**26  # of the 1 GiB that it may take, most is Python and NumPy themselves
+    assert graph.source_bytes > 3 * 4 * PARAMETERS
+
+
+def test_its_ledger_is_that_of_adam(made: tuple[Any, int]) -> None:
+    graph, _ = made
+    schedule = tc.plan(graph, "sqrt_n")
+    trace, ledger = tc.replay(schedule), tc.ledger(schedule)
+    assert ledger.sources["parameters"] == 4 * PARAMETERS
+    assert ledger.sources["optimizer state"] == 8 * PARAMETERS + 8  # and the number of the step
+    assert ledger.peak_bytes == trace.peak_bytes + graph.source_bytes
+    # Each gradient is consumed once it is there: the largest is that of the embedding.
+    assert max(ledger.held["gradients"]) < 2 * 4 * 32000 * 4096
+    stored = tc.replay(tc.plan(graph))
+    assert (stored.recomputations, trace.peak_bytes * 9 < stored.peak_bytes) == (0, True)
+    assert max(trace.evaluations_so_far) == trace.evaluations < 1.3 * stored.evaluations
+
+
+def test_a_budget_is_kept(made: tuple[Any, int]) -> None:
+    graph, _ = made
+    schedule = tc.plan(graph, budget=BUDGET, time_limit=3.0)
+    assert tc.replay(schedule).peak_bytes <= BUDGET
+    assert schedule.certificate is not None
+    assert schedule.certificate.cost < 1.2 * len(graph.operators)
+    in_all = tc.plan(graph, "greedy", budget="96 GiB in all", time_limit=60.0)
+    assert tc.ledger(in_all).peak_bytes <= 96 * 2**30
