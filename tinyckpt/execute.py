@@ -249,6 +249,11 @@ class Allocations:
         source, value = operator.inputs
         if source in self.overwritten:
             raise ScheduleError(f"step {position}: {operator.name} would update it again")
+        if value in self.overwritten:
+            raise ScheduleError(
+                f"step {position}: {operator.name} needs {self.graph.data[value].name} as it was "
+                "before its update"
+            )
         if self.values[value] is None:
             raise missing_input(self.graph, position, index, self.values)
         kernel = operator.primitive.forward  # type: ignore[union-attr]

@@ -137,6 +137,29 @@ def test_a_schedule_names_what_reads_too_late() -> None:
         execute(mutated, {0: np.ones(4), 1: np.ones(4)})
 
 
+@pytest.mark.parametrize("view", [False, True])
+def test_an_update_is_no_exception_to_who_reads_too_late(view: bool) -> None:
+    def shift(a: Any, b: Any, c: Any) -> Any:
+        return tc.assign(a, tc.reshape(b, (2,)) if view else b), tc.assign(b, c)
+
+    graph = tc.build(shift, tc.Spec(2), tc.Spec((2, 1)[: 1 + view]), tc.Spec((2, 1)[: 1 + view]))
+    names = {operator.name: operator.id for operator in graph.operators}
+    views = [tc.Compute(index) for name, index in names.items() if "update" not in name]
+    updates = [tc.Update(names["update_b"]), tc.Update(names["update_a"])]
+    early = tc.Schedule(graph, (*views, *updates), "mine")
+    with pytest.raises(tc.ScheduleError, match="as it was before its update"):
+        tc.replay(early)
+    sources = {data: np.zeros(graph.data[data].spec.shape) for data in leaves(graph.arguments)}
+    with pytest.raises(tc.ScheduleError, match=r"update_a needs .* as it was before"):
+        execute(early, sources)
+
+
+def test_values_cannot_be_exchanged_in_place() -> None:
+    graph = tc.build(lambda a, b: (tc.assign(a, b), tc.assign(b, a)), tc.Spec(2), tc.Spec(2))
+    with pytest.raises(tc.ScheduleError, match="update_b needs a as it was before its update"):
+        tc.run(tc.plan(graph), np.zeros(2), np.ones(2))
+
+
 def test_update_and_compute_are_not_each_other() -> None:
     graph = of_one_weight()
     update = next(operator.id for operator in graph.operators if operator.is_update)
