@@ -34,7 +34,7 @@ from tinyckpt.ops.updating import (
     moving_square,
     moving_sum,
 )
-from tinyckpt.tree import Tree, leaves, map_leaves
+from tinyckpt.tree import Tree, leaves, leaves_like, map_leaves
 
 if TYPE_CHECKING:
     from tinyckpt.var import Var
@@ -193,8 +193,15 @@ def as_dtype(leaf: Any, dtype: str) -> Any:
 
 
 def paired(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
-    """Return what a function makes of the leaves that stand in the same place, in that nesting."""
-    made = [function(*group) for group in zip(*map(leaves, (first, *others)), strict=True)]
+    """Return what a function makes of the leaves that stand in the same place, in that nesting.
+
+    Dicts are matched by key: a state that was put together anew may have another order.
+
+    Raises:
+        GraphError: where the nesting differs; the message names the path and what was expected.
+    """
+    matched = [[leaf for *_, leaf in leaves_like(first, other, "the tree")] for other in others]
+    made = [function(*group) for group in zip(leaves(first), *matched, strict=True)]
     queue = iter(made)
     return map_leaves(lambda leaf: next(queue), first)
 

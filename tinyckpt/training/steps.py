@@ -27,7 +27,7 @@ from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.updating import assign
 from tinyckpt.orders.backward import reordered
 from tinyckpt.training.optimizers import Optimizer, numbers, paired
-from tinyckpt.tree import Tree, leaves, map_leaves
+from tinyckpt.tree import Tree, leaves, leaves_like, map_leaves
 
 SCOPE = "optimizer"  # of the optimiser's operators; no other operator is in a scope of that name
 # Of several micro-batches: the first one writes its gradients down, those in the middle add theirs,
@@ -197,12 +197,12 @@ class Writer:
 
     def assigned(self, key: str, old: Tree, new: Tree) -> Tree:
         """Return the state's new values, each in the memory of the old one."""
-        if len(leaves(old)) != len(leaves(new)):
-            raise GraphError(
-                f"{key}: {len(leaves(old))} values in the state cannot take the "
-                f"{len(leaves(new))} that the step computes; what goes in must come out"
-            )
-        return paired(lambda was, now: now if now is was else assign(was, now), old, new)
+        try:
+            matched = [now for *_, now in leaves_like(old, new, key)]
+        except GraphError as error:
+            raise GraphError(f"{error}: what goes in must come out, in the same nesting") from None
+        queue = iter(matched)
+        return map_leaves(lambda was: was if (now := next(queue)) is was else assign(was, now), old)
 
 
 def all_finite(gradients: Tree) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
 
 R = np.random.default_rng(5)
 PARAMETERS = {"w": R.normal(size=(4, 3)), "b": [R.normal(size=3)]}
@@ -182,6 +182,49 @@ def test_what_is_carried_changes_without_a_gradient() -> None:
     np.testing.assert_allclose(mean, X.mean(0))
     with pytest.raises(tc.GraphError, match="init takes what is carried exactly if"):
         step.init({"w": np.ones(2)})
+
+
+def test_what_is_carried_is_matched_by_key() -> None:
+    def counting(params: Any, carried: Any, x: Any) -> Any:
+        return tc.sum(params * x), {"v": carried["v"] * 2.0, "u": carried["u"] * 3.0}
+
+    step = tc.train_step(counting, tc.sgd(0.1), carry=True, micro_batches=2)
+    state = step.init(np.ones(2), {"u": np.ones(()), "v": np.ones(())})
+    state, _ = step(state, np.ones((2, 2)))
+    assert {key: float(array) for key, array in state["carried"].items()} == {"u": 9.0, "v": 4.0}
+
+    def other(params: Any, carried: Any, x: Any) -> Any:
+        return tc.sum(params * x), {"u": carried["u"], "w": carried["v"]}
+
+    step = tc.train_step(other, tc.sgd(0.1), carry=True)
+    with pytest.raises(tc.GraphError, match=r"carried: expected the keys \['u', 'v'\], got"):
+        step(step.init(np.ones(2), {"u": np.ones(()), "v": np.ones(())}), np.ones(2))
+
+
+def reversed_keys(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    return {key: reversed_keys(tree[key]) for key in reversed(tree)}
+
+
+@pytest.mark.parametrize("name", ["parameters", "optimizer", None])
+def test_the_order_of_keys_in_a_state_does_not_matter(name: str | None) -> None:
+    def squares(params: Any, x: Any) -> Any:
+        return tc.half_squared_norm(params["a"] - x) + tc.half_squared_norm(params["b"] + 3 * x)
+
+    optimizer = tc.with_master_weights(tc.clipped(tc.adam(0.1), 1.0), "float64")
+    step = tc.train_step(squares, optimizer, loss_scale=tc.LossScale(), micro_batches=2)
+    states = [step.init({"a": np.ones(2), "b": np.zeros(2)}) for _ in range(2)]
+    for _ in range(3):
+        states = [step(state, np.ones((2, 2)))[0] for state in states]
+        if name is None:
+            states[1] = reversed_keys(states[1])
+        else:
+            states[1][name] = reversed_keys(states[1][name])
+    one, other = states[0], reversed_keys(states[1]) if name is None else states[1]
+    assert sorted(map(str, leaves_with_paths(one, ""))) == sorted(
+        map(str, leaves_with_paths(other, ""))
+    )
 
 
 @pytest.mark.parametrize("options", [{"gradients": "dropped"}, {"micro_batches": 0}])
