@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tinyckpt.api import as_array, defect_of, ids_of, signature, writable
 from tinyckpt.arguments import sources_of
@@ -167,7 +169,7 @@ class TrainStep:
             BackendError: if a kernel fails, or makes a NaN that is looked for. The state may be
                 updated in part then: go back to one that was saved.
         """
-        self.check(state)
+        self.check(state, (*batch, named))
         count = self.recipe.micro_batches
         if count == 1:
             return state, self.take(state, batch, named, "whole")
@@ -233,8 +235,11 @@ class TrainStep:
         carried = (state["carried"],) if self.recipe.carry else ()
         return call_of(self.loss, (state["parameters"], *carried, *batch), named, self.static)
 
-    def check(self, state: State) -> None:
-        """Raise a GraphError unless every array of the state can be written to, and is its own."""
+    def check(self, state: State, batch: Tree) -> None:
+        """Raise a GraphError unless every array of the state can be written to, and is its own.
+
+        Nor may the batch show one: what is read of it would change while the step is taken.
+        """
         if not isinstance(state, dict) or not {"parameters", "optimizer", "step"} <= set(state):
             raise GraphError("the state: expected what step.init(parameters) returned")
         spans = []
@@ -249,12 +254,19 @@ class TrainStep:
                     raise GraphError(
                         f"{path}: the array is read-only; the step updates it in place"
                     )
-                first = leaf.__array_interface__["data"][0]
-                spans.append((first, first + leaf.nbytes, path))
+                spans.append((*byte_bounds(leaf), path))
         spans.sort()
         for (_, end, path), (begin, _, other) in pairwise(spans):
             if begin < end:
                 raise GraphError(f"{path} and {other} share memory; each must have its own")
+        for path, leaf in leaves_with_paths(batch, "the batch") if spans else ():
+            if isinstance(leaf, np.ndarray):
+                begin, end = byte_bounds(leaf)
+                _, last, other = spans[max(bisect_left(spans, (end,)) - 1, 0)]
+                if begin < last and spans[0][0] < end:
+                    raise GraphError(
+                        f"{path} shares memory with {other}, which the step updates; pass a copy"
+                    )
 
 
 def own_copy(leaf: Any) -> Any:

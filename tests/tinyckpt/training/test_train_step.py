@@ -249,6 +249,28 @@ def test_a_state_that_cannot_be_updated_is_refused() -> None:
         step.init(np.arange(3))
 
 
+def test_a_batch_that_shows_the_state_is_refused() -> None:
+    def near(params: Any, old: Any, seed: Any = 0) -> Any:
+        return tc.half_squared_norm(tc.sin(params["w"] * old[::-1]))
+
+    step = tc.train_step(near, tc.momentum(0.1))
+    state = step.init({"w": np.arange(1.0, 5.0)})
+    own = state["parameters"]["w"]
+    for old in (own, own[::-1], own[2:3], own.reshape(2, 2)):
+        with pytest.raises(tc.GraphError, match=r"the batch\[0\] shares memory with state\['par"):
+            step(state, old)
+    with pytest.raises(tc.GraphError, match=r"\['seed'\] shares memory with state\['step'\]"):
+        step(state, own.copy(), seed=state["step"])
+    assert own.tolist() == [1, 2, 3, 4]
+    # Beside it in the same memory is not in it.
+    joint = np.arange(12.0)
+    state["parameters"]["w"], state["optimizer"]["w"] = joint[:4], joint[8:]
+    step(state, joint[4:8])
+    step(state, joint[4:8][::-1])
+    with pytest.raises(tc.GraphError, match="shares memory"):
+        step(state, joint[2::2][:4])
+
+
 def test_a_nan_is_named() -> None:
     def logarithm(params: Any, x: Any) -> Any:
         with tc.scope("layer1"):
