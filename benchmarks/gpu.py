@@ -1,0 +1,154 @@
+"""What a step of training takes on a GPU: counted bytes beside those of CuPy's pool, and seconds.
+
+Loss, gradients and AdamW of ResNet-50 and of GPT-2, under store_all, sqrt_n and half of store-all's
+peak. What the pool hands out is noted by a hook, above what was there before the step; it rounds
+every array up to 512 bytes. ``--backend numpy --small`` runs the same on a CPU, with tracemalloc in
+the pool's place, to see that the script works; it writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import table
+
+import tinyckpt as tc
+from tinyckpt.backend import Backend, get_backend, moved
+from tinyckpt.networks import Network, gpt2, random_arrays, resnet
+
+WARMED = 3  # steps before the clock runs; the last of them is watched
+ROUNDS = 7
+PLANS: dict[str, dict[str, Any]] = {
+    "store_all": {"policy": "store_all"},
+    "sqrt_n": {"policy": "sqrt_n"},
+    "budget 50 %": {"budget": "50 %"},
+}
+
+
+def networks(small: bool) -> Iterator[Network]:
+    """Yield what is trained."""
+    yield resnet(50, batch=32, size=32, width=16, classes=10) if small else resnet(50, batch=64)
+    if small:
+        yield gpt2(2, 64, 4, 64, 16, 100, positions=64)
+    else:
+        yield gpt2(batch=8, length=512)
+
+
+class Peak:
+    """The most bytes that were handed out at a time, above those when the watch began."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def add(self, nbytes: int) -> None:
+        """Note that so many bytes more, or less, are held."""
+        self.now += nbytes
+        self.most = max(self.most, self.now)
+
+
+@contextmanager
+def watched(backend: Backend) -> Iterator[Peak]:
+    """Yield the peak of what the backend's arrays take inside the block."""
+    peak = Peak()
+    if backend.name == "cupy":
+        hook = pool_hook(peak)
+        with hook:
+            yield peak
+        return
+    tracemalloc.start()
+    try:
+        yield peak
+        peak.most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def pool_hook(peak: Peak) -> Any:
+    """Return a hook on CuPy's pool that notes what it hands out and takes back."""
+    import cupy
+
+    class Noting(cupy.cuda.MemoryHook):  # type: ignore[misc]
+        name = "tinyckpt"
+
+        def malloc_postprocess(self, **kwargs: Any) -> None:
+            peak.add(kwargs["mem_size"])
+
+        def free_postprocess(self, **kwargs: Any) -> None:
+            peak.add(-kwargs["mem_size"])
+
+    return Noting()
+
+
+def timed(run: Callable[[], object], backend: Backend) -> float:
+    """Return the median of the seconds that some runs take."""
+    seconds = []
+    for _ in range(ROUNDS):
+        begin = perf_counter()
+        run()
+        if backend.synchronize is not None:
+            backend.synchronize()
+        seconds.append(perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def measured(network: Network, backend: Backend) -> list[list[str]]:
+    """Return the rows of a network: under each plan, bytes counted and handed out, and seconds."""
+    params, *arrays = random_arrays(network.specs, seed=0)
+    batch = [moved(backend, array) for array in arrays]
+    rows = []
+    for name, options in PLANS.items():
+        step = tc.train_step(network.loss, tc.adamw(1e-5), backend=backend, **options)
+        state = step.init(params)
+
+        def run(step: Any = step, state: Any = state) -> object:
+            return step(state, *batch)[1]
+
+        for _ in range(WARMED):  # what libraries make once and keep is not the step's
+            with watched(backend) as peak:
+                run()
+        schedule = step.schedule(state, *batch)
+        counted = tc.replay(schedule).peak_bytes
+        in_all = tc.ledger(schedule).peak_bytes
+        rows.append(
+            [network.name, name, f"{counted / 2**20:,.1f}", f"{peak.most / 2**20:,.1f}",
+             f"{100 * (peak.most / counted - 1):+.2f} %", f"{in_all / 2**20:,.1f}",
+             f"{timed(run, backend):.3f}"]
+        )  # fmt: skip
+        del step, state
+    return rows
+
+
+def device() -> str:
+    """Return what the GPU calls itself."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    runtime = cupy.cuda.runtime.runtimeGetVersion()
+    return f"On {properties['name'].decode()}, CUDA {runtime}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", default="cupy", choices=("cupy", "numpy"))
+    parser.add_argument("--small", action="store_true", help="networks for a CPU")
+    options = parser.parse_args()
+    backend = get_backend(options.backend)
+    body = [row for network in networks(options.small) for row in measured(network, backend)]
+    header = ("network", "plan", "counted, MiB", "pool, MiB", "above", "in all, MiB", "s a step")
+    if options.backend == "cupy":
+        table.write(
+            "gpu", "Training steps on a GPU", [device(), table.rows(header, body)],
+            ["numpy", "cupy-cuda12x"],
+        )  # fmt: skip
+    else:
+        print(table.rows(header, body))
+
+
+if __name__ == "__main__":
+    main()
