@@ -140,6 +140,36 @@ def conv_block(batch: int = 32, channels: int = 64, size: int = 28) -> Model:
     )
 
 
-def conv_norm(n: Any, x: Any, layer: Any) -> Any:
-    """Return a convolution of 3x3 and the batch norm after it."""
-    return n.batch_norm(n.conv3x3(x, layer["w"]), layer["scale"], layer["shift"])
+def conv_norm(n: Any, x: Any, layer: Any, stride: int = 1) -> Any:
+    """Return a convolution, padded by half of its size, and the batch norm after it."""
+    return n.batch_norm(n.conv(x, layer["w"], stride), layer["scale"], layer["shift"])
+
+
+# ResNet-18 ----------------------------------------------------------------------------------------
+
+
+def resnet18(batch: int = 32, size: int = 32) -> Model:
+    """Return the network of ``tc.networks.resnet(18)``; a stage of this model is one block."""
+    network = tc.networks.resnet(18, batch, size, classes=10)
+    parameters, images, _ = network.specs
+
+    def parts(n: Any, p: Any) -> list[Stage]:
+        blocks = [
+            partial(residual, n, block, stride=2 if index == 0 and level > 0 else 1)
+            for level, stage in enumerate(p["stages"])
+            for index, block in enumerate(stage)
+        ]
+        return [
+            lambda h: n.max_pool(n.relu(conv_norm(n, h, p["first"], 2))),
+            *blocks,
+            lambda h: affine(n.mean_of_pixels(h), p["affine"]),
+        ]
+
+    return Model(f"ResNet-18, b={batch}, {size}x{size}", parts, parameters, images, 1.5)
+
+
+def residual(n: Any, block: Any, x: Any, stride: int) -> Any:
+    """Return a basic block's result; where its size changes, x takes a convolution of 1x1."""
+    h = n.relu(conv_norm(n, x, block["first"], stride))
+    around = conv_norm(n, x, block["shortcut"], stride) if "shortcut" in block else x
+    return n.relu(conv_norm(n, h, block["second"]) + around)

@@ -33,7 +33,9 @@ def of_tinyckpt() -> SimpleNamespace:
         thirds=lambda x: [tc.reshape(part, x.shape[1:]) for part in tc.split(x, 3)],
         layer_norm=lambda x, scale, shift: tc.layer_norm(x, scale, shift, epsilon=EPSILON),
         batch_norm=lambda x, scale, shift: tc.batch_norm(x, scale, shift, epsilon=EPSILON)[0],
-        conv3x3=lambda x, w: tc.conv2d(x, w, padding=1),
+        conv=lambda x, w, stride: tc.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2),
+        max_pool=lambda x: tc.max_pool2d(x, 3, stride=2, padding=1),
+        mean_of_pixels=lambda x: tc.mean(x, (2, 3)),
         causal_attention=lambda q, k, v: tc.attention(q, k, v, causal=True),
         half_squared_norm=tc.half_squared_norm,
     )
@@ -60,7 +62,9 @@ def of_torch() -> SimpleNamespace:
         batch_norm=lambda x, scale, shift: f.batch_norm(
             x, None, None, scale, shift, training=True, eps=EPSILON
         ),
-        conv3x3=lambda x, w: f.conv2d(x, w, padding=1),
+        conv=lambda x, w, stride: f.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2),
+        max_pool=lambda x: f.max_pool2d(x, 3, stride=2, padding=1),
+        mean_of_pixels=lambda x: x.mean((2, 3)),
         causal_attention=causal_attention,
         half_squared_norm=lambda x: 0.5 * (x * x).sum(),
     )
@@ -71,12 +75,18 @@ def of_jax() -> SimpleNamespace:
     import jax
     import jax.numpy as jnp
 
-    def conv3x3(x: Any, w: Any) -> Any:
-        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+    def conv(x: Any, w: Any, stride: int) -> Any:
+        margin = w.shape[-1] // 2
+        return jax.lax.conv_general_dilated(x, w, (stride, stride), [(margin, margin)] * 2)
+
+    def max_pool(x: Any) -> Any:
+        padding = [(0, 0), (0, 0), (1, 1), (1, 1)]
+        return jax.lax.reduce_window(x, -math.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), padding)
 
     return numpy_like(
-        jnp, softmax=jax.nn.softmax, conv3x3=conv3x3, gelu=lambda x: jax.nn.gelu(x, True)
-    )
+        jnp, softmax=jax.nn.softmax, conv=conv, max_pool=max_pool,
+        gelu=lambda x: jax.nn.gelu(x, True),
+    )  # fmt: skip
 
 
 def of_autograd() -> SimpleNamespace:
@@ -90,17 +100,30 @@ def of_autograd() -> SimpleNamespace:
     def gelu(x: Any) -> Any:
         return 0.5 * x * (1 + anp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
-    def conv3x3(x: Any, w: Any) -> Any:
-        images, channels, height, width = x.shape
-        padded = anp.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), "constant")
-        windows = [padded[:, :, i : i + height, j : j + width] for i in range(3) for j in range(3)]
-        columns = anp.stack(windows, axis=2).reshape(images, channels * 9, height * width)
-        return anp.matmul(w.reshape(len(w), -1), columns).reshape(images, -1, height, width)
+    def windows(x: Any, size: int, stride: int, padding: float) -> list[Any]:
+        margin = (size // 2, size // 2)
+        x = anp.pad(x, ((0, 0), (0, 0), margin, margin), "constant", constant_values=padding)
+        height, width = (extent - size + 1 for extent in x.shape[2:])
+        return [
+            x[:, :, i : i + height : stride, j : j + width : stride]
+            for i in range(size)
+            for j in range(size)
+        ]
 
-    return numpy_like(anp, softmax=softmax, conv3x3=conv3x3, gelu=gelu)
+    def conv(x: Any, w: Any, stride: int) -> Any:
+        columns = anp.stack(windows(x, w.shape[-1], stride, 0.0), axis=2)
+        images, channels, places, *counts = columns.shape
+        columns = anp.reshape(columns, (images, channels * places, counts[0] * counts[1]))
+        y = anp.matmul(anp.reshape(w, (len(w), -1)), columns)
+        return anp.reshape(y, (images, len(w), *counts))
+
+    def max_pool(x: Any) -> Any:
+        return anp.max(anp.stack(windows(x, 3, 2, -math.inf)), axis=0)
+
+    return numpy_like(anp, softmax=softmax, conv=conv, max_pool=max_pool, gelu=gelu)
 
 
-def numpy_like(xp: Any, softmax: Any, conv3x3: Any, gelu: Any) -> SimpleNamespace:
+def numpy_like(xp: Any, softmax: Any, conv: Any, max_pool: Any, gelu: Any) -> SimpleNamespace:
     """Return the functions of a namespace that has NumPy's, and what it has not."""
 
     def normed(x: Any, axes: Any) -> Any:
@@ -125,7 +148,9 @@ def numpy_like(xp: Any, softmax: Any, conv3x3: Any, gelu: Any) -> SimpleNamespac
         thirds=lambda x: [x[0], x[1], x[2]],
         layer_norm=lambda x, scale, shift: normed(x, -1) * scale + shift,
         batch_norm=batch_norm,
-        conv3x3=conv3x3,
+        conv=conv,
+        max_pool=max_pool,
+        mean_of_pixels=lambda x: xp.mean(x, axis=(2, 3)),
         causal_attention=causal_attention,
         half_squared_norm=lambda x: 0.5 * xp.sum(x * x),
     )
