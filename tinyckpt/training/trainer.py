@@ -195,11 +195,7 @@ class TrainStep:
         if self.backend is not NUMPY:
             own = map_leaves(partial(moved, self.backend), own)
         arrays = (state["parameters"], rest, *own)
-        key = signature(arrays), call.places, call.static, part
-        if key not in self._programs:
-            graph = step_graph(self.recipe, call, state, part)
-            self._programs[key] = compile(plan(graph, self.policy, **self.options), self.backend)
-        program = self._programs[key]
+        program = self.program_for(call, state, arrays, part)
         overflows = self.recipe.loss_scale is not None
         try:
             with np.errstate(
@@ -213,6 +209,16 @@ class TrainStep:
             error.add_note("The state may be updated in part: go back to one that was saved.")
             raise
         return map_leaves(partial(writable, ids_of(leaves(arrays), program.constants)), value)
+
+    def program_for(
+        self, call: Call, state: State, arrays: tuple[Any, ...], part: Part
+    ) -> Compiled:
+        """Return the program for arrays of these shapes, made the first time that they are met."""
+        key = signature(arrays), call.places, call.static, part
+        if key not in self._programs:
+            graph = step_graph(self.recipe, call, state, part)
+            self._programs[key] = compile(plan(graph, self.policy, **self.options), self.backend)
+        return self._programs[key]
 
     def watched(self, schedule: Schedule, arrays: tuple[Any, ...]) -> Any:
         """Run a schedule, and fail at the first value that is not a number."""

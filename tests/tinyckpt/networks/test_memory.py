@@ -85,6 +85,14 @@ SHARES = {
 
 
 def peak_of(function: Callable[[], Any]) -> int:
+    """Return the most bytes that were held while a function ran, the lesser of two runs.
+
+    Now and then a table of the interpreter's own grows: that of interned names takes a megabyte.
+    """
+    return min(peak_once(function), peak_once(function))
+
+
+def peak_once(function: Callable[[], Any]) -> int:
     """Return the most bytes that were held while a function ran."""
     gc.collect()
     # Python keeps up to 2,000 freed tuples of a length for the next ones. A collection drops them;
@@ -137,6 +145,9 @@ def test_a_step_of_training_holds_what_was_predicted(name: str) -> None:
     step = tc.train_step(network.loss, tc.adamw(1e-3), "sqrt_n")
     state = step.init(params)
     schedule = step.schedule(state, *batch)
-    predicted = tc.replay(schedule).peak_bytes
+    trace = tc.replay(schedule)
     state, _ = step(state, *batch)  # plans and compiles
-    assert peak_of(lambda: step(state, *batch)) == pytest.approx(predicted, rel=0.01)
+    # An array is an object of its own, of 112 bytes and two numbers for each axis.
+    objects = 160 * trace.peak_nodes
+    peak = peak_of(lambda: step(state, *batch))
+    assert trace.peak_bytes <= peak <= 1.01 * trace.peak_bytes + objects
