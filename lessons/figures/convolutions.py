@@ -23,7 +23,7 @@ def figures() -> list[Figure]:
     """Return the rows."""
     network = cnn100(BATCH)
     graph = network.graph()
-    small = cnn100(8, layers=4, width=32)
+    small = cnn100(32, layers=4, width=32)
     saved = saved_by_pytorch(cnn100(1))
     return [
         Figure(
