@@ -183,13 +183,13 @@ def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimiz
 
 
 def zeros_like(tree: Tree) -> Tree:
-    """Return zeros in the place of arrays; specs as they are."""
-    return map_leaves(lambda x: x if isinstance(x, Spec) else np.zeros_like(x), tree)
+    """Return C-contiguous zeros in the place of arrays; specs as they are."""
+    return map_leaves(lambda x: x if isinstance(x, Spec) else np.zeros_like(x, order="C"), tree)
 
 
 def as_dtype(leaf: Any, dtype: str) -> Any:
-    """Return an array, or a spec, in another dtype; never the array itself."""
-    return Spec(leaf.shape, dtype) if isinstance(leaf, Spec) else np.array(leaf, dtype)
+    """Return an array, or a spec, in another dtype; C-contiguous, never the array itself."""
+    return Spec(leaf.shape, dtype) if isinstance(leaf, Spec) else np.array(leaf, dtype, order="C")
 
 
 def paired(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:

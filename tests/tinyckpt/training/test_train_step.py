@@ -104,6 +104,15 @@ def test_the_state_is_updated_in_its_own_memory() -> None:
     assert arrays(PARAMETERS)[0] == numbers[0]  # init copied them
 
 
+def test_parameters_may_have_any_layout_of_memory() -> None:
+    optimizer = tc.with_master_weights(tc.adam(0.05), "float64")
+    step = tc.train_step(loss, optimizer, micro_batches=2)
+    turned = map_leaves(lambda p: np.asfortranarray(p)[::-1], PARAMETERS)
+    like = map_leaves(np.ascontiguousarray, turned)
+    found, expected = (trained(step, 2, parameters=given) for given in (turned, like))
+    np.testing.assert_array_equal(arrays(found), arrays(expected))
+
+
 def test_micro_batches_add_up_to_the_batch() -> None:
     whole = trained(tc.train_step(loss, tc.adam(0.05)), 3)
     for count in (2, 4, 8):
