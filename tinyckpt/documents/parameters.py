@@ -132,10 +132,14 @@ def joined(nesting: Any, arrays: dict[str, Any]) -> Tree:
 
 def numpy_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | None]:
     """Return the arrays of a ``.npz`` and how they nest, if it says so."""
+    arrays = {}
     with zipfile.ZipFile(path) as archive:
         check_sizes(archive, Path(path).stat().st_size)
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+        # Not by np.load, to which "w" and "w.npy" are the same.
+        for entry in archive.infolist():
+            with archive.open(entry) as member:
+                name = entry.filename.removesuffix(".npy")
+                arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
     nesting = arrays.pop(NESTING, None)
     return arrays, None if nesting is None else nesting.tobytes().decode()
 

@@ -16,6 +16,8 @@ from tinyckpt.tree import leaves
 TREE = {
     "parameters": {"w": np.arange(6.0).reshape(2, 3), "layers": [np.float32(1.5), (np.ones(0),)]},
     "file": np.array(7),  # a name that numpy.savez would take for an argument
+    "file.npy": np.array(8),
+    "__tree__.npy": np.array(9),
     "none": None,
     "mask": np.array([[True], [False]]),
     "half": np.array([1.0, -2.0], np.float16),
