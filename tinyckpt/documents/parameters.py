@@ -92,7 +92,7 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
         return None
     if isinstance(tree, dict):
         for key in tree:
-            if not isinstance(key, str) or not key or "/" in key or key == NESTING:
+            if not is_name(key):
                 raise FormatError(
                     f"{path or 'the tree'}: the key {key!r:.80}; keys are text without a slash"
                 )
@@ -112,6 +112,13 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
     stored = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
     arrays[name] = np.asarray(stored, order="C")
     return [name, array.dtype.name]
+
+
+def is_name(key: Any) -> bool:
+    """Whether a key can be part of an array's name in a file of either kind."""
+    if not isinstance(key, str) or key in ("", NESTING):
+        return False
+    return not set(key) & {"/", "\0"} and key.encode(errors="replace").decode() == key
 
 
 def joined(nesting: Any, arrays: dict[str, Any]) -> Tree:

@@ -98,6 +98,8 @@ def test_a_file_that_claims_more_than_it_holds_is_refused_before_memory_is_taken
         ({"w": [1.0, object()]}, "a.npz", "w/0: expected an array, got a float"),
         ({"a/b": np.ones(1)}, "a.npz", "the key 'a/b'; keys are text without a slash"),
         ({3: np.ones(1)}, "a.npz", "the key 3"),
+        ({"a\0b": np.ones(1)}, "a.npz", r"the key 'a\\x00b'; keys are text"),
+        ({"\ud800": np.ones(1)}, "a.npz", r"the key '\\ud800'; keys are text"),
         ({"a": np.ones(1)}, "a.pt", r"the name must end in \.npz or \.safetensors"),
         ({"a": np.array([None])}, "a.npz", "a: expected an array"),
         (np.ones(2), "no/such/folder/a.npz", "cannot write"),
