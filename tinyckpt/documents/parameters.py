@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import FormatError
+from tinyckpt.errors import FormatError, GraphError
 from tinyckpt.files import replacing, write_atomically
+from tinyckpt.graph import checked_dtype
 from tinyckpt.tree import Tree
 
 NESTING = "__tree__"  # the entry that says how the arrays nest
@@ -71,6 +72,8 @@ def load_params(path: str | os.PathLike[str]) -> Tree:
         return arrays if nesting is None else joined(json.loads(nesting), arrays)
     except FormatError:
         raise
+    except GraphError as error:
+        raise FormatError(f"cannot read {path}: {error}") from error
     except (
         OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError,
         zipfile.BadZipFile, zlib.error,
@@ -128,9 +131,7 @@ def joined(nesting: Any, arrays: dict[str, Any]) -> Tree:
     if isinstance(nesting, list):
         name, dtype = nesting
         array = arrays[name]
-        if array.dtype.name != dtype:
-            array = array.view(np.dtype(dtype))
-        return array
+        return array.view(checked_dtype(dtype)) if dtype == "bfloat16" else array
     ((kind, content),) = nesting.items()
     if kind == "dict":
         return {key: joined(value, arrays) for key, value in content.items()}

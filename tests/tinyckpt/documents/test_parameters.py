@@ -1,5 +1,8 @@
 """Files of parameters: what was saved comes back to the bit; what is damaged is one clear error."""
 
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -129,3 +132,21 @@ def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(tc.FormatError):
         tc.save_params({"w": np.zeros(2), "x": object()}, path)
     assert tc.load_params(path)["w"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_bfloat16_comes_back_in_another_process(tmp_path: Path, without: bool) -> None:
+    require("ml_dtypes")
+    dtype = tc.Spec((), "bfloat16").dtype
+    path = tmp_path / "state.npz"
+    tc.save_params({"w": np.array([1.5, -2], dtype)}, path)
+    script = (
+        f"import sys; sys.modules.update({{'ml_dtypes': None}} if {without} else {{}}); "
+        f"import tinyckpt as tc; print(tc.load_params({str(path)!r})['w'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+    wanted = "bfloat16 needs ml_dtypes: pip install" if without else "[1.5 -2]"
+    assert wanted in (ran.stderr if without else ran.stdout), ran.stderr
