@@ -16,7 +16,7 @@ nothing itself; ``train_step`` puts what it computes into the graph, where a sch
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +52,14 @@ class Optimizer:
         init: from the parameters to the state to begin with; arrays or specs, as they are.
         update: from (gradients, state, parameters, step) to (parameters, state), Vars in the
             nesting of what came in; ``step`` is the number of steps taken so far, int64.
+        gradient_dtype: what gradients are cast to before anything is done to them; None for their
+            own dtype, which is that of the parameters.
     """
 
     name: str
     init: Callable[[Tree], Tree]
     update: Callable[[Tree, Tree, Tree, Var], tuple[Tree, Tree]]
+    gradient_dtype: str | None = None
 
 
 def sgd(rate: Rate, momentum: float = 0.0) -> Optimizer:
@@ -157,11 +160,14 @@ def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
         scaled = map_leaves(lambda g: multiply(g, scales(g)), gradients)
         return optimizer.update(scaled, state, parameters, step)
 
-    return Optimizer(f"{optimizer.name}, clipped to {norm:g}", optimizer.init, update)
+    return replace(optimizer, name=f"{optimizer.name}, clipped to {norm:g}", update=update)
 
 
 def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimizer:
     """Return the optimiser for parameters of 16 bits: it keeps a copy of more, and updates that.
+
+    Gradients are widened first: a loss scale is taken back, and micro-batches are added up, in the
+    dtype of the copy.
 
     Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.1.
     """
@@ -176,7 +182,7 @@ def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimiz
         narrow = paired(lambda m, p: astype(m, p.dtype), master, parameters)
         return narrow, {"master": master, "own": own}
 
-    return Optimizer(f"{optimizer.name} with {dtype} master weights", init, update)
+    return Optimizer(f"{optimizer.name} with {dtype} master weights", init, update, dtype)
 
 
 # Trees and numbers --------------------------------------------------------------------------------

@@ -39,6 +39,9 @@ Part = Literal["whole", "first", "middle", "last"]
 class LossScale:
     """Scales the loss, so that gradients of 16 bits do not vanish; what overflows is skipped.
 
+    The scale is taken back in the dtype that the optimiser wants gradients in: with
+    ``with_master_weights`` in float32, and else in their own 16 bits, where they vanish after all.
+
     Attributes:
         initial: the scale to begin with.
         growth_interval: steps without an overflow after which the scale doubles.
@@ -148,7 +151,8 @@ class Writer:
         changed: dict[str, Tree] = {}
         if self.recipe.carry:
             changed["carried"] = self.carried
-        gradients = self.summed(changed)
+        is_part = self.recipe.micro_batches > 1
+        gradients = self.summed() if is_part else self.gradients
         if self.part in ("first", "middle"):
             changed["accumulated"] = gradients
         else:
@@ -156,8 +160,11 @@ class Writer:
             step = self.state["step"]
             finite = None if self.recipe.loss_scale is None else all_finite(gradients)
             if finite is not None:
-                # So the optimiser waits until it is known: gradients are held, not all it computes.
+                # So the optimiser waits until it is known: gradients are held, as they are, and
+                # not what is made of them.
                 gradients = map_leaves(lambda g: where(finite, g, 0), gradients)
+            if not is_part:
+                gradients = self.unscaled(gradients)
             changed["parameters"], changed["optimizer"] = own.update(
                 gradients, self.state["optimizer"], self.parameters, step
             )
@@ -167,14 +174,22 @@ class Writer:
         old = {**self.state, "parameters": self.parameters}
         return {key: self.assigned(key, old[key], new) for key, new in changed.items()}
 
-    def summed(self, changed: dict[str, Tree]) -> Tree:
-        """Return the gradients of the batch: unscaled, the mean over its micro-batches."""
-        count, gradients = self.recipe.micro_batches, self.gradients
+    def unscaled(self, gradients: Tree) -> Tree:
+        """Return gradients in the dtype that the optimiser wants, without the scale of the loss.
+
+        Widened first: what the scale lifts into the range of 16 bits is below it again without.
+        """
+        if (dtype := self.recipe.optimizer.gradient_dtype) is not None:
+            gradients = map_leaves(lambda g: astype(g, dtype), gradients)
         if self.recipe.loss_scale is not None:
             inverse = numbers(1.0 / self.state["scale"])
             gradients = map_leaves(lambda g: multiply(g, inverse(g)), gradients)
-        if count > 1:
-            gradients = map_leaves(lambda g: multiply(g, 1.0 / count), gradients)
+        return gradients
+
+    def summed(self) -> Tree:
+        """Return this micro-batch's share of the mean over all, and that of those before it."""
+        share = 1.0 / self.recipe.micro_batches
+        gradients = map_leaves(lambda g: multiply(g, share), self.unscaled(self.gradients))
         if self.part in ("middle", "last"):
             gradients = paired(add, self.state["accumulated"], gradients)
         return gradients

@@ -22,7 +22,7 @@ from tinyckpt.graph import Spec, TrainingGraph
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
 from tinyckpt.schedule import Schedule
-from tinyckpt.training.optimizers import Optimizer, paired, zeros_like
+from tinyckpt.training.optimizers import Optimizer, as_dtype, paired, zeros_like
 from tinyckpt.training.steps import LossScale, Part, Recipe, step_graph
 from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
 
@@ -137,7 +137,9 @@ class TrainStep:
         if self.recipe.carry:
             state["carried"] = map_leaves(own_copy, carried)
         if self.recipe.micro_batches > 1:
-            state["accumulated"] = zeros_like(parameters)
+            dtype = self.recipe.optimizer.gradient_dtype
+            wide = map_leaves(lambda p: as_dtype(p, dtype or p.dtype), parameters)
+            state["accumulated"] = zeros_like(wide)
         if self.recipe.loss_scale is not None:
             first = np.array(self.recipe.loss_scale.initial, np.float32)
             state["scale"] = Spec((), "float32") if specs else first

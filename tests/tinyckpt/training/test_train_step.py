@@ -152,6 +152,35 @@ def test_master_weights_keep_what_16_bits_would_lose() -> None:
     )
 
 
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_loss_scale_saves_gradients_below_16_bits(count: int) -> None:
+    def faint(params: Any, x: Any) -> Any:
+        return tc.mean(params["w"].astype("float32") * x) * 2e-8  # float16 begins at 6e-8
+
+    optimizer = tc.clipped(tc.with_master_weights(tc.sgd(1.0)), 1.0)
+    moved = {}
+    for scale in (None, tc.LossScale()):
+        step = tc.train_step(faint, optimizer, loss_scale=scale, micro_batches=count)
+        state = step.init({"w": np.zeros(1, np.float16)})
+        state, _ = step(state, np.ones((4, 1), np.float32))
+        (moved[scale],) = state["optimizer"]["master"]["w"].tolist()
+    assert moved[None] == 0
+    assert moved[tc.LossScale()] == pytest.approx(-2e-8, rel=1e-3)
+
+
+def test_gradients_that_wait_for_a_loss_scale_wait_in_16_bits() -> None:
+    def linear(params: Any, x: Any) -> Any:
+        for w in params:
+            x = x @ w
+        return tc.sum(x.astype("float32"))
+
+    step = tc.train_step(linear, tc.with_master_weights(tc.sgd(1.0)), loss_scale=tc.LossScale())
+    state = step.init([tc.Spec((64, 64), "float16")] * 16)
+    ledger = tc.ledger(step.schedule(state, tc.Spec((2, 64), "float16")))
+    assert max(ledger.held["gradients"]) == 16 * 2 * 64 * 64
+    assert max(ledger.held["updates"]) < 8 * 4 * 64 * 64
+
+
 def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:
     def steep(params: Any, x: Any) -> Any:
         return tc.sum(params["w"] * x)
