@@ -46,7 +46,8 @@ class LossScale:
         initial: the scale to begin with.
         growth_interval: steps without an overflow after which the scale doubles.
 
-    After an overflow the scale halves, and nothing else of the state changes.
+    After an overflow the scale halves, and nothing else of the state changes, but for what the
+    micro-batches before it carried on.
 
     Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.2.
     """
@@ -153,12 +154,13 @@ class Writer:
             changed["carried"] = self.carried
         is_part = self.recipe.micro_batches > 1
         gradients = self.summed() if is_part else self.gradients
+        finite = None if self.recipe.loss_scale is None else all_finite(gradients)
         if self.part in ("first", "middle"):
+            changed = changed if finite is None else self.where_finite(finite, changed)
             changed["accumulated"] = gradients
         else:
             own = self.recipe.optimizer
             step = self.state["step"]
-            finite = None if self.recipe.loss_scale is None else all_finite(gradients)
             if finite is not None:
                 # So the optimiser waits until it is known: gradients are held, as they are, and
                 # not what is made of them.
@@ -170,7 +172,8 @@ class Writer:
             )
             changed["step"] = step + 1
             if self.recipe.loss_scale is not None:
-                changed = self.where_finite(finite, changed, self.recipe.loss_scale)
+                changed = self.where_finite(finite, changed)
+                changed.update(self.next_scale(finite, self.recipe.loss_scale))
         old = {**self.state, "parameters": self.parameters}
         return {key: self.assigned(key, old[key], new) for key, new in changed.items()}
 
@@ -194,21 +197,23 @@ class Writer:
             gradients = paired(add, self.state["accumulated"], gradients)
         return gradients
 
-    def where_finite(
-        self, finite: Any, changed: dict[str, Tree], scale: LossScale
-    ) -> dict[str, Tree]:
-        """Return the state as it was where a gradient is not finite, but for a smaller scale."""
+    def where_finite(self, finite: Any, changed: dict[str, Tree]) -> dict[str, Tree]:
+        """Return what changes, as it was where a gradient is not finite."""
         old = {**self.state, "parameters": self.parameters}
-        kept = {
+        return {
             key: paired(lambda new, was: where(finite, new, was), tree, old[key])
             for key, tree in changed.items()
         }
+
+    def next_scale(self, finite: Any, scale: LossScale) -> dict[str, Tree]:
+        """Return the scale of the next step: half after an overflow, twice after long without."""
         good = self.state["good_steps"] + 1
         grows = good >= scale.growth_interval
         factor = where(finite, where(grows, 2.0, 1.0), 0.5)
-        kept["scale"] = self.state["scale"] * astype(factor, self.state["scale"].dtype)
-        kept["good_steps"] = where(logical_and(finite, good < scale.growth_interval), good, 0)
-        return kept
+        return {
+            "scale": self.state["scale"] * astype(factor, self.state["scale"].dtype),
+            "good_steps": where(logical_and(finite, good < scale.growth_interval), good, 0),
+        }
 
     def assigned(self, key: str, old: Tree, new: Tree) -> Tree:
         """Return the state's new values, each in the memory of the old one."""

@@ -216,6 +216,24 @@ def test_what_is_carried_changes_without_a_gradient() -> None:
         step.init({"w": np.ones(2)})
 
 
+def test_an_overflow_in_a_micro_batch_is_not_carried_on() -> None:
+    def summing(params: Any, total: Any, x: Any) -> Any:
+        return tc.sum(params * x), total + tc.sum(x)
+
+    step = tc.train_step(summing, tc.sgd(0.1), carry=True, micro_batches=4,
+                         loss_scale=tc.LossScale())  # fmt: skip
+    for place, carried in enumerate((0.0, 1.0, 2.0, 3.0)):
+        state = step.init(np.ones((), np.float32), np.zeros((), np.float32))
+        x = np.ones(4, np.float32)
+        x[place] = np.inf
+        state, _ = step(state, x)
+        assert float(state["carried"]) == carried
+        assert (int(state["step"]), float(state["parameters"])) == (0, 1.0)
+        assert float(state["scale"]) == tc.LossScale().initial / 2
+    state, _ = step(state, np.ones(4, np.float32))
+    assert (float(state["carried"]), int(state["step"])) == (7.0, 1)
+
+
 def test_what_is_carried_is_matched_by_key() -> None:
     def counting(params: Any, carried: Any, x: Any) -> Any:
         return tc.sum(params * x), {"v": carried["v"] * 2.0, "u": carried["u"] * 3.0}
