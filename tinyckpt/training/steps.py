@@ -9,6 +9,7 @@ been updated (others call that a fused optimiser, or an optimiser in the backwar
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,7 +20,7 @@ from tinyckpt.build import trace
 from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, function_name
 from tinyckpt.differentiate import differentiate, loss_of
-from tinyckpt.errors import GraphError
+from tinyckpt.errors import GraphError, OptionError
 from tinyckpt.graph import Graph, Operator, TrainingGraph
 from tinyckpt.ops.elementwise import add, astype, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
@@ -49,11 +50,22 @@ class LossScale:
     After an overflow the scale halves, and nothing else of the state changes, but for what the
     micro-batches before it carried on.
 
+    Raises:
+        OptionError: if a number is out of its range.
+
     Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.2.
     """
 
     initial: float = 2.0**15
     growth_interval: int = 2000
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.initial, int | float) and 0 < self.initial < math.inf):
+            raise OptionError(f"initial={self.initial!r}; it must be a finite number above 0")
+        if type(self.growth_interval) is not int or self.growth_interval < 1:
+            raise OptionError(
+                f"growth_interval={self.growth_interval!r}; it must be an integer of 1 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)

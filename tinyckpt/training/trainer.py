@@ -87,6 +87,8 @@ def train_step(
         raise OptionError(f"micro_batches={micro_batches!r}; it must be an integer of 1 or more")
     if not isinstance(optimizer, Optimizer):
         raise OptionError(f"optimizer: expected one such as tc.adamw(1e-3), got {optimizer!r:.80}")
+    if not isinstance(loss_scale, LossScale | None):
+        raise OptionError(f"loss_scale={loss_scale!r:.80}; it must be a tc.LossScale or None")
     recipe = Recipe(optimizer, gradients, micro_batches, loss_scale, carry)
     return TrainStep(loss, recipe, policy, get_backend(backend), static, options, check_nan)
 

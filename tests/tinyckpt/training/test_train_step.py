@@ -277,10 +277,20 @@ def test_the_order_of_keys_in_a_state_does_not_matter(name: str | None) -> None:
     )
 
 
-@pytest.mark.parametrize("options", [{"gradients": "dropped"}, {"micro_batches": 0}])
+@pytest.mark.parametrize(
+    "options", [{"gradients": "dropped"}, {"micro_batches": 0}, {"loss_scale": 2.0**15}]
+)
 def test_options_are_checked(options: Any) -> None:
     with pytest.raises(tc.OptionError):
         tc.train_step(loss, tc.sgd(0.1), **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"initial": 0}, {"initial": float("inf")}, {"growth_interval": 0}]
+)
+def test_a_loss_scale_is_checked(options: Any) -> None:
+    with pytest.raises(tc.OptionError, match=f"{next(iter(options))}="):
+        tc.LossScale(**options)
 
 
 def test_a_state_that_cannot_be_updated_is_refused() -> None:
