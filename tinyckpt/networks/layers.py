@@ -24,6 +24,7 @@ from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.elementwise import astype
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.normalization import batch_norm, batch_norm_inference, moved_statistics
+from tinyckpt.ops.normalized import wide
 from tinyckpt.ops.reduce import mean
 
 if TYPE_CHECKING:
@@ -59,11 +60,13 @@ def conv_norm_specs(
 def statistics_specs(params: Any) -> list[dict[str, Spec]]:
     """Return the running statistics of a network: one mean and variance for each batch norm.
 
-    They stand in the order of the norms among the parameters, which is that of their use.
+    They stand in the order of the norms among the parameters, which is that of their use; and are
+    of 32 bits at least, as ``batch_norm`` makes them.
     """
     if isinstance(params, dict):
         if "scale" in params:
-            return [{"mean": params["scale"], "variance": params["scale"]}]
+            spec = Spec(params["scale"].shape, wide(params["scale"].dtype))
+            return [{"mean": spec, "variance": spec}]
         params = list(params.values())
     if not isinstance(params, list):
         return []

@@ -8,6 +8,8 @@ import pytest
 import tinyckpt as tc
 from tests.tinyckpt.networks.small import CLASSES, arguments, equal, small
 from tinyckpt.networks import inference, resnet_logits
+from tinyckpt.networks.digits import digits_cnn
+from tinyckpt.tree import leaves
 
 
 @pytest.mark.parametrize("name", ["vgg16_bn", "resnet18", "resnet50", "mobilenet"])
@@ -53,3 +55,12 @@ def test_inference_takes_statistics_and_does_not_look_at_the_batch() -> None:
     alone = tc.jit(predict)(params, statistics, images[:1])
     assert both.shape == (2, CLASSES)
     assert np.allclose(both[:1], alone, rtol=1e-12)
+
+
+def test_running_statistics_of_float16_are_carried_in_32_bits() -> None:
+    network = digits_cnn(20, 4, dtype="float16")
+    step = tc.train_step(network.loss, tc.sgd(0.01), carry=True)
+    params, statistics, *batch = network.arrays()
+    state, _ = step(step.init(params, statistics), *batch)
+    assert {array.dtype.name for array in leaves(state["carried"])} == {"float32"}
+    assert all(np.isfinite(array).all() for array in leaves(state))
