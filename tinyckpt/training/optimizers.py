@@ -152,6 +152,8 @@ def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
         OptionError: if the norm is not positive.
     """
     check(norm=(norm, 0, None))
+    if norm == 0:
+        raise OptionError(f"norm={norm!r}; it must be more than 0")
 
     def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
         squares = [astype(sum(multiply(g, g)), "float64") for g in leaves(gradients)]

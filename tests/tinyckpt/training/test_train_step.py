@@ -134,6 +134,8 @@ def test_clipping_bounds_the_global_norm() -> None:
         state = trained(tc.train_step(loss, tc.clipped(tc.sgd(1.0), most)), 1)
         moved = arrays(PARAMETERS) - arrays(state["parameters"])
         np.testing.assert_allclose(moved, gradient * min(1.0, most / norm), rtol=1e-10)
+    with pytest.raises(tc.OptionError, match="norm=0"):
+        tc.clipped(tc.sgd(1.0), 0)
 
 
 def test_master_weights_keep_what_16_bits_would_lose() -> None:
