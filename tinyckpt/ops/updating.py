@@ -35,7 +35,9 @@ def infer_like_first(first: Spec, *others: Spec, **attrs: Any) -> tuple[Spec, ..
     return (first,)
 
 
-WRITE_OVER = Primitive(UPDATE, kernels.write_over, infer_update, alias=0, contiguous=True)
+WRITE_OVER = Primitive(
+    UPDATE, kernels.write_over, infer_update, alias=0, contiguous=True, takes_bfloat16=True
+)
 DESCEND = Primitive(
     "descend", kernels.descend, infer_like_first, flops=per_element(2), contiguous=True
 )
@@ -65,6 +67,10 @@ def assign(source: Var, value: Any) -> Var:
 
     The result shows the memory of the argument and costs none. What reads the argument itself reads
     the old value, and so is evaluated before the update, wherever it stands in the function.
+
+    ``tc.run`` writes over a copy, and leaves the caller's arrays as they are. What compiles, such
+    as ``tc.compile``, ``tc.jit`` and ``tc.train_step``, writes over the arrays that it is given,
+    which have to be C-contiguous and apart from each other.
 
     Args:
         source: an argument of the function, as it was given.

@@ -138,22 +138,6 @@ def test_clipping_bounds_the_global_norm() -> None:
         tc.clipped(tc.sgd(1.0), 0)
 
 
-def test_master_weights_keep_what_16_bits_would_lose() -> None:
-    halves = map_leaves(lambda p: p.astype(np.float16), PARAMETERS)
-
-    def half_loss(params: Any, x: Any, y: Any) -> Any:
-        return loss(params, x, y).astype("float32")
-
-    step = tc.train_step(half_loss, tc.with_master_weights(tc.sgd(1e-5)))
-    state = trained(step, 40, X.astype(np.float16), Y.astype(np.float16), parameters=halves)
-    assert [leaf.dtype.name for leaf in leaves(state["parameters"])] == ["float16"] * 2
-    master = state["optimizer"]["master"]
-    assert (arrays(master) != arrays(halves)).all()  # each step is below the spacing of float16
-    np.testing.assert_array_equal(
-        arrays(state["parameters"]), arrays(map_leaves(lambda m: m.astype(np.float16), master))
-    )
-
-
 def test_what_is_carried_changes_without_a_gradient() -> None:
     def centred(params: Any, running: Any, x: Any) -> Any:
         mean = tc.mean(x, 0)
