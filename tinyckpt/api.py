@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.analysis.defects import Watcher, defect_of, has_nan, nan_text
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, dense, get_backend, moved
 from tinyckpt.build import trace, weak_float
@@ -18,7 +19,6 @@ from tinyckpt.differentiate import differentiate, positions_of, value_and_gradie
 from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph, Spec, updated_sources
-from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
@@ -80,16 +80,24 @@ def run(
     """
     graph = schedule.graph
     library = get_backend(backend)
-    sources = {data: moved(library, array) for data, array in sources_of(graph, args).items()}
-    for data in updated_sources(graph):
-        sources[data] = sources[data].copy()  # the caller's array stays as it is
+    given = {data: moved(library, array) for data, array in sources_of(graph, args).items()}
+    sources = with_own(graph, given)
     values, trace = execute(schedule, sources, library, timed)
-    if check_nan and any(map(defect_of, values.values())):
-        raise nan_error(schedule, sources, library)
+    if (
+        check_nan
+        and any(map(defect_of, values.values()))
+        and (error := first_defect(schedule, with_own(graph, given), library))
+    ):
+        raise error
     own = partial(writable, ids_of(sources.values(), graph.constants.values()))
     value = map_leaves(lambda data: own(values[data]), graph.results)
     gradients = map_leaves(lambda data: own(values[data]), graph.gradients)
     return RunResult(value, gradients, trace)
+
+
+def with_own(graph: Graph, sources: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the sources, with copies of those that are updated: the caller's stay as they are."""
+    return {**sources, **{data: sources[data].copy() for data in updated_sources(graph)}}
 
 
 def ids_of(*groups: Iterable[Any]) -> set[int]:
@@ -109,39 +117,24 @@ def writable(met: set[int], array: Any) -> Any:
     return array
 
 
-def defect_of(array: Any) -> str:
-    """Return ``NaN`` if an array holds one, ``float16 overflow`` for an infinity, or nothing."""
-    if array.dtype == np.float16 and bool((abs(array) == np.inf).any().item()):
-        return "float16 overflow"
-    return "NaN" if has_nan(array) else ""
+def first_defect(
+    schedule: Schedule, sources: Mapping[int, Any], library: Backend
+) -> BackendError | None:
+    """Run again to find where a NaN came from; return the error that says so.
 
-
-def has_nan(array: Any) -> bool:
-    """Whether a floating-point array holds a NaN."""
-    if not is_float(array.dtype):
-        return False
-    if array.dtype.itemsize == 2:
-        return bool((array != array).any().item())
-    # The sum of squares is NaN if and only if an element is: infinities add up to infinity.
-    flat = array.ravel()
-    with np.errstate(all="ignore"):
-        total = flat @ flat
-    return bool((total != total).item())
-
-
-def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) -> BackendError:
-    """Run again to find where a NaN came from; return the error that says so."""
+    None if there is nothing to say: an infinity of float16 that was an argument, say.
+    """
     graph = schedule.graph
     arrays = {**sources, **graph.constants}
+    watcher = Watcher(graph, sources, library.xp)
     found: list[str] = []
 
     def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
-        defects = [defect_of(library.xp.asarray(array)) for array in results if not found]
-        if not any(defects):
+        if found or not (defect := watcher.defect(index, results)):
             return
         operator = graph.operators[index]
         names = ", ".join(graph.data[data].name for data in operator.inputs)
-        what = f"{max(defects)}, first from step {position}"
+        what = f"{defect}, first from step {position}"
         found.append(f"{what}: {operator.name}, a {operator.kind} of {names}")
         given = [data for data in operator.inputs if data in arrays and has_nan(arrays[data])]
         found.extend(nan_text(graph, data, arrays[data]) for data in given)
@@ -156,13 +149,7 @@ def nan_error(schedule: Schedule, sources: Mapping[int, Any], library: Backend) 
         )
     if len(found) == 1 and found[0].startswith("NaN"):
         found.append("look for the log or root of a negative number, 0/0, or inf - inf")
-    return BackendError(f"{'; '.join(found)} (check_nan=False lets it pass)")
-
-
-def nan_text(graph: Graph, data: int, array: Any) -> str:
-    """Return how many elements of a source are NaN."""
-    name, count = graph.data[data].name, int((array != array).sum().item())
-    return f"{name} holds NaN in {count} of {array.size} elements"
+    return BackendError(f"{'; '.join(found)} (check_nan=False lets it pass)") if found else None
 
 
 def value_and_grad(

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tinyckpt.api import as_array, defect_of, ids_of, signature, writable
+from tinyckpt.analysis.defects import Watcher
+from tinyckpt.api import as_array, ids_of, signature, writable
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, get_backend, moved
 from tinyckpt.building.calls import Call, call_of, function_name
@@ -227,16 +228,16 @@ class TrainStep:
     def watched(self, schedule: Schedule, arrays: tuple[Any, ...]) -> Any:
         """Run a schedule, and fail at the first value that is not a number."""
         graph = schedule.graph
+        sources = sources_of(graph, arrays)
+        watcher = Watcher(graph, sources, self.backend.xp)
 
         def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
-            operator = graph.operators[index]
-            where = f"step {position}: {operator.name}, a {operator.kind}"
-            inside = f" in {operator.scope}" if operator.scope else ""
-            for result in results:
-                if defect := defect_of(self.backend.xp.asarray(result)):
-                    raise BackendError(f"{where}{inside}, made the first {defect}")
+            if defect := watcher.defect(index, results):
+                operator = graph.operators[index]
+                where = f"step {position}: {operator.name}, a {operator.kind}"
+                inside = f" in {operator.scope}" if operator.scope else ""
+                raise BackendError(f"{where}{inside}, made the first {defect}")
 
-        sources = sources_of(graph, arrays)
         values, _ = execute(schedule, sources, self.backend, watch=watch)
         return map_leaves(values.__getitem__, graph.results[1])
 
