@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--budget", default="50 %", help="of the memory that store-all takes")
     parser.add_argument("--characters", type=int, default=400, help="to write at the end")
-    parser.add_argument("--save", default="gpt.npz", help="where the state goes, and comes from")
+    parser.add_argument("--save", default="gpt.npz", help="where the state goes")
     options = parser.parse_args()
     text, network = load_text(), tiny_gpt()
     print(f"{text}; unigram entropy {unigram_entropy(text):.3f} nats")
