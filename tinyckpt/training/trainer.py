@@ -58,8 +58,9 @@ def train_step(
             the best that is found.
         gradients: ``consumed``, each as soon as it is there, or ``held`` until all are.
         micro_batches: into how many parts of equal size each array of the batch is divided along
-            its first axis; they go one after another, and their gradients are averaged. For a mean
-            over the batch that is the gradient of the whole, but for what normalises over it.
+            its first axis; they go one after another, and their gradients are averaged, and so are
+            the values. For a mean over the batch that is the gradient of the whole, but for what
+            normalises over it.
         loss_scale: for gradients of 16 bits: ``tc.LossScale()``.
         carry: whether the loss is ``loss(parameters, carried, *batch)`` and returns ``(loss,
             carried, ...)``: for what changes without a gradient, such as running statistics.
