@@ -111,7 +111,7 @@ def measured(
         gradients[name] = found
         agree(name, found, next(iter(gradients.values())))
     gradients.clear()
-    seconds = table.interleaved(runners, rounds)
+    seconds = table.interleaved(runners, rounds, settling=1)
     peaks = {
         f"{by}, {name}": size_text(tc.replay(schedule).peak_bytes)
         for name, schedule in plans.items()
@@ -213,7 +213,7 @@ def training(rounds: int) -> str:
         runner()
     for name, after in found.items():
         agree(name, after(), own, ERROR_OF_ADAM)
-    seconds = table.interleaved(runners, rounds)
+    seconds = table.interleaved(runners, rounds, settling=1)
     return f"## A step of training, with Adam\n\n{times(model.title, seconds, {})}"
 
 

@@ -14,13 +14,21 @@ from time import perf_counter
 RESULTS = Path(__file__).parent / "results"
 
 
-def interleaved(runners: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Return seconds of every runner in every round; in turn, so that drift hits all alike."""
+def interleaved(
+    runners: dict[str, Callable[[], object]], rounds: int, settling: int = 0
+) -> dict[str, list[float]]:
+    """Return seconds of every runner in every round; in turn, so that drift hits all alike.
+
+    Before each timed run come some that are not: where libraries have threads of their own, those
+    of the one before still spin for a while.
+    """
     for runner in runners.values():
         runner()
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(rounds):
         for name, runner in runners.items():
+            for _ in range(settling):
+                runner()
             begin = perf_counter()
             runner()
             seconds[name].append(perf_counter() - begin)
