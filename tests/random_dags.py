@@ -10,7 +10,7 @@ import tinyckpt as tc
 from tinyckpt.builder import Builder
 from tinyckpt.ops.updating import descend
 from tinyckpt.orders.backward import reordered
-from tinyckpt.training.steps import placed
+from tinyckpt.training.placing import placed
 from tinyckpt.tree import leaves
 
 ROWS, COLUMNS = 3, 4

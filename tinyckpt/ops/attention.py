@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 # A block's queries and keys: enough for full speed in matrix products, and few enough queries that
 # of a causal block not much is computed in vain. Heads, then entries of the axes before them, are
 # added as long as the scores, over which the kernels pass several times, take half of a
-# second-level cache of 2 MiB; their cotangents take the other half.
+# second-level cache of 2 MiB; their cotangents take the other half. Heads that share one key head
+# stay together, however many they are.
 QUERIES, KEYS, SCORE_BYTES = 128, 512, 2**20
 
 

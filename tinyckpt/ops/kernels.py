@@ -557,7 +557,7 @@ def adam_step(xp, x, mean, square, rate, first, second, epsilon, weight_decay):
     xp.subtract(x, out, out=out)
     if weight_decay:
         flat, old, share = out.reshape(-1), x.reshape(-1), rate * weight_decay
-        for first in range(0, flat.size, DECAY_BLOCK):
-            part = slice(first, first + DECAY_BLOCK)
+        for begin in range(0, flat.size, DECAY_BLOCK):
+            part = slice(begin, begin + DECAY_BLOCK)
             flat[part] -= share * old[part]
     return out

@@ -9,7 +9,7 @@ Where windows move by single pixels, the image's adjoint is a convolution, by th
 Float16 is multiplied and added up in float32, and rounded when it leaves a block.
 
 Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
-processing", 2006; here in blocks, so that columns never take much more than BLOCK_BYTES.
+processing", 2006; here in blocks, so that columns take at most BLOCK_BYTES, or one row of windows.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

@@ -46,8 +46,8 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     >>> [parse_budget(graph, tc.cost.evaluations(graph), b)[0] for b in ("4 KiB", "9 nodes", 0.5)]
     [4096, 9, 2560]
     """
-    if isinstance(budget, str) and budget.strip().lower().endswith("in all"):
-        return without_sources(graph, costs, budget), costs
+    if is_for_all(budget):
+        return without_sources(graph, costs, str(budget)), costs
     if isinstance(budget, str):
         match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*", budget)
         number, unit = (Fraction(match[1]), match[2].lower()) if match else (Fraction(-1), "")
@@ -83,9 +83,26 @@ def share_of_store_all(graph: Graph, costs: Costs, share: Fraction) -> int:
     return int(share * Problem(graph, costs).peak(range(len(graph.operators))))
 
 
+def is_for_all(budget: str | int | float) -> bool:
+    """Whether a budget counts the sources, too."""
+    return isinstance(budget, str) and budget.lower().split()[-2:] == ["in", "all"]
+
+
+def with_sources(error: BudgetError, graph: Graph, budget: str | int | float) -> BudgetError:
+    """Return the error about what a budget for all leaves to the schedule, as one about all."""
+    sources = graph.source_bytes
+    smallest = None if error.smallest is None else error.smallest + sources
+    text = (
+        f"budget {budget!r:.80}, of which the sources take {memory_text(sources, 'bytes')}: {error}"
+    )
+    if smallest is not None:
+        text += f"; with the sources, {memory_text(smallest, 'bytes')} in all"
+    return BudgetError(text, smallest, error.proven)
+
+
 def without_sources(graph: Graph, costs: Costs, budget: str) -> int:
     """Return what a budget for everything leaves to the schedule."""
-    text, sources = budget.strip()[: -len("in all")].strip(), graph.source_bytes
+    text, sources = " ".join(budget.split()[:-2]), graph.source_bytes
     if costs.memory_unit != "bytes" or not text or text[-1].isdigit() or "node" in text:
         raise BudgetError(f"budget {budget!r:.80}; what is for all is in bytes; legal are {FORMS}")
     limit = parse_budget(graph, costs, text)[0]

@@ -20,7 +20,7 @@ from tinyckpt.cost import Costs, cost_of, given, in_nodes
 from tinyckpt.errors import BudgetError, PolicyOptionError, ScheduleError, meant
 from tinyckpt.graph import Graph
 from tinyckpt.planning.asked import PolicyLike, name_of, options_of, planned, resolved, takes
-from tinyckpt.planning.budget import parse_budget
+from tinyckpt.planning.budget import is_for_all, parse_budget, with_sources
 from tinyckpt.planning.points import Frontier, certificate_of
 from tinyckpt.planning.portfolio import BOUND_SHARE, DEFAULT_SECONDS, Progress
 from tinyckpt.planning.portfolio import frontier as search
@@ -75,7 +75,7 @@ def plan(
             ``(graph, costs)`` and options by keyword. It returns the order in which operators are
             evaluated, by ids or names, or a Schedule. Store-all, if there is no budget.
         budget: the peak to stay within: ``"64 MiB"``, bytes, ``"9 nodes"``, ``"50 %"`` or a float
-            from 0 to 1 for a share of store-all's peak.
+            from 0 to 1 for a share of store-all's peak; ``"24 GiB in all"`` counts the sources too.
         costs: what evaluations cost and values weigh. If not given, the costs that the graph
             carries, or one an evaluation; and bytes.
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
@@ -92,8 +92,13 @@ def plan(
     costs = costs_of(graph, costs)
     if budget is None:
         return planned(graph, "store_all" if policy is None else policy, costs, options)
+    limit, costs = parse_budget(graph, costs, budget)
+    if is_for_all(budget):
+        try:
+            return plan(graph, policy, costs=costs, budget=limit, **options)
+        except BudgetError as error:
+            raise with_sources(error, graph, budget) from None
     if policy is None:
-        limit, costs = parse_budget(graph, costs, budget)
         return best_within(graph, costs, limit, options)
     own = resolved(policy)
     if not takes(own, "budget"):
@@ -106,7 +111,6 @@ def plan(
                 else "give it a keyword argument 'budget'"
             )
         )
-    limit, costs = parse_budget(graph, costs, budget)
     clock = ENDLESS
     if "time_limit" in options:
         seconds = checked_seconds(options["time_limit"])

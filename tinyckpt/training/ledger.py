@@ -12,7 +12,7 @@ from tinyckpt.graph import Graph, updated_sources
 from tinyckpt.replay import Machine
 from tinyckpt.schedule import Evaluation, Schedule
 from tinyckpt.table import table
-from tinyckpt.training.steps import is_of_optimizer
+from tinyckpt.training.placing import is_of_optimizer
 from tinyckpt.tree import leaves
 from tinyckpt.units import size_text
 

@@ -10,27 +10,29 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from tinyckpt.analysis.updates import Updates
 from tinyckpt.build import trace
 from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, function_name
 from tinyckpt.differentiate import differentiate, loss_of
 from tinyckpt.errors import GraphError, OptionError
-from tinyckpt.graph import Graph, Operator, TrainingGraph
+from tinyckpt.graph import Graph, TrainingGraph
 from tinyckpt.ops.elementwise import add, astype, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
+from tinyckpt.ops.primitive import apply
 from tinyckpt.ops.reduce import max, min
+from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.ops.updating import assign
 from tinyckpt.orders.backward import reordered
 from tinyckpt.training.optimizers import Optimizer, numbers, paired
+from tinyckpt.training.placing import SCOPE, beside, is_of_optimizer, placed
 from tinyckpt.tree import Tree, leaves, leaves_like, map_leaves
+from tinyckpt.var import Var
 
-SCOPE = "optimizer"  # of the optimiser's operators; no other operator is in a scope of that name
 # Of several micro-batches: the first one writes its gradients down, those in the middle add theirs,
 # the last one adds its own to what is there and hands the sum to the optimiser.
 Part = Literal["whole", "first", "middle", "last"]
@@ -234,7 +236,22 @@ class Writer:
         except GraphError as error:
             raise GraphError(f"{error}: what goes in must come out, in the same nesting") from None
         queue = iter(matched)
-        return map_leaves(lambda was: was if (now := next(queue)) is was else assign(was, now), old)
+
+        def written(was: Var) -> Var:
+            now = next(queue)
+            return was if now is was else assign(was, self.own_memory(now))
+
+        return map_leaves(written, old)
+
+    def own_memory(self, variable: Var) -> Var:
+        """Return a copy of what shows an argument, which may be written over; others as they are.
+
+        Two values that a loss carries may change places.
+        """
+        node = variable.node
+        while node.view_of is not None:
+            node = variable.builder.data[node.view_of]
+        return apply(CONTIGUOUS, variable) if node.is_source else variable
 
 
 def all_finite(gradients: Tree) -> Any:
@@ -242,99 +259,3 @@ def all_finite(gradients: Tree) -> Any:
     # The largest and the smallest are not finite if any element is not.
     ends = [end(g) for g in leaves(gradients) for end in (max, min)]
     return reduce(logical_and, map(isfinite, ends))
-
-
-def is_of_optimizer(operator: Operator) -> bool:
-    """Whether an operator is part of what is done with gradients, and of no adjoint."""
-    return operator.scope.split("/", 1)[0] == SCOPE
-
-
-def beside(graph: Graph) -> Graph:
-    """Return the graph with the optimiser's operators beside the adjoint that made the gradient.
-
-    In pictures they are part of it, and the policy ``regions`` takes them along.
-    """
-    operators = list(graph.operators)
-    for operator in graph.operators:
-        if not is_of_optimizer(operator):
-            continue
-        producers = [graph.data[data].producer for data in operator.inputs]
-        mirrors = [operators[p].adjoint_of for p in producers if p is not None]
-        known = [mirror for mirror in mirrors if mirror is not None]
-        if known:
-            operators[operator.id] = replace(operator, adjoint_of=sorted(known)[-1])
-    return replace(graph, operators=tuple(operators))
-
-
-def placed(graph: Graph, held: bool) -> list[int]:
-    """Return the operators with those of the optimiser as soon as the gradient that they read is.
-
-    What became ready last comes first, so that new values are on their way for one parameter at a
-    time, even where all gradients are waited for. What depends on the state alone, such as the
-    learning rate, is computed when it is wanted. An update comes after every operator that reads
-    the old value.
-
-    Args:
-        graph: of a step; the optimiser's operators stand at its end.
-        held: whether the optimiser waits for all gradients before it begins.
-    """
-    late = [is_of_optimizer(operator) for operator in graph.operators]
-    missing, followers = waits(graph, late)
-    adjoints = [operator.id for operator in graph.operators if not late[operator.id]]
-    sequence: list[int] = list(adjoints) if held else []
-    is_placed = [not own for own in late]
-    ready: list[int] = []
-
-    def place(index: int) -> None:
-        """Place an operator of the optimiser, and before it what it wants of the state."""
-        todo = [index]
-        while todo:
-            producers = [graph.data[data].producer for data in graph.operators[todo[-1]].inputs]
-            wanted = [p for p in producers if p is not None and not is_placed[p]]
-            if wanted:
-                todo += wanted
-            else:
-                now = todo.pop()
-                if not is_placed[now]:
-                    is_placed[now] = True
-                    sequence.append(now)
-                    release(now)
-
-    def release(index: int) -> None:
-        """Note that an operator is done."""
-        for follower in sorted(followers[index], reverse=True):
-            missing[follower].discard(index)
-            if not missing[follower] and not is_placed[follower]:
-                ready.append(follower)
-
-    for index in adjoints:
-        if not held:
-            sequence.append(index)
-        release(index)
-        while ready and index >= graph.forward_count:
-            place(ready.pop())
-    for index, own in enumerate(late):
-        if own:
-            place(index)  # what depends on the state alone and nobody wanted, such as the count
-    return sequence
-
-
-def waits(graph: Graph, late: Sequence[bool]) -> tuple[list[set[int]], list[list[int]]]:
-    """Return what each operator of the optimiser has to wait for, and who waits for whom.
-
-    What can be computed from the state alone has to wait for nobody, and nobody for it.
-    """
-    missing: list[set[int]] = [set() for _ in graph.operators]
-    waiting = [not own for own in late]
-    for operator in graph.operators:
-        producers = [graph.data[data].producer for data in operator.inputs]
-        missing[operator.id] = {p for p in producers if p is not None and waiting[p]}
-        waiting[operator.id] = waiting[operator.id] or bool(missing[operator.id])
-    for reader, updates in Updates(graph).behind.items():
-        for update in updates if waiting[reader] else ():
-            missing[update].add(reader)
-    followers: list[list[int]] = [[] for _ in graph.operators]
-    for index, needs in enumerate(missing):
-        for need in needs if late[index] else ():
-            followers[need].append(index)
-    return missing, followers

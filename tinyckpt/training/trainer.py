@@ -87,6 +87,8 @@ def train_step(
         raise OptionError(f"gradients={gradients!r}; legal are 'consumed' and 'held'")
     if type(micro_batches) is not int or micro_batches < 1:
         raise OptionError(f"micro_batches={micro_batches!r}; it must be an integer of 1 or more")
+    if check_nan and loss_scale is not None:
+        raise OptionError("check_nan and loss_scale: overflows are what a loss scale looks for")
     if not isinstance(optimizer, Optimizer):
         raise OptionError(f"optimizer: expected one such as tc.adamw(1e-3), got {optimizer!r:.80}")
     if not isinstance(loss_scale, LossScale | None):
@@ -189,7 +191,8 @@ class TrainStep:
             )
             for number, part in enumerate(parts)
         ]
-        return state, paired(lambda *group: sum(group) / count, *values)
+        mean = self.backend.xp.asarray
+        return state, paired(lambda *group: mean(sum(group) / count), *values)
 
     def take(
         self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any], part: Part

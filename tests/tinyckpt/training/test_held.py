@@ -81,3 +81,19 @@ def test_a_killed_training_goes_on_from_its_file_to_the_same_bits(tmp_path: Path
         subprocess.run([*command, path, "12"], env=environment, check=True, capture_output=True)
         killed, whole = tc.load_params(path), tc.load_params(tmp_path / "whole.npz")
         assert (arrays(killed) == arrays(whole)).all()
+
+
+def test_values_that_are_carried_may_change_places_or_be_turned_around() -> None:
+    def loss(params: Any, carried: Any, x: Any) -> Any:
+        swapped = {"u": carried["v"], "v": carried["u"], "w": carried["w"][::-1]}
+        return tc.sum(params * x) + tc.sum(carried["u"] * x), swapped
+
+    step = tc.train_step(loss, tc.sgd(0.1), "recompute_all", carry=True)
+    carried = {"u": np.arange(3.0), "v": -np.ones(3), "w": np.arange(4.0)}
+    state = step.init(np.zeros(3), carried)
+    state, _ = step(state, np.ones(3))
+    assert state["carried"]["u"].tolist() == [-1, -1, -1]
+    assert state["carried"]["v"].tolist() == [0, 1, 2]
+    assert state["carried"]["w"].tolist() == [3, 2, 1, 0]
+    schedule = step.schedule(state, np.ones(3))
+    assert tc.replay(schedule).peak_bytes >= 3 * 8  # the copies are counted

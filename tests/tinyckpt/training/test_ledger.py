@@ -116,3 +116,15 @@ def test_who_waits_for_all_gradients_holds_them_and_not_what_is_made_of_them() -
     master = tc.with_master_weights(adam)
     scaled = peaks(master, "float16", loss_scale=tc.LossScale())
     assert scaled <= peaks(master, "float16", gradients="held") + layer
+
+
+def test_an_error_about_a_budget_for_all_speaks_of_all() -> None:
+    graph = tc.networks.mlp(24, 16, 512).graph()
+    least = graph.source_bytes + 1000
+    with pytest.raises(tc.BudgetError, match="of which the sources take") as caught:
+        tc.plan(graph, budget=f"{least} bytes  IN all")
+    assert caught.value.smallest is not None
+    assert f"{caught.value.smallest // 2**10}" in str(caught.value).split("with the sources, ")[1]
+    assert caught.value.smallest > least
+    schedule = tc.plan(graph, budget=f"{caught.value.smallest} bytes in all")
+    assert tc.ledger(schedule).peak_bytes <= caught.value.smallest
