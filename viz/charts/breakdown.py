@@ -11,7 +11,6 @@ import numpy as np
 
 from viz.charts.style import (
     BESIDE,
-    SMALL,
     WIDTH,
     Titles,
     byte_unit,
@@ -23,7 +22,7 @@ from viz.charts.style import (
     titles_of,
     write,
 )
-from viz.charts.timeline import HEADROOM, MOST_COLUMNS
+from viz.charts.timeline import HEADROOM, MOST_COLUMNS, say_peak, stack
 from viz.curve import by_column
 from viz.scene import count_text
 from viz.theme import RGB, Theme, blend, css
@@ -120,16 +119,8 @@ def draw_kinds(axis: Any, ledger: Ledger, unit: int, colours: Theme) -> list[Any
     kinds = [what for what in fills if max(columns[what], default=0) > least]
     stacked = np.array([columns[what] for what in kinds]) / unit
     shown = by_column(stacked, steps, min(steps, MOST_COLUMNS))
-    edges = [steps * place / shown.shape[1] for place in range(shown.shape[1] + 1)]
-    areas: list[Any] = axis.stackplot(
-        edges,
-        [[*column, column[-1]] for column in shown],
-        labels=kinds,
-        colors=[css(fills[what]) for what in kinds],
-        step="post",
-        linewidth=0,
-    )
-    return areas
+    entries = zip(kinds, [css(fills[what]) for what in kinds], shown, strict=True)
+    return stack(axis, steps, list(entries))
 
 
 def mark_peak(axis: Any, ledger: Ledger, unit: int, name: str, colours: Theme) -> None:
@@ -137,11 +128,5 @@ def mark_peak(axis: Any, ledger: Ledger, unit: int, name: str, colours: Theme) -
     height, step = ledger.peak_bytes / unit, ledger.peak_step
     sources = sum(ledger.sources.values()) / unit
     is_wide = axis.figure.get_figwidth() >= BESIDE
-    axis.axhline(height, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3)
-    on_the_left = step < axis.get_xlim()[1] / 2
-    axis.annotate(
-        f"peak {height:.4g} {name}" + (f", {sources:.4g} of it sources" if is_wide else ""),
-        (step + 0.5, height), (0, 4.5), textcoords="offset points",
-        ha="left" if on_the_left else "right", va="bottom",
-        color=css(colours.ink), fontsize=SMALL,
-    )  # fmt: skip
+    text = f"peak {height:.4g} {name}" + (f", {sources:.4g} of it sources" if is_wide else "")
+    say_peak(axis, step, height, text, colours)

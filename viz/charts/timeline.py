@@ -103,13 +103,25 @@ def draw_bands(axis: Any, bands: Any, colours: Theme) -> list[Any]:
     ]
     # Where there is nothing but views, no memory is held at any step.
     entries = [entry for entry in every if entry[2].any()] or every[:1]
+    return stack(axis, steps, [(name, css(fill), column) for name, fill, column in entries])
+
+
+def stack(axis: Any, steps: int, entries: Sequence[tuple[str, Any, Any]]) -> list[Any]:
+    """Stack columns over the steps; return the areas.
+
+    Args:
+        axis: where.
+        steps: how many steps the columns stand for.
+        entries: names, colours and columns, from the bottom up.
+    """
+    count = len(entries[0][2])
     # Each column is a bar from where it begins to where the next one does.
-    edges = [steps * place / columns.shape[1] for place in range(columns.shape[1] + 1)]
+    edges = [steps * place / count for place in range(count + 1)]
     areas: list[Any] = axis.stackplot(
         edges,
         [[*column, column[-1]] for _, _, column in entries],
         labels=[name for name, _, _ in entries],
-        colors=[css(fill) for _, fill, _ in entries],
+        colors=[colour for _, colour, _ in entries],
         step="post",
         linewidth=0,
     )
@@ -123,17 +135,20 @@ def mark_peak(
     live = live_of(trace, in_nodes)
     height = max(live)
     step = live.index(height)
-    axis.axhline(
-        height / unit, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3
-    )
+    text = f"peak {height / unit:.4g} {name}, step {count_text(step)}"
+    say_peak(axis, step, height / unit, text, colours)
     axis.plot(
         [step + 0.5], [height / unit], marker="o", markersize=5, zorder=4, clip_on=False,
         markerfacecolor=css(colours.ink), markeredgecolor=css(colours.panel),
     )  # fmt: skip
+
+
+def say_peak(axis: Any, step: int, height: float, text: str, colours: Theme) -> None:
+    """Draw a line at a height, and write over it, on the side of the step that has more room."""
+    axis.axhline(height, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3)
     on_the_left = step < axis.get_xlim()[1] / 2
     axis.annotate(
-        f"peak {height / unit:.4g} {name}, step {count_text(step)}",
-        (step + 0.5, height / unit), (0, 4.5), textcoords="offset points",
+        text, (step + 0.5, height), (0, 4.5), textcoords="offset points",
         ha="left" if on_the_left else "right", va="bottom",
         color=css(colours.ink), fontsize=SMALL,
     )  # fmt: skip
