@@ -92,13 +92,14 @@ def plan(
     costs = costs_of(graph, costs)
     if budget is None:
         return planned(graph, "store_all" if policy is None else policy, costs, options)
-    limit, costs = parse_budget(graph, costs, budget)
     if is_for_all(budget):
+        limit, costs = parse_budget(graph, costs, budget)
         try:
             return plan(graph, policy, costs=costs, budget=limit, **options)
         except BudgetError as error:
             raise with_sources(error, graph, budget) from None
     if policy is None:
+        limit, costs = parse_budget(graph, costs, budget)
         return best_within(graph, costs, limit, options)
     own = resolved(policy)
     if not takes(own, "budget"):
@@ -111,6 +112,7 @@ def plan(
                 else "give it a keyword argument 'budget'"
             )
         )
+    limit, costs = parse_budget(graph, costs, budget)
     clock = ENDLESS
     if "time_limit" in options:
         seconds = checked_seconds(options["time_limit"])
