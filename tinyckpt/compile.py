@@ -23,7 +23,7 @@ from tinyckpt.execute import execute
 from tinyckpt.graph import Operator, updated_sources
 from tinyckpt.ops.expressions import inlined, is_own, literal
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Evaluation, Fetch, Free, Schedule, recomputations
+from tinyckpt.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
 from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
 
 LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
@@ -230,7 +230,7 @@ class Writer:
             if freed:
                 yield f"del {', '.join(freed)}"
                 freed = []
-            if isinstance(step, Evaluation):
+            if isinstance(step, EVALUATIONS):
                 operator = self.graph.operators[step.operator]
                 entered = one_line(operator.scope) if operator.scope != scope else ""
                 remarks = [entered, "again" if again else ""]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tinyckpt.errors import ScheduleError, meant
 from tinyckpt.graph import Graph, Operator
-from tinyckpt.schedule import Evaluation, Schedule
+from tinyckpt.schedule import EVALUATIONS, Schedule
 from tinyckpt.trace import Trace
 
 LARGEST_COST = 1e300  # sums of such costs are still finite
@@ -158,7 +158,7 @@ def measured(trace: Trace) -> Costs:
     total = [0.0] * len(trace.graph.operators)
     count = [0] * len(total)
     for step, seconds in zip(trace.steps, trace.seconds, strict=True):
-        if isinstance(step, Evaluation):
+        if isinstance(step, EVALUATIONS):
             total[step.operator] += seconds
             count[step.operator] += 1
     costs = [seconds / max(times, 1) for seconds, times in zip(total, count, strict=True)]
@@ -213,7 +213,7 @@ def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:
 def cost_of(scheduled: Schedule | Trace, costs: Costs) -> float:
     """Return the cost of all evaluations of a schedule."""
     steps = scheduled.steps
-    return cost_of_order([step.operator for step in steps if isinstance(step, Evaluation)], costs)
+    return cost_of_order([step.operator for step in steps if isinstance(step, EVALUATIONS)], costs)
 
 
 def cost_of_order(order: Iterable[int], costs: Costs) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tinyckpt.backend import NUMPY, Backend
 from tinyckpt.errors import BackendError, ScheduleError
-from tinyckpt.graph import Graph, old_source
+from tinyckpt.graph import UPDATE, Graph, old_source
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, Update
 from tinyckpt.trace import COLUMNS, Trace, memory_kinds, trace_of
 
@@ -286,7 +286,7 @@ def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:
                 "planned, replayed and drawn, not executed"
             )
         kernel: Any = partial(operator.primitive.forward, xp, **operator.attrs)
-        if operator.is_update:
+        if operator.kind == UPDATE:
             kernel = partial(refuse, f"{operator.name} is an update, not to be computed")
         bound.append((kernel, operator.inputs, operator.outputs[0], operator.workspace))
     return bound

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyckpt.cost import Costs
-from tinyckpt.schedule import Evaluation, Free, Offload, Schedule, recomputations
+from tinyckpt.schedule import EVALUATIONS, Free, Offload, Schedule, recomputations
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
     dropped: dict[int, list[int]] = {}
     moved: set[int] = set()
     for position, step in enumerate(schedule.steps):
-        if isinstance(step, Evaluation):
+        if isinstance(step, EVALUATIONS):
             for data in graph.operators[step.operator].outputs:
                 computed.setdefault(data, []).append(position)
         elif isinstance(step, Free):
@@ -109,7 +109,7 @@ def recomputed_of(schedule: Schedule, costs: Costs) -> tuple[Recomputed, ...]:
     waiting: list[int] = []
     needed_for: dict[int, list[str]] = {}
     for step, again in zip(schedule.steps, recomputations(schedule.steps), strict=True):
-        if not isinstance(step, Evaluation):
+        if not isinstance(step, EVALUATIONS):
             continue
         if again:
             waiting.append(step.operator)

@@ -178,6 +178,7 @@ class Graph:
         consumers: for every data node the operators that read it, ascending; derived.
         outputs: data ids of results and gradients, in order, each once; derived.
         forward_count: number of operators before the first backward one; derived.
+        updates: the operators that write over a source; derived.
     """
 
     name: str
@@ -190,6 +191,7 @@ class Graph:
     consumers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     outputs: tuple[int, ...] = field(init=False, repr=False, compare=False)
     forward_count: int = field(init=False, repr=False, compare=False)
+    updates: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         make_printable(self, "name")
@@ -202,6 +204,8 @@ class Graph:
         object.__setattr__(self, "outputs", tuple(outputs))
         backward = (operator.id for operator in self.operators if operator.phase == "backward")
         object.__setattr__(self, "forward_count", next(backward, len(self.operators)))
+        updates = [operator.id for operator in self.operators if operator.kind == UPDATE]
+        object.__setattr__(self, "updates", tuple(updates))
 
     @property
     def source_bytes(self) -> int:
@@ -237,7 +241,7 @@ def producer_of(graph: Graph, data: int) -> int:
 
 def updated_sources(graph: Graph) -> set[int]:
     """Return the sources that take a new value."""
-    return {operator.inputs[0] for operator in graph.operators if operator.is_update}
+    return {graph.operators[update].inputs[0] for update in graph.updates}
 
 
 def old_source(graph: Graph, data: int) -> int | None:

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tinyckpt.errors import ScheduleError
-from tinyckpt.graph import old_source
+from tinyckpt.graph import UPDATE, old_source
 from tinyckpt.schedule import (
+    EVALUATIONS,
+    Compute,
     Evaluation,
     Fetch,
     Free,
@@ -47,7 +49,12 @@ def replay(schedule: Schedule) -> Trace:
     machine = Machine(schedule)
     rows: list[int] = []
     for position, step in enumerate(schedule.steps):
-        rows.extend(machine.take(position, step))
+        workspace = machine.take(position, step)
+        activation, cotangent, output = machine.live
+        rows += (
+            machine.nodes, activation, cotangent, output, workspace, machine.host,
+            machine.evaluations,
+        )  # fmt: skip
     machine.check_outputs()
     return trace_of(schedule, rows)
 
@@ -71,13 +78,14 @@ class Machine:
         self.freed_at: dict[int, int] = {}
         self.updated_at: dict[int, int] = {}  # by source
 
-    def take(self, position: int, step: Step) -> tuple[int, ...]:
-        """Do one step; return its row of the trace."""
+    def take(self, position: int, step: Step) -> int:
+        """Do one step; return the workspace that it holds while it is done."""
         workspace = 0
-        if isinstance(step, Evaluation):
+        if isinstance(step, Compute):
             workspace = self.compute(position, step)
-            if isinstance(step, Update):
-                self.updated_at[self.graph.operators[step.operator].inputs[0]] = position
+        elif isinstance(step, Update):
+            workspace = self.compute(position, step)
+            self.updated_at[self.graph.operators[step.operator].inputs[0]] = position
         elif isinstance(step, Free):
             self.require(position, step, step.data)
             self.release(position, step.data)
@@ -88,18 +96,18 @@ class Machine:
             self.release(position, step.data)
         else:
             self.fetch(position, step)
-        return self.nodes, *self.live, workspace, self.host, self.evaluations
+        return workspace
 
     def compute(self, position: int, step: Evaluation) -> int:
         """Evaluate an operator; return its workspace."""
         operator = self.graph.operators[step.operator]
-        if operator.is_update != isinstance(step, Update):
+        if (operator.kind == UPDATE) != (type(step) is Update):
             right = "update" if operator.is_update else "compute"
             self.fail(position, f"{step_text(self.graph, step)[0]} {operator.name}; {right} it")
         for data in operator.inputs:
             self.require(position, step, data)
-            if self.updated_at:
-                self.require_old(position, step, data)
+        for data in operator.inputs if self.updated_at else ():
+            self.require_old(position, step, data)
         for data in operator.outputs:
             if self.block[data] is not None or data in self.on_host:
                 self.fail(
@@ -160,10 +168,10 @@ class Machine:
             return
         verb, name = step_text(self.graph, step)
         if self.graph.data[data].is_source:
-            if isinstance(step, Evaluation):
+            if isinstance(step, EVALUATIONS):
                 return
             self.fail(position, f"{verb} {name}, a source; sources stay with the caller")
-        needs = f" needs {self.name(data)}" if isinstance(step, Evaluation) else ""
+        needs = f" needs {self.name(data)}" if isinstance(step, EVALUATIONS) else ""
         need = f"{verb} {name}{needs}, which"
         if data in self.on_host:
             self.fail(position, f"{need} was moved to the host at step {self.on_host[data]}")

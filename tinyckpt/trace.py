@@ -18,7 +18,7 @@ from typing import Any
 
 from tinyckpt.display import mimebundle
 from tinyckpt.graph import Graph
-from tinyckpt.schedule import Evaluation, Fetch, Schedule, Step, step_title
+from tinyckpt.schedule import EVALUATIONS, Fetch, Schedule, Step, step_title
 from tinyckpt.units import size_text
 
 # The columns of a trace, in the order of a row.
@@ -99,7 +99,7 @@ class Trace:
     @property
     def recomputations(self) -> int:
         """Evaluations of an operator after its first."""
-        distinct = {step.operator for step in self.steps if isinstance(step, Evaluation)}
+        distinct = {step.operator for step in self.steps if isinstance(step, EVALUATIONS)}
         return self.evaluations - len(distinct)
 
     @property
@@ -132,7 +132,7 @@ class Trace:
             raise IndexError(f"step {step} is out of range: legal are 0 to {len(self.steps) - 1}")
         resident: set[int] = set()
         for taken in self.steps[: step + 1]:
-            if isinstance(taken, Evaluation):
+            if isinstance(taken, EVALUATIONS):
                 resident.update(self.graph.operators[taken.operator].outputs)
             elif isinstance(taken, Fetch):
                 resident.add(taken.data)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import Evaluation, Fetch
+from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
@@ -68,7 +68,7 @@ class CellMemory:
 
     def take(self, step: Step) -> None:
         """Note what a step does."""
-        if isinstance(step, Evaluation):
+        if isinstance(step, EVALUATIONS):
             self.times[step.operator] += 1
             again = self.is_again(step)
             for data in self.graph.operators[step.operator].outputs:

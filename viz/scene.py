@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import Evaluation
+from tinyckpt.schedule import EVALUATIONS
 from tinyckpt.units import cost_text, memory_text, size_text
 from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, CellMemory
@@ -164,9 +164,9 @@ def frame_steps(trace: Trace) -> list[int]:
     return [
         position
         for position, step in enumerate(trace.steps)
-        if isinstance(step, Evaluation)
+        if isinstance(step, EVALUATIONS)
         or position == last
-        or isinstance(trace.steps[position + 1], Evaluation)
+        or isinstance(trace.steps[position + 1], EVALUATIONS)
     ]
 
 
@@ -234,7 +234,7 @@ class State:
             self.touched.add(self.active)
             self.active = None
         self.memory.take(step)
-        if isinstance(step, Evaluation):
+        if isinstance(step, EVALUATIONS):
             self.active = self.cell_of_operator.get(step.operator)
             self.again = self.memory.is_again(step)
             if self.active is not None:

@@ -89,8 +89,7 @@ class Flat:
         self.is_output = np.zeros(len(graph.data), bool)
         self.is_output[list(graph.outputs)] = True
         self.is_output &= self.producer >= 0
-        has_updates = any(operator.is_update for operator in graph.operators)
-        self.updates = Updates(graph) if has_updates else None
+        self.updates = Updates(graph) if graph.updates else None
 
     def updates_last(self, order: Integers) -> Integers:
         """Return the order with each update of a source after the last reader of the old value."""

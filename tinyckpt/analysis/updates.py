@@ -28,7 +28,7 @@ class Updates:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.source = {op.id: op.inputs[0] for op in graph.operators if op.is_update}
+        self.source = {update: graph.operators[update].inputs[0] for update in graph.updates}
         updated = set(self.source.values())
         self.reads: dict[int, set[int]] = {}
         for node in graph.data:

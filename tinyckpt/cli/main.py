@@ -42,7 +42,7 @@ from tinyckpt.planning.explain import explain
 from tinyckpt.planning.plan import best_within_each, frontier, plan
 from tinyckpt.planning.points import Frontier
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Evaluation
+from tinyckpt.schedule import EVALUATIONS
 from tinyckpt.table import TRACE_HEADER, table, trace_row
 from tinyckpt.trace import Trace
 from tinyckpt.tree import leaves
@@ -261,7 +261,7 @@ def too_long(graph: Graph, policies: Sequence[str]) -> dict[str, float]:
 
 def time_of(trace: Trace, specs: Any, options: Any) -> str:
     """Return how long a schedule takes; a dash if it has no kernels or would take too long."""
-    operators = [step.operator for step in trace.steps if isinstance(step, Evaluation)]
+    operators = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
     if any(operator.primitive is None for operator in trace.graph.operators):
         return "-"
     flops = sum(trace.graph.operators[operator].flops for operator in operators)

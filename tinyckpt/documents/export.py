@@ -26,7 +26,7 @@ from itertools import count
 from typing import Any
 
 from tinyckpt.files import write_atomically
-from tinyckpt.schedule import Evaluation, Fetch, Free, recomputations, step_text
+from tinyckpt.schedule import EVALUATIONS, Fetch, Free, recomputations, step_text
 from tinyckpt.trace import Trace
 
 CSV_HEADER = (
@@ -68,7 +68,7 @@ def csv_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
         zip(trace.steps, recomputations(trace.steps), columns, strict=True)
     ):
         verb, name = step_text(trace.graph, step)
-        target = step.operator if isinstance(step, Evaluation) else step.data
+        target = step.operator if isinstance(step, EVALUATIONS) else step.data
         yield position, verb, target, inert(name), int(again), *entries
 
 
@@ -137,7 +137,7 @@ def evaluation(trace: Trace, position: int, again: bool, now: float, duration: f
     step = trace.steps[position]
     verb, name = step_text(trace.graph, step)
     args: dict[str, Any] = {"step": position}
-    if isinstance(step, Evaluation):
+    if isinstance(step, EVALUATIONS):
         operator = trace.graph.operators[step.operator]
         track: str = "recomputation" if again else operator.phase
         args |= {"kind": operator.kind, "scope": operator.scope, "flops": operator.flops}
@@ -175,7 +175,7 @@ class HeldSpans:
     def events(self, position: int, now: float) -> Iterator[Event]:
         """Yield what begins and what ends at a step."""
         step = self.trace.steps[position]
-        if isinstance(step, Evaluation):
+        if isinstance(step, EVALUATIONS):
             for data in self.trace.graph.operators[step.operator].outputs:
                 yield self.begin(data, now)
         elif isinstance(step, Fetch):

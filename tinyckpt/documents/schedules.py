@@ -24,8 +24,8 @@ from tinyckpt.errors import FormatError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.replay import replay
 from tinyckpt.schedule import (
+    EVALUATIONS,
     Compute,
-    Evaluation,
     Fetch,
     Free,
     Offload,
@@ -75,7 +75,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
         "note": schedule.note,
         "checkpoints": schedule.checkpoints,
         "steps": [
-            [STEP_NAMES[type(s)], s.operator if isinstance(s, Evaluation) else s.data]
+            [STEP_NAMES[type(s)], s.operator if isinstance(s, EVALUATIONS) else s.data]
             for s in schedule.steps
         ],
     }

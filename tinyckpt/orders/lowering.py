@@ -17,8 +17,8 @@ import numpy as np
 from tinyckpt.analysis.liveness import Flat, Integers, Spans
 from tinyckpt.graph import Graph, producer_of
 from tinyckpt.schedule import (
+    EVALUATIONS,
     Certificate,
-    Evaluation,
     Fetch,
     Offload,
     Schedule,
@@ -175,7 +175,7 @@ def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
     returns: dict[int, int] = {}
     going_back = False
     for position, step in enumerate(schedule.steps):
-        if not isinstance(step, Evaluation):
+        if not isinstance(step, EVALUATIONS):
             continue
         operator = graph.operators[step.operator]
         going_back = going_back or operator.phase == "backward"
@@ -184,7 +184,7 @@ def offloading(schedule: Schedule, values: Collection[int]) -> Schedule:
                 (returns if going_back else leaves)[data] = position
     behind: dict[int, list[Step]] = {}
     before: dict[int, list[Step]] = {}
-    computed = Counter(step.operator for step in schedule.steps if isinstance(step, Evaluation))
+    computed = Counter(step.operator for step in schedule.steps if isinstance(step, EVALUATIONS))
     for data, position in returns.items():
         if data not in leaves or computed[producer_of(graph, data)] > 1:
             continue  # made on the way back, or computed again: nothing to fetch

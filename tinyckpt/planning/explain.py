@@ -16,8 +16,8 @@ from tinyckpt.fates import Recomputed, Residual, recomputed_of, residuals_of
 from tinyckpt.planning.plan import certified, costs_of, frontier, peak_of
 from tinyckpt.replay import replay
 from tinyckpt.schedule import (
+    EVALUATIONS,
     Certificate,
-    Evaluation,
     Schedule,
     data_title,
     operator_title,
@@ -172,7 +172,7 @@ def explain(
     graph = schedule.graph
     held = [(data_title(graph, data), graph.data[data].nbytes) for data in sorted(live)]
     step = schedule.steps[trace.peak_step] if trace.steps else None
-    if isinstance(step, Evaluation):
+    if isinstance(step, EVALUATIONS):
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
     return Explanation(

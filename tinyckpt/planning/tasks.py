@@ -34,7 +34,7 @@ from tinyckpt.policies.greedy import SCORES, pruned
 from tinyckpt.policies.levels import EFFORT, Candidate, Levels
 from tinyckpt.policies.revolve import noted, reversal, slots_tried, steps_up_to
 from tinyckpt.policies.sqrt_n import place_cuts
-from tinyckpt.schedule import Evaluation
+from tinyckpt.schedule import EVALUATIONS
 from tinyckpt.units import counted, memory_text
 
 # Policies that take no budget, the quickest of the good first: what they make by default, and with
@@ -138,7 +138,7 @@ def as_it_is(problem: Problem, name: str, options: dict[str, object]) -> Attempt
             schedule = POLICIES[name].plan(problem.graph, problem.costs, **options)
         except ScheduleError:
             return
-        order = [step.operator for step in schedule.steps if isinstance(step, Evaluation)]
+        order = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
         yield Candidate(name, schedule.note, order)
 
     return attempts

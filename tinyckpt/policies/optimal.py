@@ -44,7 +44,7 @@ from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.revolve import plan_revolve
 from tinyckpt.policies.rotor import plan_rotor
 from tinyckpt.policies.sqrt_n import plan_sqrt_n
-from tinyckpt.schedule import Certificate, Evaluation, Schedule
+from tinyckpt.schedule import EVALUATIONS, Certificate, Schedule
 from tinyckpt.units import memory_text
 
 SCOPE = "schedules whose first evaluations come in build order"
@@ -222,7 +222,7 @@ def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[i
             schedule = planner()
         except (BudgetError, ScheduleError, OutOfTimeError):
             continue
-        yield [step.operator for step in schedule.steps if isinstance(step, Evaluation)]
+        yield [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
     try:
         for _, _, found in greedy_orders(problem, budget, settings_of(problem), clock):
             yield found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tinyckpt.graph import Graph, updated_sources
 from tinyckpt.replay import Machine
-from tinyckpt.schedule import Evaluation, Schedule
+from tinyckpt.schedule import Schedule
 from tinyckpt.table import table
 from tinyckpt.training.placing import is_of_optimizer
 from tinyckpt.tree import leaves
@@ -77,8 +77,7 @@ def ledger(schedule: Schedule) -> Ledger:
     machine.live = [0] * (len(HELD) - 1)
     columns: list[list[int]] = [[] for _ in HELD]
     for position, step in enumerate(schedule.steps):
-        machine.take(position, step)
-        workspace = graph.operators[step.operator].workspace if isinstance(step, Evaluation) else 0
+        workspace = machine.take(position, step)
         for column, nbytes in zip(columns, (*machine.live, workspace), strict=True):
             column.append(nbytes)
     machine.check_outputs()

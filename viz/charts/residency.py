@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import Evaluation, Fetch, Offload, recomputations
+from tinyckpt.schedule import EVALUATIONS, Fetch, Offload, recomputations
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph, Operator
@@ -89,7 +89,7 @@ def ledger_of(trace: Trace, most_rows: int) -> Ledger:
     marks: list[Mark] = []
     times = [0] * len(graph.operators)
     for step in trace.steps:
-        if isinstance(step, Evaluation):
+        if isinstance(step, EVALUATIONS):
             operator = graph.operators[step.operator]
             times[step.operator] += 1
             marks.append(Mark(row_of[step.operator], len(marks), kind_of(operator, times)))
@@ -117,7 +117,7 @@ def bars_of(trace: Trace, row_of: Sequence[int]) -> Iterator[Bar]:
             yield Bar(row_of[producer], begin, now, recomputed, on_host, data)
 
     for step, again in zip(trace.steps, recomputations(trace.steps), strict=True):
-        if isinstance(step, Evaluation):
+        if isinstance(step, EVALUATIONS):
             if graph.operators[step.operator].phase == "forward":
                 for data in graph.operators[step.operator].outputs:
                     since[data] = (now, again, False)

@@ -21,8 +21,8 @@ from tinyckpt.cost import given
 from tinyckpt.errors import BackendError
 from tinyckpt.fates import residuals_of
 from tinyckpt.schedule import (
+    EVALUATIONS,
     Compute,
-    Evaluation,
     Fetch,
     Free,
     Offload,
@@ -187,7 +187,7 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
     in_nodes = scales.in_nodes
     verbs = {kind: number for number, kind in enumerate(VERBS)}
     verbs[Update] = verbs[Compute]  # the operator says by its name what it does
-    targets = [s.operator if isinstance(s, Evaluation) else s.data for s in trace.steps]
+    targets = [s.operator if isinstance(s, EVALUATIONS) else s.data for s in trace.steps]
     schedule = trace.schedule
     return {
         "title": shown(title if title is not None else title_of(trace)),

@@ -84,12 +84,14 @@ SHARES = {
 }
 
 
-def peak_of(function: Callable[[], Any]) -> int:
-    """Return the most bytes that were held while a function ran, the lesser of two runs.
+def peak_of(function: Callable[[], Any], predicted: int) -> int:
+    """Return the most bytes that were held while a function ran.
 
     Now and then a table of the interpreter's own grows: that of interned names takes a megabyte.
+    So what is more than was predicted is looked at once more.
     """
-    return min(peak_once(function), peak_once(function))
+    peak = peak_once(function)
+    return peak if peak <= 1.005 * predicted else min(peak, peak_once(function))
 
 
 def peak_once(function: Callable[[], Any]) -> int:
@@ -129,8 +131,8 @@ def test_numpy_holds_what_was_predicted(larger: bool, name: str) -> None:
         if len(schedule.steps) > MOST_STEPS:
             continue
         program = tc.compile(schedule)
-        ran = peak_of(lambda schedule=schedule: tc.run(schedule, *args))
-        compiled = peak_of(lambda program=program: program(*args))
+        ran = peak_of(lambda schedule=schedule: tc.run(schedule, *args), predicted + record)
+        compiled = peak_of(lambda program=program: program(*args), predicted)
         assert compiled == pytest.approx(predicted, rel=0.01), how
         assert 0.99 * predicted <= ran <= 1.01 * predicted + record, how
         # What goes beyond the schedule's own bytes, and so beyond a budget, is itemised.
@@ -149,5 +151,5 @@ def test_a_step_of_training_holds_what_was_predicted(name: str) -> None:
     state, _ = step(state, *batch)  # plans and compiles
     # An array is an object of its own, of 112 bytes and two numbers for each axis.
     objects = 160 * trace.peak_nodes
-    peak = peak_of(lambda: step(state, *batch))
+    peak = peak_of(lambda: step(state, *batch), trace.peak_bytes)
     assert trace.peak_bytes <= peak <= 1.01 * trace.peak_bytes + objects
