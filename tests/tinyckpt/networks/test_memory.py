@@ -72,7 +72,7 @@ DEEP = [pytest.param(True, name, id=f"larger-{name}") for name in LARGER]
 NETWORKS = [pytest.param(False, name, id=name) for name in LARGE]
 NETWORKS += DEEP if PROFILE == "deep" else []
 # Longer schedules take minutes: tracemalloc looks up the line of each allocation in the program.
-MOST_STEPS = 8_000
+MOST_STEPS = 8_000 if PROFILE == "deep" else 3_000
 # Of store-all's peak, where the first layers are nearly all of it; elsewhere 0.8.
 SHARES = {
     "lenet5": 0.99,
