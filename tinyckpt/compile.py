@@ -21,7 +21,7 @@ from tinyckpt.backend import NUMPY, Backend, get_backend, moved
 from tinyckpt.errors import BackendError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Operator, updated_sources
-from tinyckpt.ops.expressions import inlined, is_own, literal
+from tinyckpt.ops.expressions import Known, constant_line, inlined, is_own, literal
 from tinyckpt.replay import replay
 from tinyckpt.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
 from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
@@ -160,6 +160,7 @@ class Writer:
         self.imported: dict[str, set[str]] = {}  # by module
         self.namespace: dict[str, Any] = {}  # kernels that are not tinyckpt's own
         self.arrays: dict[str, Any] = {}  # constants
+        self.written: Known = {}
         self.names: dict[int, str] = {}
         self.parameters: list[str] = []
         # A kernel's name is taken before any value can have it.
@@ -252,7 +253,7 @@ class Writer:
         assert operator.primitive is not None  # checked at the start
         operands = [self.names[data] for data in operator.inputs]
         kernel = operator.primitive.forward
-        expression = inlined(kernel, operands, operator.attrs) if is_own(kernel) else None
+        expression = inlined(kernel, operands, operator.attrs, self.written)
         if expression is None:
             name, attrs = self.kernel_name(operator)
             expression = f"{name}({', '.join(['np', *operands, *attrs])})"
@@ -306,10 +307,3 @@ def one_line(text: str) -> str:
     """Return text that no line break leads out of a comment."""
     line = "".join(character if character.isprintable() else " " for character in text)
     return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
-
-
-def constant_line(name: str, value: Any) -> str:
-    """Return the line that makes a constant; a large one is only described."""
-    if value.ndim == 0:
-        return f"{name} = np.array({literal(value.item())}, {value.dtype.name!r})"
-    return f"# {name}: a {value.dtype.name} array of shape {value.shape}, captured by the function"

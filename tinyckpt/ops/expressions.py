@@ -34,6 +34,8 @@ KERNELS = (
     kernels_pooling,
     kernels_rotary,
 )
+# Expressions by kernel, number of operands and attributes: a program has few that differ.
+Known = dict[tuple[Any, ...], list[str | int] | None]
 
 
 def is_own(kernel: Callable[..., Any]) -> bool:
@@ -49,6 +51,13 @@ def literal(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
     return repr(value)
+
+
+def constant_line(name: str, value: Any) -> str:
+    """Return the line that makes a constant; a large one is only described."""
+    if value.ndim == 0:
+        return f"{name} = np.array({literal(value.item())}, {value.dtype.name!r})"
+    return f"# {name}: a {value.dtype.name} array of shape {value.shape}, captured by the function"
 
 
 @cache
@@ -74,24 +83,47 @@ def expression_of(kernel: Callable[..., Any]) -> tuple[list[str], str | None, as
     return [parameter.arg for parameter in function.args.args], variadic, statement.value
 
 
-def inlined(kernel: Callable[..., Any], operands: Sequence[str], attrs: Any) -> str | None:
-    """Return a kernel's expression with operands and attributes put in, or None."""
+def inlined(
+    kernel: Callable[..., Any], operands: Sequence[str], attrs: Any, known: Known
+) -> str | None:
+    """Return a kernel's expression with operands and attributes put in, or None.
+
+    Args:
+        kernel: written out if it is one of tinyckpt's own, and a single expression.
+        operands: the Python names of its arrays.
+        attrs: its attributes, by name.
+        known: what was written out before, for this to look up and to add to.
+    """
+    if not is_own(kernel):
+        return None
+    key = (kernel, len(operands), *((name, literal(value)) for name, value in attrs.items()))
+    if key not in known:
+        known[key] = written_out(kernel, len(operands), attrs)
+    pieces = known[key]
+    if pieces is None:
+        return None
+    return "".join([operands[piece] if isinstance(piece, int) else piece for piece in pieces])
+
+
+def written_out(kernel: Callable[..., Any], count: int, attrs: Any) -> list[str | int] | None:
+    """Return a kernel's expression as text with the positions of operands in between, or None."""
     found = expression_of(kernel)
     if found is None:
         return None
     parameters, variadic, expression = found
     replacements: dict[str, ast.expr] = {parameters[0]: ast.Name("np")}
-    names = [ast.Name(operand) for operand in operands]
+    # A name that no text contains marks each place.
+    places: list[ast.expr] = [ast.Name(f"\0{position}\0") for position in range(count)]
     if variadic is not None:
-        replacements[variadic] = ast.Tuple(list(names))
+        replacements[variadic] = ast.Tuple(places)
     else:
-        replacements.update(zip(parameters[1:], names, strict=False))
+        replacements.update(zip(parameters[1:], places, strict=False))
     for key, value in attrs.items():
         replacements[key] = ast.parse(literal(value), mode="eval").body
     # A fresh copy: the transformer works in place.
     copied = ast.parse(ast.unparse(expression), mode="eval").body
-    text: str = ast.unparse(Substitution(replacements, attrs).visit(copied))
-    return text
+    text = ast.unparse(Substitution(replacements, attrs).visit(copied))
+    return [int(piece) if place % 2 else piece for place, piece in enumerate(text.split("\0"))]
 
 
 class Substitution(ast.NodeTransformer):
