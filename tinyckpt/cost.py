@@ -19,8 +19,8 @@ from tinyckpt.schedule import EVALUATIONS, Schedule
 from tinyckpt.trace import Trace
 
 LARGEST_COST = 1e300  # sums of such costs are still finite
-# Of all values and workspaces together. A schedule may hold some values twice, as a block and as
-# the view of an older one, and planners add up what may be held: there is room for that in 64 bits.
+# Of all values and workspaces together. A schedule may hold some twice, as a block and as the view
+# of an older one, and planners add up what may be held: in 64 bits there is room for that.
 LARGEST_MEMORY = 2**60
 MemoryUnit = Literal["bytes", "nodes"]
 
@@ -54,11 +54,16 @@ class Costs:
         object.__setattr__(self, "operators", own_costs(self.operators))
         object.__setattr__(self, "data", own_sizes(self.data, "data"))
         object.__setattr__(self, "workspace", own_sizes(self.workspace, "workspace"))
-        if (total := sum(self.data) + sum(self.workspace)) >= LARGEST_MEMORY:
-            raise ScheduleError(
-                f"all values and workspaces weigh {total:,} "
-                f"{self.memory_unit} together; planners count up to {LARGEST_MEMORY:,}"
-            )
+        check_total(self.data, self.workspace, self.memory_unit)
+
+
+def check_total(data: Sequence[int], workspace: Sequence[int], unit: str) -> None:
+    """Raise a ScheduleError if all memory together is more than planners count up to."""
+    if (total := sum(data) + sum(workspace)) >= LARGEST_MEMORY:
+        raise ScheduleError(
+            f"all values and workspaces weigh {total:,} {unit} together; "
+            f"planners count up to {LARGEST_MEMORY:,}"
+        )
 
 
 def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple[float, ...]:
@@ -70,8 +75,9 @@ def own_costs(costs: Sequence[Any], operators: Sequence[Operator] = ()) -> tuple
     found = costs
     if not set(map(type, costs)) <= {int, float}:  # most often they are
         found = [own_number(cost) for cost in costs]
-    in_range = min(found, default=0) >= 0 and max(found, default=0) < LARGEST_COST
-    if in_range and not isnan(sum(found)):  # in bulk: there may be 100,000
+    distinct = set(found)  # in bulk: there may be 100,000, most often the same few
+    in_range = min(distinct, default=0) >= 0 and max(distinct, default=0) < LARGEST_COST
+    if in_range and not isnan(sum(distinct)):
         return tuple(found)
     for position, cost in enumerate(found):
         if not 0 <= cost < LARGEST_COST:
@@ -201,13 +207,15 @@ def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str
 
 
 def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:
-    """Return costs of operators with the graph's own sizes, in bytes."""
-    return Costs(
-        operators,
-        tuple([node.nbytes for node in graph.data]),
-        tuple([operator.workspace for operator in graph.operators]),
-        unit,
-    )
+    """Return costs of operators that are known to be legal with the graph's own sizes, in bytes."""
+    data = tuple([node.nbytes for node in graph.data])  # a Spec's, so whole
+    workspace = own_sizes([operator.workspace for operator in graph.operators], "workspace")
+    check_total(data, workspace, "bytes")
+    fields = zip(Costs.__slots__, (operators, data, workspace, unit, "bytes"), strict=True)
+    costs = object.__new__(Costs)  # of 100,000 numbers none is looked at twice
+    for name, value in fields:
+        object.__setattr__(costs, name, value)
+    return costs
 
 
 def cost_of(scheduled: Schedule | Trace, costs: Costs) -> float:
