@@ -9,6 +9,7 @@ actions. ``order_of`` turns them into an order of evaluations on any graph, with
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from tinyckpt.analysis.liveness import Flat
@@ -80,22 +81,21 @@ def schedule_of(
     """Return the schedule that some actions amount to, as a policy's own."""
     # In one pass: a long plan need never be there as a whole.
     kept: set[int] = set()
-    order = order_of(stages, noting_kept(stages, actions, kept))
+    rest = iter(actions)
+    order = order_of(stages, chain(first_sweep(stages, rest, kept), rest))
     return from_order_without_dead(flat, order, policy, options, note, sorted(kept))
 
 
 def first_kept(stages: Stages, actions: Iterable[Action]) -> list[int]:
     """Return the values that are kept from the first sweep on: the rings in pictures."""
     kept: set[int] = set()
-    for verb, _, _ in noting_kept(stages, actions, kept):
-        if verb == "back":
-            break
+    for _ in first_sweep(stages, iter(actions), kept):
+        pass
     return sorted(kept)
 
 
-def noting_kept(stages: Stages, actions: Iterable[Action], kept: set[int]) -> Iterator[Action]:
-    """Yield the actions as they are, and note in ``kept`` what the first sweep keeps."""
-    actions = iter(actions)
+def first_sweep(stages: Stages, actions: Iterator[Action], kept: set[int]) -> Iterator[Action]:
+    """Yield the actions to the first ``back``, and note in ``kept`` what they keep until then."""
     for action in actions:
         verb, first, _ = action
         if verb == "keep" and first > 0:
@@ -105,7 +105,6 @@ def noting_kept(stages: Stages, actions: Iterable[Action], kept: set[int]) -> It
         yield action
         if verb == "back":
             break
-    yield from actions
 
 
 def nothing_to_reverse(graph: Graph) -> bool:
