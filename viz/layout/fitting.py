@@ -56,6 +56,7 @@ def label_room(size: Size, points: int) -> float:
     return (0.84 if points > POINTS[-1] else 0.92) * size[0]
 
 
+@lru_cache(maxsize=4096)
 def width_of(text: str, points: int) -> float:
     """Return how wide a label is, in pixels at scale 1."""
     if len(text) > LONGEST:

@@ -223,8 +223,8 @@ class PanelPicture:
         strip[:, now - low :] = future[:, now:high]
         # Below the strip's own words, which it would strike through.
         head, begin = round(HEAD * self.scale), max(0, now - wide)
-        free = ~self.strip.words[head:, begin : begin + wide]
-        strip[head:, begin - low : begin - low + wide][free] = self.ink
+        free = self.strip.free[head:, begin : begin + wide]
+        np.copyto(strip[head:, begin - low : begin - low + wide], self.ink, where=free)
         self.cursor = now
 
 

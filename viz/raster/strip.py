@@ -23,14 +23,14 @@ class Strip:
 
     Attributes:
         past, future: (height, width).
-        words: where something is written: the cursor runs below it.
+        free: where nothing is written: the cursor runs below words.
         longest: steps of the longest trace, which is what the width stands for.
         cursor: pixels of width of the line between past and future.
     """
 
     past: Indices
     future: Indices
-    words: Any
+    free: Any
     longest: int
     cursor: int
 
@@ -60,10 +60,10 @@ def strip_of(
         ink = inks.index(getattr(inks.theme, fill))
         past[(rows >= below) & (rows < top)] = ink
         future[outline(below, top, rows, thick)] = ink
-    words = np.zeros((height, width), bool)
-    strip = Strip(past, future, words, scales.longest, max(1, round(CURSOR * scale)))
+    free = np.ones((height, width), bool)
+    strip = Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
     for layer in (past, future):
-        draw_lines(layer, strip.words, trace, scales, scale, inks)
+        draw_lines(layer, strip.free, trace, scales, scale, inks)
     return strip
 
 
@@ -84,7 +84,7 @@ def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
 
 
 def draw_lines(
-    layer: Indices, written: Any, trace: Trace, scales: Scales, scale: float, inks: Inks
+    layer: Indices, free: Any, trace: Trace, scales: Scales, scale: float, inks: Inks
 ) -> None:
     """Draw the lines at the peak and at limits, and then what is written upon them."""
     height, width = layer.shape
@@ -99,13 +99,13 @@ def draw_lines(
     taken: list[int] = []
     for line, top in zip(lines, tops, strict=True):
         right = width - sum(taken[place] for place in line.beside)
-        taken.append(write(layer, written, line.words, right, top, scale, inks))
+        taken.append(write(layer, free, line.words, right, top, scale, inks))
     here = strip_words(trace, scales, width / scale, height / scale)
-    write(layer, written, here, None, 0, scale, inks)
+    write(layer, free, here, None, 0, scale, inks)
 
 
 def write(
-    layer: Indices, written: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
+    layer: Indices, free: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
 ) -> int:
     """Write upon a line, up to the right of what is free, or at the upper left; return how wide."""
     theme, gap = inks.theme, round(AIR * scale)
@@ -114,5 +114,5 @@ def write(
     y = max(0, line - words.shape[0])
     region = layer[y : y + words.shape[0], x : x + words.shape[1]]
     region[:] = words[: region.shape[0], : region.shape[1]]
-    written[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1] + gap] = True
+    free[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1] + gap] = False
     return int(words.shape[1]) + 2 * gap
