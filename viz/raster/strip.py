@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CURSOR = 2
 
+Layers = tuple[Indices, Indices]  # past and future, which say the same
+
 
 @dataclass(frozen=True, slots=True)
 class Strip:
@@ -62,8 +64,7 @@ def strip_of(
         future[outline(below, top, rows, thick)] = ink
     free = np.ones((height, width), bool)
     strip = Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
-    for layer in (past, future):
-        draw_lines(layer, strip.free, trace, scales, scale, inks)
+    draw_lines((past, future), strip.free, trace, scales, scale, inks)
     return strip
 
 
@@ -84,10 +85,10 @@ def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
 
 
 def draw_lines(
-    layer: Indices, free: Any, trace: Trace, scales: Scales, scale: float, inks: Inks
+    layers: Layers, free: Any, trace: Trace, scales: Scales, scale: float, inks: Inks
 ) -> None:
     """Draw the lines at the peak and at limits, and then what is written upon them."""
-    height, width = layer.shape
+    height, width = free.shape
     unit = (height - HEAD * scale) / max(scales.highest, 1)
     lines = lines_of(trace, scales, height / scale)
     thick = max(1, round(scale))
@@ -95,24 +96,26 @@ def draw_lines(
     for line, top in zip(lines, tops, strict=True):
         drawn, gap = max(1, round(scale * line.dashes[0])), round(scale * line.dashes[1])
         dashes = np.arange(width) % (drawn + gap) < drawn
-        layer[top : top + thick, dashes] = inks.index(inks.theme.muted)
+        for layer in layers:
+            layer[top : top + thick, dashes] = inks.index(inks.theme.muted)
     taken: list[int] = []
     for line, top in zip(lines, tops, strict=True):
         right = width - sum(taken[place] for place in line.beside)
-        taken.append(write(layer, free, line.words, right, top, scale, inks))
+        taken.append(write(layers, free, line.words, right, top, scale, inks))
     here = strip_words(trace, scales, width / scale, height / scale)
-    write(layer, free, here, None, 0, scale, inks)
+    write(layers, free, here, None, 0, scale, inks)
 
 
 def write(
-    layer: Indices, free: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
+    layers: Layers, free: Any, text: str, right: int | None, line: int, scale: float, inks: Inks
 ) -> int:
     """Write upon a line, up to the right of what is free, or at the upper left; return how wide."""
     theme, gap = inks.theme, round(AIR * scale)
     words = inks.match(text_layer(text, "Regular", 10, theme.muted, theme.panel, scale))
     x = gap if right is None else right - words.shape[1] - gap
     y = max(0, line - words.shape[0])
-    region = layer[y : y + words.shape[0], x : x + words.shape[1]]
-    region[:] = words[: region.shape[0], : region.shape[1]]
+    for layer in layers:
+        region = layer[y : y + words.shape[0], x : x + words.shape[1]]
+        region[:] = words[: region.shape[0], : region.shape[1]]
     free[y : y + words.shape[0], max(0, x - gap) : x + words.shape[1] + gap] = False
     return int(words.shape[1]) + 2 * gap
