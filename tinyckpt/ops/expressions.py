@@ -21,6 +21,7 @@ from tinyckpt.ops import (
     kernels_normalization,
     kernels_pooling,
     kernels_rotary,
+    kernels_updating,
 )
 
 # No two of these have a kernel of one name: compiled programs import them by name.
@@ -33,6 +34,7 @@ KERNELS = (
     kernels_normalization,
     kernels_pooling,
     kernels_rotary,
+    kernels_updating,
 )
 # Expressions by kernel, number of operands and attributes: a program has few that differ.
 Known = dict[tuple[Any, ...], list[str | int] | None]

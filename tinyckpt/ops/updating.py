@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import UPDATE, Spec
-from tinyckpt.ops import infer, kernels
+from tinyckpt.ops import infer
+from tinyckpt.ops import kernels_updating as kernels
 from tinyckpt.ops.primitive import Primitive, active_builder, apply, as_var, per_element
 
 if TYPE_CHECKING:

@@ -1,0 +1,56 @@
+"""Kernels of updates and of optimisers' arithmetic; the rules for kernels stand in ``kernels``.
+
+``write_over`` is the one kernel that writes to an argument.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+
+def write_over(xp, source, value):
+    source[...] = value
+    return source
+
+
+DECAY_BLOCK = 2**16  # elements of parameters whose decay is held at a time
+
+
+def descend(xp, x, direction, rate):
+    out = xp.asarray(direction * rate)
+    xp.subtract(x, out, out=out)
+    return out
+
+
+def moving_sum(xp, old, new, decay):
+    out = xp.asarray(old * decay)
+    out += new
+    return out
+
+
+def moving_average(xp, old, new, decay):
+    out = xp.asarray(new - old)
+    out *= 1 - decay
+    out += old
+    return out
+
+
+def moving_square(xp, old, new, decay):
+    out = xp.asarray(new * new)
+    out -= old
+    out *= 1 - decay
+    out += old
+    return out
+
+
+def adam_step(xp, x, mean, square, rate, first, second, epsilon, weight_decay):
+    out = xp.asarray(square / second)
+    xp.sqrt(out, out=out)
+    out += epsilon
+    xp.divide(mean, out, out=out)
+    out *= rate / first
+    xp.subtract(x, out, out=out)
+    if weight_decay:
+        flat, old, share = out.reshape(-1), x.reshape(-1), rate * weight_decay
+        for begin in range(0, flat.size, DECAY_BLOCK):
+            part = slice(begin, begin + DECAY_BLOCK)
+            flat[part] -= share * old[part]
+    return out
