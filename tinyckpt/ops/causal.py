@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels_attention
+from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.nn import SOFTMAX_VJP, softmax
 from tinyckpt.ops.primitive import Primitive, apply, per_element
 
@@ -30,7 +29,7 @@ def causal_softmax_workspace(inputs: Any, outputs: Any) -> int:
     """Return the bytes of the mask, a boolean a score, and of what is held after it."""
     *_, queries, keys = inputs[0].shape
     rows = inputs[0].size // keys
-    statistics = np.dtype(kernels_attention.statistics_dtype(inputs[0].dtype))
+    statistics = wide(inputs[0].dtype)
     return int(max(queries * keys + 8 * (queries + keys), rows * statistics.itemsize))
 
 

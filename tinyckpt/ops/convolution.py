@@ -22,6 +22,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, windows
 from tinyckpt.ops import kernels_convolution as kernels
+from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import sum
@@ -124,7 +125,7 @@ def bias_flops(inputs: Any, outputs: Any) -> int:
 def block_bytes(y: Spec, weight: Spec, groups: int) -> int:
     """Return the bytes of the columns and of the sums, if they have a buffer, in a block."""
     _, _, *shapes = next(windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype))
-    itemsize = windows.working_itemsize(y.dtype)
+    itemsize = wide(y.dtype).itemsize
     return itemsize * builtins.sum(math.prod(shape) for shape in shapes)
 
 
@@ -155,7 +156,7 @@ def input_vjp_bytes(
 
 def working_bytes(weight: Spec) -> int:
     """Return the bytes of a weight in the dtype of the sums."""
-    return windows.working_itemsize(weight.dtype) * weight.size
+    return wide(weight.dtype).itemsize * weight.size
 
 
 def converted_bytes(weight: Spec) -> int:

@@ -19,3 +19,8 @@ def is_bfloat16(dtype: np.dtype[Any]) -> bool:
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether values of a dtype are floating-point, and so have a derivative."""
     return dtype.kind in "fV"
+
+
+def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of sums and statistics of values of a dtype: 32 bits at least."""
+    return np.result_type(dtype, np.float32)

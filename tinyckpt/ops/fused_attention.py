@@ -16,12 +16,11 @@ import builtins
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels_attention
 from tinyckpt.ops.causal import weights
+from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import product
 from tinyckpt.ops.nn import SOFTMAX_VJP
@@ -72,7 +71,7 @@ def infer_fused(
     check_attention(query, key, value, causal)
     if len(block) != len(key.shape) or min(block) < 1:
         raise GraphError(f"block {block}: give (..., kv_heads, queries, keys), each 1 or more")
-    statistics = kernels_attention.statistics_dtype(query.dtype)
+    statistics = wide(query.dtype)
     return (query, Spec(query.shape[:-1], statistics))
 
 
@@ -87,7 +86,7 @@ def fused_workspace(buffers: Any) -> Any:
 
     def workspace(inputs: Any, outputs: Any, causal: bool, scale: float, block: Block) -> int:
         query, key = inputs[:2]
-        exact = np.dtype(kernels_attention.statistics_dtype(query.dtype))
+        exact = wide(query.dtype)
         sizes = buffers(query.shape, key.shape, block, exact != query.dtype)
         mask = kernels_attention.mask_bytes(query.shape, key.shape, block, causal)
         return int(builtins.sum(sizes.values()) * exact.itemsize) + mask

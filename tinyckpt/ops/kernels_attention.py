@@ -13,24 +13,21 @@ import math
 from itertools import product
 from typing import Any
 
+from tinyckpt.ops.dtypes import wide
+
 
 def causal_softmax(xp, x):
     *_, length, keys = x.shape
     out = xp.where(hidden_keys(xp, length, keys, keys - length), -math.inf, x)
     out -= out.max(axis=-1, keepdims=True)
     xp.exp(out, out=out)
-    out /= out.sum(axis=-1, keepdims=True, dtype=statistics_dtype(x.dtype))
+    out /= out.sum(axis=-1, keepdims=True, dtype=wide(x.dtype))
     return out
 
 
 def hidden_keys(xp, queries, keys, last):
     """Where a key comes after what its query sees."""
     return xp.arange(keys) > xp.arange(last, last + queries)[:, None]
-
-
-def statistics_dtype(dtype: Any) -> str:
-    """The dtype of sums and exponents: float32 at least."""
-    return "float32" if dtype.itemsize < 4 else str(dtype)
 
 
 # Blocks ------------------------------------------------------------------------------------------
@@ -142,10 +139,10 @@ def block_scores(xp, queries, key, buffer, count, last):
 def fused_attention(xp, query, key, value, causal, scale, block):
     *_, length, _ = query.shape
     *_, heads, keys, _ = key.shape
-    exact = statistics_dtype(query.dtype)
+    exact = wide(query.dtype)
     out = xp.empty(query.shape, query.dtype)
     logsumexp = xp.empty(query.shape[:-1], exact)
-    sizes = forward_buffers(query.shape, key.shape, block, exact != str(query.dtype))
+    sizes = forward_buffers(query.shape, key.shape, block, exact != query.dtype)
     buffers = {name: xp.empty(sizes[name], exact) for name in sizes}
     by_query = [with_group_axis(a, heads) for a in (query, out, logsumexp[..., None])]
     by_key = (key, value)
@@ -208,10 +205,10 @@ def weigh(xp, scores, largest, total):
 def fused_attention_vjp(xp, query, key, value, out, logsumexp, g, causal, scale, block):
     *_, length, _ = query.shape
     *_, heads, keys, _ = key.shape
-    exact = statistics_dtype(query.dtype)
+    exact = wide(query.dtype)
     g_query = xp.empty(query.shape, query.dtype)
     g_key, g_value = xp.zeros(key.shape, key.dtype), xp.zeros(value.shape, value.dtype)
-    sizes = backward_buffers(query.shape, key.shape, block, exact != str(query.dtype))
+    sizes = backward_buffers(query.shape, key.shape, block, exact != query.dtype)
     buffers = {name: xp.empty(sizes[name], exact) for name in sizes}
     by_query = [with_group_axis(a, heads) for a in (query, out, logsumexp[..., None], g, g_query)]
     by_key = (key, value, g_key, g_value)

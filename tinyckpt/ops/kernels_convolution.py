@@ -17,6 +17,7 @@ processing", 2006; here in blocks, so that columns take at most BLOCK_BYTES, or 
 import math
 from typing import Any
 
+from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.windows import (
     convolution_blocks,
     is_gathered,
@@ -25,13 +26,7 @@ from tinyckpt.ops.windows import (
     transposed_counts,
     turned_padding,
     window_counts,
-    working_itemsize,
 )
-
-
-def working_dtype(dtype):
-    """Return the dtype that sums are taken in."""
-    return dtype if dtype.itemsize == working_itemsize(dtype) else "float32"
 
 
 def buffered(xp, plan, dtype, image, attrs):
@@ -108,7 +103,7 @@ def in_buffer(part, sums):
 
 def convolve(xp, x, weight, bias, y, groups, attrs):
     """Write into ``y`` what as many windows as it has places for see, times the weight."""
-    working = working_dtype(x.dtype)
+    working = wide(x.dtype)
     plan = convolution_blocks(y.shape, weight.shape, groups, x.dtype)
     matrix = by_group(weight.astype(working, copy=False), groups)
     for images, rows, places, columns, sums in buffered(xp, plan, working, x.shape[2:], attrs):
@@ -147,7 +142,7 @@ def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
     # With one filter a group, as in depthwise convolutions, each product is of a column and a row:
     # NumPy's matmul takes 2 to 7 times as long for that as multiplication does.
     product = xp.multiply if weight.shape[0] == groups else xp.matmul
-    working = working_dtype(g.dtype)
+    working = wide(g.dtype)
     if is_product(shape, weight.shape, g.shape, padding, g.dtype):
         x = xp.empty(shape, g.dtype)
         product(by_group(weight, groups).mT, by_image(g, groups), out=by_image(x, groups))
@@ -170,7 +165,7 @@ def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
 
 
 def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
-    working = working_dtype(x.dtype)
+    working = wide(x.dtype)
     plan = convolution_blocks(g.shape, shape, groups, x.dtype)
     total, product = xp.zeros(shape, working), xp.empty(shape, working)
     attrs = stride, padding, dilation

@@ -11,6 +11,8 @@ after its squares have taken its place.
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
+from tinyckpt.ops.dtypes import wide
+
 
 def aligned(xp, parameter, ndim, parameter_axes):
     """Return a view of a parameter that broadcasts to arrays of ``ndim`` axes."""
@@ -28,9 +30,9 @@ def deviations(xp, x, mean, axes, out):
 
 
 def normalize(xp, x, *parameters, axes, parameter_axes, epsilon, centred):
-    wide = xp.result_type(x.dtype, xp.float32)
-    mean = xp.asarray(x.mean(axis=axes, dtype=wide)) if centred else None
-    y = xp.empty(x.shape, wide)
+    exact = wide(x.dtype)
+    mean = xp.asarray(x.mean(axis=axes, dtype=exact)) if centred else None
+    y = xp.empty(x.shape, exact)
     deviations(xp, x, mean, axes, out=y)
     y *= y
     rstd = xp.asarray(y.mean(axis=axes))
@@ -45,7 +47,7 @@ def normalize(xp, x, *parameters, axes, parameter_axes, epsilon, centred):
             y *= factor
             factor = scale
         else:  # one number for all that a mean is taken of
-            factor = xp.multiply(factor, scale, dtype=wide)
+            factor = xp.multiply(factor, scale, dtype=exact)
     y *= factor
     del factor
     if len(parameters) == 2:
@@ -60,15 +62,15 @@ def normalize_input_vjp(xp, x, *operands, axes, parameter_axes, centred):
     *rest, rstd, g = operands
     mean = rest[-1] if centred else None
     scale = rest[: len(rest) - centred]
-    wide = rstd.dtype
+    exact = rstd.dtype
     factor = xp.expand_dims(rstd, axes)
     if scale:
         scale = aligned(xp, scale[0], x.ndim, parameter_axes)
         if set(axes) & set(parameter_axes):
-            g = xp.multiply(g, scale, dtype=wide)
+            g = xp.multiply(g, scale, dtype=exact)
         else:
-            factor = xp.multiply(factor, scale, dtype=wide)
-    out = xp.empty(x.shape, wide)
+            factor = xp.multiply(factor, scale, dtype=exact)
+    out = xp.empty(x.shape, exact)
     deviations(xp, x, mean, axes, out=out)
     out *= g
     slope = out.mean(axis=axes, keepdims=True)
@@ -78,7 +80,7 @@ def normalize_input_vjp(xp, x, *operands, axes, parameter_axes, centred):
     out *= slope
     del slope
     if centred:
-        out += g.mean(axis=axes, keepdims=True, dtype=wide)
+        out += g.mean(axis=axes, keepdims=True, dtype=exact)
     xp.subtract(g, out, out=out)
     out *= factor
     return out.astype(x.dtype, copy=False)

@@ -8,8 +8,9 @@ window has the number ``row * width + column``.
 
 import math
 
+from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.kernels import keep_chosen
-from tinyckpt.ops.windows import meetings, pool_blocks, seen, window_counts, working_itemsize
+from tinyckpt.ops.windows import meetings, pool_blocks, seen, window_counts
 
 
 def pooled(xp, plan, *dtypes):
@@ -97,7 +98,7 @@ def window_sizes(xp, shape, kernel, rows, places, stride, padding, count_include
 def avg_pool(xp, x, kernel, stride, padding, count_include_pad):
     counts = window_counts(x.shape[2:], kernel, stride, padding)
     y = xp.empty((*x.shape[:2], *counts), x.dtype)
-    working = x.dtype if working_itemsize(x.dtype) == x.dtype.itemsize else "float32"
+    working = wide(x.dtype)
     plan = pool_blocks(x.shape, y.shape, x.dtype.itemsize)
     for images, rows, sums in pooled(xp, plan, working):
         sums[...] = 0
@@ -113,7 +114,7 @@ def avg_pool(xp, x, kernel, stride, padding, count_include_pad):
 
 def avg_pool_vjp(xp, g, shape, kernel, stride, padding, count_include_pad):
     x = xp.zeros(shape, g.dtype)
-    working = g.dtype if working_itemsize(g.dtype) == g.dtype.itemsize else "float32"
+    working = wide(g.dtype)
     plan = pool_blocks(shape, g.shape, g.dtype.itemsize)
     for images, rows, shares in pooled(xp, plan, working):
         shares[...] = g[images, :, rows]

@@ -2,15 +2,17 @@
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
+from tinyckpt.ops.dtypes import wide
+
 
 def rotary(xp, x, *positions, base, interleaved, sign):
     # Angles are computed in float64: a position of 100,000 leaves float32 three digits of a turn.
-    wide = xp.result_type(x.dtype, xp.float32)
+    exact = wide(x.dtype)
     half = x.shape[-1] // 2
     rows = positions[0] if positions else xp.arange(x.shape[-2])
     angles = xp.multiply(rows[..., None], base ** (xp.arange(half) / -half))
     del rows
-    cosine, sine = xp.empty(angles.shape, wide), xp.empty(angles.shape, wide)
+    cosine, sine = xp.empty(angles.shape, exact), xp.empty(angles.shape, exact)
     xp.cos(angles, out=cosine)
     xp.sin(angles, out=sine)
     del angles
@@ -19,9 +21,9 @@ def rotary(xp, x, *positions, base, interleaved, sign):
         first, second = slice(0, None, 2), slice(1, None, 2)
     else:
         first, second = slice(0, half), slice(half, None)
-    out = xp.empty(x.shape, wide)
+    out = xp.empty(x.shape, exact)
     xp.multiply(x[..., first], cosine, out=out[..., first])
-    spare = xp.multiply(x[..., second], sine, dtype=wide)
+    spare = xp.multiply(x[..., second], sine, dtype=exact)
     out[..., first] -= spare
     xp.multiply(x[..., second], cosine, out=out[..., second])
     xp.multiply(x[..., first], sine, out=spare)

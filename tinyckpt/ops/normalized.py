@@ -14,12 +14,11 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_normalization as kernels
+from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.elementwise import add, astype, multiply, power, subtract, widened
 from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops.reduce import mean as mean_over
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
 Positions = tuple[int, ...]
 
 # The shape rules ---------------------------------------------------------------------------------
-
-
-def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which statistics are computed and saved: 32 bits at least."""
-    return np.result_type(dtype, np.float32)
 
 
 def others(x: Any, axes: Positions) -> Positions:

@@ -15,6 +15,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_pooling as kernels
+from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var, zero
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.windows import (
@@ -22,7 +23,6 @@ from tinyckpt.ops.windows import (
     pool_blocks,
     require_images,
     window_counts,
-    working_itemsize,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def mean_bytes(x_shape: tuple[int, ...], y: Spec, count_include_pad: bool) -> in
     """Return the bytes of a block's sums, and of the windows' sizes where these differ."""
     *_, rows, places = next(pool_blocks(x_shape, y.shape, y.dtype.itemsize))[2]
     sizes = 0 if count_include_pad else rows * places
-    return working_itemsize(y.dtype) * (block_size(x_shape, y) + sizes)
+    return wide(y.dtype).itemsize * (block_size(x_shape, y) + sizes)
 
 
 # The facts ---------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_rotary as kernels
-from tinyckpt.ops.normalized import wide, widened_bytes
+from tinyckpt.ops.dtypes import wide
+from tinyckpt.ops.normalized import widened_bytes
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Any
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
+from tinyckpt.ops.dtypes import wide
 
 # What a block's buffers may take together. Larger ones leave the caches between being written and
 # being read; smaller ones make matrix products too small for BLAS to be fast at.
@@ -211,11 +212,6 @@ def even_parts(extent: int, most: int) -> list[slice]:
 # Convolutions as products of matrices ------------------------------------------------------------
 
 
-def working_itemsize(dtype: Any) -> int:
-    """Return the bytes of the numbers that sums are taken in: float16 is added up in float32."""
-    return max(4, int(dtype.itemsize))
-
-
 def is_product(
     x_shape: Shape, weight_shape: Shape, y_shape: Shape, padding: Pair, dtype: Any
 ) -> bool:
@@ -224,7 +220,7 @@ def is_product(
         weight_shape[2:] == (1, 1)
         and padding == (0, 0)
         and x_shape[2:] == y_shape[2:]
-        and working_itemsize(dtype) == dtype.itemsize
+        and wide(dtype) == dtype
     )
 
 
@@ -251,7 +247,7 @@ def is_direct(y_shape: Shape, dtype: Any) -> bool:
     Else they are in a buffer: of several images together, so that products are wide enough for
     BLAS to be fast, or in another dtype than y.
     """
-    return math.prod(y_shape[2:]) >= WIDE and working_itemsize(dtype) == dtype.itemsize
+    return math.prod(y_shape[2:]) >= WIDE and wide(dtype) == dtype
 
 
 def convolution_blocks(
@@ -266,7 +262,7 @@ def convolution_blocks(
     images, _, rows, places = y_shape
     lines, direct = (groups * depth, height, width), is_direct(y_shape, dtype)
     summed = 0 if direct else filters
-    row_bytes = (math.prod(lines) + summed) * places * working_itemsize(dtype)
+    row_bytes = (math.prod(lines) + summed) * places * wide(dtype).itemsize
     for part, band, counts in blocks(images, rows, row_bytes, 1 if direct else images):
         yield part, band, (*lines, *counts, places), (summed, *counts, places)
 
