@@ -31,7 +31,10 @@ def examples(count: int) -> int:
 
 
 def require(module: str) -> None:
-    """Skip the test if an optional package is missing; in CI, which installs all, fail."""
+    """Skip the test if an optional package is missing; in CI, which installs all, fail.
+
+    Called in a module, before it imports the package, it does so for all tests of the module.
+    """
     if importlib.util.find_spec(module) is None:
         lacking(module)
 
@@ -40,7 +43,7 @@ def lacking(what: str) -> NoReturn:
     """Skip the test for what is not there; in CI, which installs the newest of all, fail."""
     if os.environ.get("CI"):
         pytest.fail(f"CI installs {what}, but it is not there")
-    pytest.skip(f"needs {what}")
+    pytest.skip(f"needs {what}", allow_module_level=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,335 @@
+"""A training step of a PyTorch module as one joint graph, captured without memory.
+
+Here and in ``lower`` alone stand calls that PyTorch does not promise to keep. What comes out is a
+``Joint``: the nodes in order, what is forward and what backward, and for every node a FakeTensor,
+which has shape, strides, device and storage, and no numbers.
+
+The capture is AOTAutograd's own, ``aot_export_joint_with_descriptors``: of all that PyTorch has, it
+alone gives a functional graph in which every input and output says what it is, for models that
+write to buffers, too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import (
+    BufferAOTInput,
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    ParamAOTInput,
+    PlainAOTInput,
+    PlainAOTOutput,
+    TangentAOTInput,
+)
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses import FakeTensor
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils import _pytree as pytree
+
+from tinyckpt.errors import GraphError
+from tinyckpt.interop.torch.checks import captured, check_loss, is_symbolic
+
+SCOPE = "tinyckpt_module"  # the key under which an operator's node says its module
+COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joint:
+    """The joint graph of a training step, and what its nodes are.
+
+    Attributes:
+        module: the graph, in FX.
+        values: the FakeTensor of every node, or a tuple or list of them.
+        sources: the placeholders and constants that the caller supplies, tangents aside.
+        tangents: the placeholders for cotangents of the forward half's results.
+        forward: the outputs of the forward half, as they stand in the graph.
+        gradients: the outputs of the backward half.
+        mutations: for an input that is written to, the node of its new value.
+        writes: the nodes that write them, where the graph does it itself, as Inductor's.
+        inputs: what each placeholder is: ``("parameter", name)``, ``("buffer", name)`` or
+            ``("argument", position among the flat arguments)``; empty for one whose graph does not
+            say, as Dynamo's.
+        gradient_of: the input of which each gradient is, if the graph says so.
+    """
+
+    module: fx.GraphModule
+    values: dict[fx.Node, Any]
+    sources: tuple[fx.Node, ...]
+    tangents: tuple[fx.Node, ...]
+    forward: tuple[Any, ...]
+    gradients: tuple[Any, ...]
+    mutations: dict[fx.Node, fx.Node]
+    writes: tuple[fx.Node, ...]
+    inputs: dict[fx.Node, tuple[str, Any]]
+    gradient_of: tuple[Any, ...]
+
+
+# Capturing ---------------------------------------------------------------------------------------
+
+
+def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
+    """Capture the joint graph of a module whose forward returns a scalar loss.
+
+    Raises:
+        GraphError: if PyTorch cannot capture it as one graph, if the forward returns anything but a
+            scalar to differentiate, or if the graph has what is not supported.
+    """
+    name = type(model).__name__
+    with (
+        ExitStack() as stack,
+        captured(name),
+        scoped(model),
+        fx.traceback.preserve_node_meta(),
+    ):
+        graph = aot_export_joint_with_descriptors(stack, model, tuple(args)).graph_module
+    descriptors = output_node(graph).meta["desc"]
+    # An input without a gradient has no descriptor in the place of one.
+    backward = (
+        i for i, of in enumerate(descriptors) if of is None or isinstance(of, GradAOTOutput)
+    )
+    count = next(backward, len(descriptors))
+    joint = joint_of_graph(graph, count, name)
+    returned = [
+        joint.values.get(node)
+        for node, found in zip(joint.forward, descriptors, strict=False)
+        if isinstance(found, PlainAOTOutput)
+    ]
+    check_loss(returned, [joint.values[tangent] for tangent in joint.tangents], name)
+    return joint
+
+
+def joint_of_graph(graph: fx.GraphModule, forward_outputs: int, name: str) -> Joint:
+    """Read a joint graph, as AOTAutograd hands it to partitioners.
+
+    Args:
+        graph: whose nodes are left as they are, but for those that nobody reads.
+        forward_outputs: how many of its outputs belong to the forward half.
+        name: what errors call it.
+
+    Raises:
+        GraphError: if it has shapes that are not known, collectives, or higher-order operators.
+    """
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    check_supported(graph, name)
+    outputs = output_node(graph)
+    results = tuple(outputs.args[0])
+    nodes = list(graph.graph.nodes)
+    described = {node: node.meta.get("desc") for node in nodes if node.op == "placeholder"}
+    tangents = tuple(
+        node
+        for node, found in described.items()
+        if isinstance(found, TangentAOTInput) or (found is None and "tangents" in node.name)
+    )
+    of_descriptor = {found: node for node, found in described.items() if found is not None}
+    descriptors = outputs.meta.get("desc") or (None,) * len(results)
+    mutations = {
+        of_descriptor[found.mutated_input]: node
+        for node, found in zip(results, descriptors, strict=True)
+        if isinstance(found, InputMutationAOTOutput)
+    }
+    writes = tuple(node for node in nodes if is_write(node))
+    mutations |= {node.all_input_nodes[0]: node.all_input_nodes[-1] for node in writes}
+    return Joint(
+        module=graph,
+        values=values_of(graph),
+        sources=tuple(
+            node
+            for node in nodes
+            if node.op in ("placeholder", "get_attr") and node not in tangents
+        ),
+        tangents=tangents,
+        forward=results[:forward_outputs],
+        gradients=results[forward_outputs:],
+        mutations=mutations,
+        writes=writes,
+        inputs={node: what for node, found in described.items() if (what := input_of(found))},
+        gradient_of=tuple(
+            input_of(found.grad_of) if isinstance(found, GradAOTOutput) else None
+            for found in descriptors[forward_outputs:]
+        ),
+    )
+
+
+def input_of(descriptor: Any) -> tuple[str, Any] | None:
+    """Return what an input is, as ``Joint.inputs`` says it; None if the graph does not say."""
+    if isinstance(descriptor, ParamAOTInput):
+        return "parameter", descriptor.target
+    if isinstance(descriptor, BufferAOTInput):
+        return "buffer", descriptor.target
+    if isinstance(descriptor, PlainAOTInput):
+        return "argument", descriptor.idx
+    return None
+
+
+def output_node(graph: fx.GraphModule) -> fx.Node:
+    """Return the node that returns."""
+    return next(node for node in reversed(graph.graph.nodes) if node.op == "output")
+
+
+@contextmanager
+def scoped(model: torch.nn.Module) -> Iterator[None]:
+    """While this is active, note for each node of a capture which module it belongs to.
+
+    By hooks for all modules there are: the model itself is not touched.
+    """
+    names = {module: name for name, module in model.named_modules() if name}
+    entered: list[AbstractContextManager[None]] = []
+
+    def enter(module: torch.nn.Module, args: Any) -> None:
+        if module in names:
+            entered.append(fx.traceback.annotate({SCOPE: names[module]}))
+            entered[-1].__enter__()
+
+    def leave(module: torch.nn.Module, args: Any, result: Any) -> None:
+        if module in names:
+            entered.pop().__exit__(None, None, None)
+
+    hooks = (
+        register_module_forward_pre_hook(enter),
+        register_module_forward_hook(leave, always_call=True),
+    )
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        while entered:
+            entered.pop().__exit__(None, None, None)
+
+
+def scope_of(node: fx.Node) -> str:
+    """Return the scope that a node's module is, such as ``blocks/0/attention``; or nothing."""
+    path: str = (node.meta.get("custom") or {}).get(SCOPE, "")
+    return path.replace(".", "/")
+
+
+def check_supported(graph: fx.GraphModule, name: str) -> None:
+    """Raise one GraphError about the first node that cannot be planned."""
+    for node in graph.graph.nodes:
+        target = node.target
+        what = None
+        if any(map(is_symbolic, pytree.tree_leaves(node.meta.get("val")))):
+            what = "has a shape that is not known; legal are fixed shapes (dynamic=False)"
+        elif isinstance(target, HigherOrderOperator):
+            what = "is a higher-order operator; legal are operators on tensors alone"
+        elif isinstance(target, OpOverload) and target.namespace in COLLECTIVES:
+            what = "speaks to other processes; legal is a step of one process"
+        elif node.op not in ("placeholder", "get_attr", "call_function", "output"):
+            what = f"is a {node.op}; legal are calls of functions"
+        if what:
+            path = scope_of(node)
+            where = f" in {path}" if path else ""
+            raise GraphError(f"{name}: {node.name}, {target}{where}, {what}")
+
+
+# Values ------------------------------------------------------------------------------------------
+
+
+class Rerun(fx.Interpreter):  # type: ignore[misc]
+    """Evaluates a graph on FakeTensors once more, and remembers what every node makes.
+
+    Which values share a storage is seen in the storages, not in the operators' schemas, which do
+    not say it of all views.
+    """
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph, garbage_collect_values=False)
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op == "placeholder":
+            return n.meta.get("val")  # None for a number, which is a constant of the graph
+        return super().run_node(n)
+
+
+def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
+    """Return what each node makes, as FakeTensors that share storages as tensors would."""
+    nodes = [node for node in graph.graph.nodes if node.op != "output"]
+    mode = next(
+        (
+            value.fake_mode
+            for node in nodes
+            for value in pytree.tree_leaves(node.meta.get("val"))
+            if isinstance(value, FakeTensor)
+        ),
+        None,
+    )
+    if mode is None:
+        raise GraphError("the joint graph computes no tensor")
+    rerun = Rerun(graph)
+    with mode, torch.no_grad():
+        for node in nodes:
+            if node.op == "get_attr":
+                found = rerun.fetch_attr(str(node.target))
+                rerun.env[node] = mode.from_tensor(found)
+            else:
+                rerun.env[node] = rerun.run_node(node)
+    return dict(rerun.env)
+
+
+def storage_of(value: Any) -> tuple[int, int] | None:
+    """Return which storage a tensor is in, and the storage's bytes; None for what is no tensor.
+
+    Two tensors in one storage are told by the first, as long as both exist.
+    """
+    if not isinstance(value, torch.Tensor):
+        return None
+    storage = value.untyped_storage()
+    return storage._cdata, storage.nbytes()
+
+
+# Operators ---------------------------------------------------------------------------------------
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether an evaluation draws random numbers.
+
+    Attention is tagged so, but does not where its dropout is 0.
+    """
+    target = node.target
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    given = dict(zip((a.name for a in target._schema.arguments), node.args, strict=False))
+    given = {a.name: a.default_value for a in target._schema.arguments} | given | node.kwargs
+    return all(given.get(rate) != 0.0 for rate in ("p", "dropout_p"))
+
+
+def is_write(node: fx.Node) -> bool:
+    """Whether a node writes a new value over an input of the graph.
+
+    Inductor asks AOTAutograd to leave these in the graph, at the end of the forward half.
+    """
+    return node.target is torch.ops.aten.copy_.default
+
+
+def is_piece(node: fx.Node) -> bool:
+    """Whether a node takes one of several results out of a tuple."""
+    return node.op == "call_function" and node.target is operator.getitem
+
+
+def sequence_of(node: fx.Node) -> int | None:
+    """Return autograd's number of the forward operator that a node belongs to, either way."""
+    number = node.meta.get("seq_nr")
+    return number if isinstance(number, int) and number >= 0 else None
+
+
+def kind_of(node: fx.Node) -> str:
+    """Return the name of a node's operator, such as ``native_layer_norm``."""
+    packet = getattr(node.target, "_overloadpacket", node.target)
+    return str(getattr(packet, "__name__", packet)).removeprefix("aten.")
+
+
+def packet_of(node: fx.Node) -> Callable[..., Any] | None:
+    """Return the operator without its overload, by which FLOPs are counted; None if it has none."""
+    return getattr(node.target, "_overloadpacket", None)

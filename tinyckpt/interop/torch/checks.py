@@ -1,0 +1,75 @@
+"""What cannot be traced, said in one error before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import torch
+
+from tinyckpt.errors import GraphError
+
+# Frames in these folders are not of the model.
+OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+
+
+@contextmanager
+def captured(name: str) -> Iterator[None]:
+    """Turn whatever stops a capture into one GraphError that says where in the model it was."""
+    try:
+        yield
+    except GraphError:
+        raise
+    except Exception as error:
+        own = [
+            frame
+            for frame in extract_tb(error.__traceback__)
+            if not frame.filename.startswith(OURS)
+        ]
+        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        text = " ".join(str(error).split())[:300]
+        raise GraphError(
+            f"{name}: PyTorch cannot capture its training step as one graph: "
+            f"{type(error).__name__}: {text}{where}; legal are arguments that forward takes, and "
+            "a forward whose course does not depend on the numbers in its tensors"
+        ) from error
+
+
+TORCH = torch.__path__[0]
+
+
+def check_loss(returned: Sequence[Any], tangents: Sequence[Any], name: str) -> None:
+    """Raise a GraphError unless a model returns one scalar that can be differentiated.
+
+    Args:
+        returned: what its forward returns, in FakeTensors.
+        tangents: the cotangents with which its backward half begins.
+        name: of the model.
+    """
+    if len(returned) == len(tangents) == 1 and tangents[0].ndim == 0:
+        return
+    what = ", ".join(map(value_text, returned)) or "no tensor"
+    if len(returned) == 1 and not tangents:
+        what += ", which depends on nothing that requires a gradient"
+    raise GraphError(
+        f"{name}: forward returns {what}; legal is one scalar to differentiate, the loss: wrap the "
+        "model in a module that computes it"
+    )
+
+
+def value_text(value: Any) -> str:
+    """Return dtype and shape of a tensor as errors say them."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    return f"{str(value.dtype).removeprefix('torch.')}[{','.join(map(str, value.shape))}]"
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a value is a number that is not known, or a tensor whose shape has one."""
+    symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(extent, symbols) for extent in value.shape)
+    return isinstance(value, symbols)

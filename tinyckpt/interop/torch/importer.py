@@ -1,0 +1,260 @@
+"""From a joint graph of PyTorch to a graph of tinyckpt: data nodes and abstract operators.
+
+Values that are in one storage are one memory: whoever makes the storage owns it, and the others are
+views. Between the halves stands an operator of its own, which reads the results of the one and
+makes the cotangents that the other begins with; PyTorch has placeholders in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from tinyckpt.building.check import check_graph
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import DataNode, Graph, Operator, Role, Spec, TrainingGraph, checked_dtype
+from tinyckpt.interop.torch.capture import (
+    Joint,
+    is_piece,
+    kind_of,
+    scope_of,
+    sequence_of,
+    storage_of,
+)
+from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
+from tinyckpt.interop.torch.halves import halves
+from tinyckpt.interop.torch.workspace import Measured, measure
+from tinyckpt.tree import Template
+
+Cost = Literal["flops", "roofline", "measured"]
+BEGIN = "backward_begins"  # the operator between the halves
+ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "constant", "argument": "input"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """A joint graph as a graph of tinyckpt, and which node each operator is.
+
+    Attributes:
+        graph: the graph.
+        joint: what it was made from.
+        calls: the node of every operator, by operator id; None for the one between the halves.
+        pieces: for a node with several results, the nodes that take one out of them.
+        begin: the id of the operator between the halves.
+    """
+
+    graph: TrainingGraph
+    joint: Joint
+    calls: tuple[fx.Node | None, ...]
+    pieces: Mapping[fx.Node, tuple[fx.Node, ...]]
+    begin: int
+
+
+def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool) -> Imported:
+    """Return the graph of a joint graph; ``trace`` says what cost and workspace are."""
+    forward, backward = halves(joint)
+    nodes = [*forward, *backward]
+    seen = dict.fromkeys(nodes, Measured())
+    if workspace or cost == "measured":
+        seen = measure(joint, nodes, timed=cost == "measured")
+    building = Building(joint)
+    for source in joint.sources:
+        building.add_source(source)
+    for position, node in enumerate(nodes):
+        if position == len(forward):
+            building.add_begin()
+        flops = flops_of(joint, node)
+        evaluation = {
+            "flops": flops,
+            "roofline": roofline_seconds(joint, node, flops),
+            "measured": seen[node].seconds,
+        }[cost]
+        held = seen[node].workspace if workspace else 0
+        building.add_call(node, flops, evaluation, held, position < len(forward))
+    if not backward:
+        building.add_begin()
+    calls = (*forward, None, *backward)
+    return Imported(building.graph(name), joint, calls, building.pieces, len(forward))
+
+
+# The graph ---------------------------------------------------------------------------------------
+
+
+class Building:
+    """A graph in the making.
+
+    Attributes:
+        joint: what it is made from.
+        data, operators: what is there already.
+        values: the data nodes that each node makes, or, for one of several results, that it is.
+        pieces: for a node with several results, the nodes that take one out of them.
+    """
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint = joint
+        self.data: list[DataNode] = []
+        self.operators: list[Operator] = []
+        self.values: dict[fx.Node, tuple[int, ...]] = {}
+        self.pieces: dict[fx.Node, tuple[fx.Node, ...]] = {}
+        self.names: set[str] = set()
+        self.storage: dict[int, int] = {}  # of every data node, which one it is in
+        self.owned: set[int] = set()  # storages that a data node has as its own
+        self.adjoint: dict[int, int] = {}  # autograd's number -> the forward operator
+        for node in joint.module.graph.nodes:
+            if is_piece(node):
+                made = node.args[0]
+                self.pieces[made] = (*self.pieces.get(made, ()), node)
+
+    def add_source(self, node: fx.Node) -> None:
+        """Add what the caller supplies."""
+        kind, which = self.joint.inputs.get(node, ("", node.name))
+        name = f"args[{which}]" if kind == "argument" else str(which)
+        role: Role = "constant" if node.op == "get_attr" else ROLES.get(kind, "input")
+        self.values[node] = (self.add_value(name, self.joint.values[node], role, None, ()),)
+
+    def add_begin(self) -> None:
+        """Add the operator between the halves: from the forward results to their cotangents."""
+        results = [d for n in self.joint.forward if isinstance(n, fx.Node) for d in self.values[n]]
+        inputs = dict.fromkeys(data for data in results if not self.data[data].is_source)
+        number = len(self.operators)
+        outputs = []
+        for node in self.joint.tangents:
+            value = self.joint.values[node]
+            outputs.append(self.add_value(node.name, value, "cotangent", number, ()))
+            self.values[node] = (outputs[-1],)
+        if not outputs:
+            raise GraphError("the joint graph has no backward half: nothing requires a gradient")
+        self.operators.append(
+            Operator(number, BEGIN, BEGIN, tuple(inputs), tuple(outputs), "backward", cost=0.0)
+        )
+
+    def add_call(
+        self, node: fx.Node, flops: int, cost: float, workspace: int, forward: bool
+    ) -> None:
+        """Add a node's operator, with all that it makes."""
+        number = len(self.operators)
+        inputs = [data for source in node.all_input_nodes for data in self.values[source]]
+        role: Role = "activation" if forward else "cotangent"
+        made = self.joint.values[node]
+        outputs: dict[int | None, int] = {}
+        for index, value in enumerate(made) if isinstance(made, list | tuple) else [(None, made)]:
+            if isinstance(value, list | tuple):
+                raise GraphError(f"{node.name}, {node.target}, returns a nesting of tensors")
+            if value is not None:
+                name = node.name if index is None else f"{node.name}.{index}"
+                outputs[index] = self.add_value(name, value, role, number, inputs)
+        self.values[node] = tuple(outputs.values())
+        for piece in self.pieces.get(node, ()):
+            index = piece.args[1]
+            self.values[piece] = (outputs[index],) if index in outputs else ()
+        sequence = sequence_of(node)
+        if forward and sequence is not None:
+            self.adjoint.setdefault(sequence, number)
+        self.operators.append(
+            Operator(
+                number,
+                node.name,
+                kind_of(node),
+                tuple(dict.fromkeys(inputs)),
+                self.values[node],
+                "forward" if forward else "backward",
+                None if forward or sequence is None else self.adjoint.get(sequence),
+                scope_of(node),
+                flops,
+                workspace,
+                cost=cost,
+            )
+        )
+
+    def add_value(
+        self, name: str, value: Any, role: Role, producer: int | None, inputs: Sequence[int]
+    ) -> int:
+        """Add a data node; a view of one of the inputs, if it is in the memory of one.
+
+        A storage counts once: for whom it is met first.
+        """
+        found, number = storage_of(value), len(self.data)
+        view_of, nbytes = None, 0
+        if found is not None:
+            key, nbytes = found
+            view_of = next((data for data in inputs if self.storage.get(data) == key), None)
+            self.storage[number] = key
+            if producer is None and key in self.owned:
+                nbytes = 0
+            self.owned.add(key)
+        spec = spec_of(value, None if view_of is not None else nbytes)
+        held = spec.nbytes if view_of is None else 0
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        self.data.append(DataNode(number, name, spec, role, held, producer, view_of))
+        return number
+
+    def graph(self, name: str) -> TrainingGraph:
+        """Return the graph, checked."""
+        joint, value_of = self.joint, self.values
+        written = {
+            self.data[value_of[to][0]].name: value_of[new][0] for to, new in joint.mutations.items()
+        }
+        new_values = set(joint.mutations.values())
+        returned = [
+            value_of[node][0]
+            for node in joint.forward
+            if isinstance(node, fx.Node) and node not in new_values
+        ]
+        results: Template = returned[0] if len(returned) == 1 else returned
+        gradients = {
+            name_of(what) if what else f"gradient[{position}]": value_of[node][0]
+            for position, (node, what) in enumerate(
+                zip(joint.gradients, joint.gradient_of, strict=True)
+            )
+            if isinstance(node, fx.Node)
+        }
+        arguments = tuple([value_of[source][0] for source in joint.sources])
+        graph = Graph(
+            name,
+            tuple(self.data),
+            tuple(self.operators),
+            arguments,
+            (results, written) if written else results,
+            gradients,
+        )
+        check_graph(graph)
+        return TrainingGraph(graph)
+
+
+def name_of(what: tuple[str, Any]) -> str:
+    """Return what people call an input: a parameter by its path, an argument by its position."""
+    kind, which = what
+    return f"args[{which}]" if kind == "argument" else str(which)
+
+
+def spec_of(value: Any, nbytes: int | None) -> Spec:
+    """Return shape and dtype of a value, or as many bytes where that is not what it takes.
+
+    Args:
+        value: a FakeTensor, or a number, which takes no memory.
+        nbytes: of the memory that it owns; None if it is a view.
+    """
+    if not isinstance(value, torch.Tensor):
+        return Spec((0,), "uint8")
+    dtype = str(value.dtype).removeprefix("torch.")
+    dense = value.numel() * value.element_size()
+    if nbytes in (None, dense) and is_known(dtype):
+        return Spec(tuple(value.shape), dtype)
+    return Spec((dense if nbytes is None else nbytes,), "uint8")
+
+
+@cache
+def is_known(dtype: str) -> bool:
+    """Whether a dtype is one of tinyckpt's; bfloat16 needs a package of its own."""
+    try:
+        checked_dtype(dtype)
+    except GraphError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""From a PyTorch module, or a program that torch.export wrote, to a graph that plans: ``trace``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tinyckpt.errors import GraphError, OptionError, meant
+from tinyckpt.graph import TrainingGraph
+from tinyckpt.interop.torch.capture import Joint, joint_of_module
+from tinyckpt.interop.torch.importer import Cost, Imported, graph_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """A training step of a PyTorch module: its graph, and what ``step`` needs to run plans of it.
+
+    Attributes:
+        imported: the graph, and the nodes that its operators stand for.
+        model: the module; parameters and buffers are looked up in it whenever a step runs.
+        arguments: the nesting of the arguments that it was traced with, and its leaves: FakeTensors
+            in place of tensors.
+    """
+
+    imported: Imported
+    model: torch.nn.Module
+    arguments: tuple[Any, tuple[Any, ...]]
+
+    @property
+    def graph(self) -> TrainingGraph:
+        """The graph, which plans, replays and draws like any other."""
+        return self.imported.graph
+
+    def __repr__(self) -> str:
+        return f"<Traced {self.graph.name}, {len(self.graph.operators)} operators>"
+
+
+def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) -> Traced:
+    """Return the graph of a training step of a PyTorch module, captured without memory.
+
+    Forward and backward half are PyTorch's own operators, with the module paths as scopes and each
+    backward operator as the adjoint of its forward one. No kernel runs but, once each and alone,
+    those whose temporaries are to be known. The model, its buffers and the state of the random
+    numbers are left as they are. Results are the loss and the new values of buffers, gradients go
+    by the names of parameters.
+
+    Args:
+        model: a module whose forward returns a scalar loss; or a program of ``torch.export`` whose
+            forward does, or the path of its ``.pt2`` file. Its parameters and the arguments may be
+            FakeTensors or on the device ``meta``, if ``workspace`` is False.
+        args: what forward takes: tensors, in any nesting that PyTorch knows. For an exported
+            program they may be left out.
+        cost: what plans minimise: ``flops``, as PyTorch's own counter counts them; ``roofline``,
+            the seconds of arithmetic or of memory traffic on one NVIDIA A100, whichever are more;
+            ``measured``, the seconds of every operator, evaluated alone, here.
+        workspace: whether each distinct operator is evaluated once to see which memory its kernel
+            holds besides inputs and outputs. Kernels of convolutions do.
+
+    Raises:
+        GraphError: if the model is none, does not return a scalar, refuses the arguments, or has
+            what cannot be planned; the model is as it was.
+        OptionError: if the cost is unknown.
+    """
+    if cost not in get_args(Cost):
+        raise OptionError(
+            f"cost {cost!r:.80}; legal are {', '.join(get_args(Cost))}{meant(cost, get_args(Cost))}"
+        )
+    model, arguments = module_and_arguments(model, args)
+    joint = joint_of_module(model, arguments)
+    imported = graph_of(joint, type(model).__name__, cost, workspace)
+    return Traced(imported, model, layout_of(joint, arguments))
+
+
+def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Module, Sequence[Any]]:
+    """Return the module to trace, and its arguments; those of an exported program if none are."""
+    if isinstance(model, str | os.PathLike):
+        path = os.fspath(model)
+        try:
+            model = torch.export.load(path)
+        except Exception as error:
+            text = " ".join(str(error).split())[:200]
+            raise GraphError(
+                f"{path} cannot be read as a program of torch.export: "
+                f"{type(error).__name__}: {text}"
+            ) from error
+    if isinstance(model, torch.export.ExportedProgram):
+        if not args and model.example_inputs is not None:
+            args, _ = model.example_inputs
+        return model.module(), args
+    if not isinstance(model, torch.nn.Module):
+        raise GraphError(
+            f"expected a torch.nn.Module whose forward returns a scalar loss, got a "
+            f"{type(model).__name__}; or a program of torch.export, or the path of its .pt2 file"
+        )
+    return model, args
+
+
+def layout_of(joint: Joint, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """Return the nesting of arguments, and its leaves, FakeTensors in place of tensors."""
+    leaves, nesting = pytree.tree_flatten(tuple(args))
+    place = {which: node for node, (kind, which) in joint.inputs.items() if kind == "argument"}
+    return nesting, tuple(
+        joint.values[place[index]] if isinstance(leaf, torch.Tensor) else leaf
+        for index, leaf in enumerate(leaves)
+    )
