@@ -193,9 +193,9 @@ def tokens_for(model: nn.Module, batch: int, length: int) -> Example:
     return model.train(), (drawn[0], drawn[1])
 
 
-def images_for(model: nn.Module, batch: int, size: int) -> Example:
+def images_for(model: nn.Module, batch: int, size: int, classes: int = 10) -> Example:
     """Return a classifier with images and labels drawn for it."""
-    return model.train(), (torch.randn(batch, 3, size, size), torch.randint(1000, (batch,)))
+    return model.train(), (torch.randn(batch, 3, size, size), torch.randint(classes, (batch,)))
 
 
 def unet_example() -> Example:
@@ -208,7 +208,7 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
     "GPT": lambda: tokens_for(GPT(4, 64, 4, 128), 8, 128),
     "GPT with dropout": lambda: tokens_for(GPT(4, 64, 4, 128, rate=0.1), 8, 128),
     "Llama": lambda: tokens_for(Llama(4, 64, 4, 172), 4, 128),
-    "ResNet-50": lambda: images_for(ResNet((3, 4, 6, 3)), 8, 64),
+    "ResNet": lambda: images_for(ResNet((2, 2, 2), classes=10), 8, 64),
     "U-Net": unet_example,
 }
 

@@ -1,4 +1,4 @@
-"""PyTorch models: their training steps as graphs that plan. Extra ``torch``.
+"""PyTorch models: their training steps as graphs that plan, and plans that run. Extra ``torch``.
 
 ::
 
@@ -6,12 +6,19 @@
 
     traced = tct.trace(model, x, y)                  # forward returns the loss; no memory is used
     schedule = tc.plan(traced.graph, budget="2 GiB")
+    step = tct.step(schedule, traced)
+    loss, gradients = step(x, y)
 """
 
 from tinyckpt.interop.torch.versions import check_torch
 
 check_torch()  # before what follows fails for want of it, with less of a clue
 
+from tinyckpt.interop.torch.partitioning import inductor_partitioner, partitioner
+from tinyckpt.interop.torch.running import step
 from tinyckpt.interop.torch.tracing import Traced, trace
+from tinyckpt.interop.torch.workspace import allocator_peak
 
-__all__ = ["Traced", "trace"]
+__all__ = [
+    "Traced", "allocator_peak", "inductor_partitioner", "partitioner", "step", "trace",
+]  # fmt: skip

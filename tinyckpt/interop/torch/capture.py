@@ -289,6 +289,16 @@ def storage_of(value: Any) -> tuple[int, int] | None:
     return storage._cdata, storage.nbytes()
 
 
+def fake_state(joint: Joint, node: fx.Node) -> Any:
+    """Return a FakeTensor like the state of the generator that a random operator draws from."""
+    given = [joint.values[source] for source in (*node.all_input_nodes, node)]
+    tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, FakeTensor)]
+    on_gpu = any(x.device.type == "cuda" for x in tensors)
+    nbytes = 16 if on_gpu else torch.get_rng_state().numel()  # a seed and an offset, or all words
+    with tensors[0].fake_mode:
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+
 # Operators ---------------------------------------------------------------------------------------
 
 

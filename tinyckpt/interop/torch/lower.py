@@ -1,0 +1,262 @@
+"""From a schedule to FX programs that run it in PyTorch.
+
+Here and in ``capture`` alone stand calls that PyTorch does not promise to keep. Each evaluation of
+the schedule is a copy of the operator's node; reads go to the latest copy. ``Free`` needs nothing:
+FX's programs let go of a value after its last reader, which is what schedules do.
+
+A random operator that is evaluated again saves the generator's state the first time, 5 kB on a CPU,
+which no prediction counts, and draws from it again. What draws first still has to do so in the
+order of the traced step, for the generator itself goes on from one to the next.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+
+from tinyckpt.errors import ScheduleError
+from tinyckpt.interop.torch.capture import fake_state, is_random, output_node, storage_of
+from tinyckpt.interop.torch.importer import Imported
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Compute, Free, Schedule, Step, step_text
+
+# Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
+SEEDS = torch.ops.prims.inductor_seeds.default
+NO_VERSION_CHECK = "saved_tensor_with_no_vc_check"  # AOTAutograd wants values with it last
+
+
+def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:
+    """Return a whole schedule as one program, with the inputs and outputs of the joint graph.
+
+    Raises:
+        ScheduleError: if the schedule is not legal, is of another graph, moves values to the host,
+            or lets random operators draw in another order.
+    """
+    check_schedule(schedule, imported)
+    joint = imported.joint
+    program = Half(imported, again_of(schedule, imported))
+    for node in joint.module.graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            program.copy(node)
+    program.emit(schedule.steps)
+    program.graph.output(program.current((*joint.forward, *joint.gradients)))
+    return fx.GraphModule(joint.module, program.graph)
+
+
+def halves_of(schedule: Schedule, imported: Imported) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Return a schedule as a forward and a backward program, as AOTAutograd wants them.
+
+    The schedule is cut where the backward half begins. The forward program returns, after its
+    results, what the backward one reads, and that takes cotangents after it.
+
+    Raises:
+        ScheduleError: as ``program_of``.
+    """
+    check_schedule(schedule, imported)
+    joint, again = imported.joint, again_of(schedule, imported)
+    steps = schedule.steps
+    cut = steps.index(Compute(imported.begin))
+    first = Half(imported, again)
+    for node in joint.sources:
+        first.copy(node)
+    first.emit(steps[:cut])
+    second = Half(imported, again)
+    given = second.take_over(first)
+    for node in joint.tangents:
+        second.copy(node)
+    second.emit(steps[cut:])
+    second.graph.output(second.current(joint.gradients))
+    second.graph.output_node().meta["desc"] = descriptors_of(imported, backward=True)
+    for placeholder in list(given):
+        if not placeholder.users:
+            second.graph.erase_node(placeholder)
+            del given[placeholder]
+    saved = first.kept(given)
+    for node in joint.writes:
+        first.copy(node)
+    first.graph.output((*first.current(joint.forward), *saved))
+    first.graph.output_node().meta["desc"] = [
+        *descriptors_of(imported, backward=False),
+        *map(SavedForBackwardsAOTOutput, range(len(saved))),
+    ]
+    for node in second.graph.nodes:
+        node.meta["autograd_backward"] = True
+    module = joint.module
+    return fx.GraphModule(module, first.graph), fx.GraphModule(module, second.graph)
+
+
+class Half:
+    """A program in the making: either half of a step, or all of it.
+
+    Attributes:
+        imported: the graph, and the nodes of its operators.
+        again: the operators that are evaluated more than once.
+        graph: the program.
+        copies: for each node of the joint graph its latest copy in the program.
+        states: for each random node that is evaluated again, the state before it drew first.
+    """
+
+    def __init__(self, imported: Imported, again: set[int]) -> None:
+        self.imported, self.again = imported, again
+        self.graph = fx.Graph()
+        self.copies: dict[fx.Node, fx.Node] = {}
+        self.states: dict[fx.Node, fx.Node] = {}
+
+    def copy(self, node: fx.Node) -> None:
+        """Add a copy of a node that reads the latest copies."""
+        self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
+
+    def current(self, nodes: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the latest copies of nodes; what is no node as it is."""
+        return tuple(self.copies[n] if isinstance(n, fx.Node) else n for n in nodes)
+
+    def emit(self, steps: Iterable[Step]) -> None:
+        """Add the evaluations of a schedule."""
+        for step in steps:
+            if not isinstance(step, Compute):
+                continue
+            node = self.imported.calls[step.operator]
+            if node is None or (node.target is SEEDS and node in self.copies):
+                continue  # seeds are drawn once; they are a few bytes, and stay
+            if step.operator in self.again and is_random(node):
+                self.copies[node] = self.drawn(node)
+            else:
+                self.copy(node)
+            for piece in self.imported.pieces.get(node, ()):
+                self.copy(piece)
+
+    def drawn(self, node: fx.Node) -> fx.Node:
+        """Add an evaluation of a random operator that draws the same numbers each time."""
+        args = fx.node.map_arg(node.args, self.copies.__getitem__)
+        kwargs = fx.node.map_arg(dict(node.kwargs), self.copies.__getitem__)
+        if node in self.states:
+            made = self.graph.call_function(
+                run_with_rng_state, (self.states[node], node.target, *args), kwargs
+            )
+        else:
+            both = self.graph.call_function(run_and_save_rng_state, (node.target, *args), kwargs)
+            self.states[node] = self.graph.call_function(operator.getitem, (both, 0))
+            self.states[node].meta["val"] = fake_state(self.imported.joint, node)
+            made = self.graph.call_function(operator.getitem, (both, 1))
+        made.meta = dict(node.meta)
+        return made
+
+    def take_over(self, other: Half) -> dict[fx.Node, fx.Node]:
+        """Add placeholders for all that another half has; return which each stands for."""
+        given = {}
+        for node, copy in sorted(other.copies.items(), key=without_version_check):
+            if node.op == "get_attr":
+                self.copy(node)
+                continue
+            if isinstance(self.imported.joint.values[node], torch.Tensor):
+                placeholder = self.placeholder(copy, dict(node.meta))
+                self.copies[node], given[placeholder] = placeholder, copy
+        for node, state in other.states.items():
+            self.states[node] = self.placeholder(state, dict(state.meta))
+            given[self.states[node]] = state
+        return given
+
+    def placeholder(self, copy: fx.Node, meta: dict[str, Any]) -> fx.Node:
+        """Add a placeholder for a value of the other half."""
+        placeholder = self.graph.placeholder(copy.name)
+        placeholder.meta = meta
+        return placeholder
+
+    def kept(self, given: dict[fx.Node, fx.Node]) -> list[fx.Node]:
+        """Return what the other half is given, each in the place of its placeholder.
+
+        An input that the caller writes to between the halves is given as a copy of what it was.
+        """
+        joint = self.imported.joint
+        written = {storage_of(joint.values[node]) for node in joint.mutations}
+        shown = {
+            copy for node, copy in self.copies.items() if storage_of(joint.values[node]) in written
+        }
+        saved = []
+        for placeholder, node in given.items():
+            if node in shown:
+                clone = self.graph.call_function(torch.ops.aten.clone.default, (node,))
+                clone.meta = dict(placeholder.meta)
+                clone.meta.pop("desc", None)
+                saved.append(clone)
+            else:
+                saved.append(node)
+        return saved
+
+
+def without_version_check(pair: tuple[fx.Node, fx.Node]) -> bool:
+    """Return a key that sorts last what autograd saves without a check of its version."""
+    return bool(pair[0].meta.get(NO_VERSION_CHECK, False))
+
+
+def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
+    """Return what the outputs of either half are, as the joint graph says it."""
+    joint = imported.joint
+    count = len(joint.forward)
+    found = output_node(joint.module).meta.get("desc")
+    descriptors = list(found or [None] * (count + len(joint.gradients)))
+    return descriptors[count:] if backward else descriptors[:count]
+
+
+def inductor_pass(partition: Callable[..., Any]) -> Any:
+    """Return a partition function as Inductor takes it; what it makes is never cached."""
+    # Imported here, since all of Inductor comes with it.
+    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+    class Planned(CustomPartitionerFn):  # type: ignore[misc]
+        def __call__(self, gm: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+            return partition(gm, joint_inputs, **kwargs)
+
+        def uuid(self) -> None:
+            return None
+
+    return Planned()
+
+
+# Checking ----------------------------------------------------------------------------------------
+
+
+def again_of(schedule: Schedule, imported: Imported) -> set[int]:
+    """Return the operators that a schedule evaluates more than once."""
+    times = Counter(step.operator for step in schedule.steps if isinstance(step, Compute))
+    return {index for index, count in times.items() if count > 1}
+
+
+def check_schedule(schedule: Schedule, imported: Imported) -> None:
+    """Raise a ScheduleError unless a schedule can run as a program of PyTorch."""
+    graph = imported.graph
+    if schedule.graph is not graph and schedule.graph != graph:
+        raise ScheduleError(
+            f"the schedule is of another graph than the traced one, {graph.name}; plan the one "
+            "that trace returned"
+        )
+    replay(schedule)
+    last = -1
+    seen: set[int] = set()
+    for position, step in enumerate(schedule.steps):
+        if not isinstance(step, Compute):
+            if not isinstance(step, Free):
+                verb, name = step_text(graph, step)
+                raise ScheduleError(
+                    f"step {position}: {verb} {name}; programs of PyTorch compute and free alone"
+                )
+            continue
+        index = step.operator
+        node = imported.calls[index]
+        if node is None or index in seen or not is_random(node):
+            continue
+        if index < last:
+            raise ScheduleError(
+                f"step {position}: compute {graph.operators[index].name}, which draws random "
+                f"numbers, comes after {graph.operators[last].name}, which drew later in the "
+                "traced step: both would draw others; legal is the order of the trace"
+            )
+        seen.add(index)
+        last = index

@@ -1,0 +1,88 @@
+"""Plans for PyTorch's own compilers: ``partitioner`` and ``inductor_partitioner``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from torch import fx
+
+from tinyckpt.interop.torch.capture import joint_of_graph
+from tinyckpt.interop.torch.importer import Cost, graph_of
+from tinyckpt.interop.torch.lower import halves_of, inductor_pass
+from tinyckpt.planning.plan import Budget, plan
+from tinyckpt.schedule import Schedule
+
+Halves = tuple[fx.GraphModule, fx.GraphModule]
+Partition = Callable[..., Halves]
+
+
+def partitioner(
+    budget: Budget | None,
+    *,
+    cost: Cost = "flops",
+    workspace: bool = True,
+    on_plan: Callable[[Schedule], None] | None = None,
+    **options: Any,
+) -> Partition:
+    """Return a ``partition_fn`` for AOTAutograd: what each half of a step computes and keeps.
+
+    ::
+
+        from torch._dynamo.backends.common import aot_autograd
+        from torch._dynamo.backends.debugging import boxed_nop
+        backend = aot_autograd(
+            fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=tct.partitioner("2 GiB")
+        )
+        model = torch.compile(model, backend=backend, fullgraph=True)
+
+    Without ``fullgraph=True`` a model may fall into several graphs, and the budget is for each.
+
+    Args:
+        budget: the peak of the whole step, as ``tc.plan`` takes it; None for store-all.
+        cost, workspace: as in ``trace``.
+        on_plan: is called with each schedule, for ``print`` or ``tc.replay``.
+        options: those of ``tc.plan``, such as ``time_limit``.
+
+    Raises, when it is called, which ``torch.compile`` wraps in an error of its own:
+        GraphError: if the graph has what cannot be planned; nothing has run by then.
+        BudgetError: if no schedule was found within the budget.
+    """
+
+    def partition(
+        joint_module: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **_: Any
+    ) -> Halves:
+        joint = joint_of_graph(joint_module, num_fwd_outputs, "compiled")
+        imported = graph_of(joint, "compiled", cost, workspace)
+        schedule = plan(imported.graph, budget=budget, **options)
+        if on_plan is not None:
+            on_plan(schedule)
+        return halves_of(schedule, imported)
+
+    return partition
+
+
+def inductor_partitioner(
+    budget: Budget | None,
+    *,
+    cost: Literal["flops", "roofline"] = "flops",
+    on_plan: Callable[[Schedule], None] | None = None,
+    **options: Any,
+) -> Any:
+    """Return what ``torch._inductor.config.custom_partitioner_fn`` takes.
+
+    ::
+
+        torch._inductor.config.custom_partitioner_fn = tct.inductor_partitioner("2 GiB")
+        model = torch.compile(model, fullgraph=True)
+
+    What Inductor makes of a half it decides itself: it fuses operators and reorders them, which
+    makes the true peak somewhat smaller or larger than that of the schedule. Workspaces are those
+    of other kernels, and are left out.
+
+    Args:
+        budget, cost, on_plan, options: as in ``partitioner``.
+    """
+    return inductor_pass(
+        partitioner(budget, cost=cost, workspace=False, on_plan=on_plan, **options)
+    )

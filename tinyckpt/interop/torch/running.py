@@ -1,0 +1,127 @@
+"""A schedule as a training step: ``step``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from tinyckpt.errors import GraphError, ScheduleError
+from tinyckpt.interop.torch.checks import value_text
+from tinyckpt.interop.torch.importer import name_of
+from tinyckpt.interop.torch.lower import program_of
+from tinyckpt.interop.torch.tracing import Traced
+from tinyckpt.schedule import Schedule
+
+
+def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    """Return a function that runs a schedule of a traced model in PyTorch.
+
+    It takes what ``trace`` was given, with the same shapes, and returns the loss and the gradients,
+    by the names of parameters; an argument that requires a gradient is ``args[0]``. It holds what
+    ``replay`` of the schedule says, and no autograd tape. Parameters are those that the model has
+    when it is called, and its buffers are written to as by a call of the model, once. ``.grad`` is
+    left as it is::
+
+        loss, gradients = step(x, y)
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients.get(name)
+        optimizer.step()
+
+    Loss and gradients are those of plain PyTorch to the last bit, where that evaluates the same
+    kernels. On a CPU it draws other numbers for dropout; then they are those of store-all.
+
+    Args:
+        schedule: of ``traced.graph``.
+        traced: what ``trace`` returned.
+
+    Raises:
+        ScheduleError: if the schedule is not legal, is of another graph, or moves values to the
+            host. When called, a GraphError if arguments or parameters are not as they were traced,
+            before anything runs.
+    """
+    if not isinstance(traced, Traced):
+        raise ScheduleError(f"expected what trace returned, got a {type(traced).__name__}")
+    joint = traced.imported.joint
+    program = program_of(schedule, traced.imported)
+    inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
+    names = [name_of(what) if what else "" for what in joint.gradient_of]
+
+    def run(*args: Any) -> tuple[Any, dict[str, Any]]:
+        leaves = checked_arguments(traced, args)
+        given = [source_of(traced, node, leaves) for node in inputs]
+        with torch.no_grad():
+            results = program(*given)
+            count = len(joint.forward)
+            made = dict(zip(joint.forward, results[:count], strict=True))
+            for buffer, value in joint.mutations.items():
+                given[inputs.index(buffer)].copy_(made.pop(value))
+        (loss,) = made.values()
+        gradients = zip(names, results[count:], strict=True)
+        return loss, {name: gradient for name, gradient in gradients if gradient is not None}
+
+    return run
+
+
+def source_of(traced: Traced, node: fx.Node, leaves: list[Any]) -> Any:
+    """Return what to pass for a placeholder, after checking that it is as it was traced.
+
+    Raises:
+        GraphError: says what it is and what it was.
+    """
+    joint, model = traced.imported.joint, traced.model
+    expected = joint.values[node]
+    if node in joint.tangents:
+        return torch.ones((), dtype=expected.dtype, device=expected.device)
+    kind, which = joint.inputs[node]
+    if kind == "argument":
+        return leaves[which]
+    value = model.get_parameter(which) if kind == "parameter" else model.get_buffer(which)
+    check_like(value, expected, f"the {kind} {which}")
+    return value
+
+
+def checked_arguments(traced: Traced, args: tuple[Any, ...]) -> list[Any]:
+    """Return the leaves of arguments that are as they were traced.
+
+    Raises:
+        GraphError: names the first that is not.
+    """
+    nesting, expected = traced.arguments
+    leaves, found = pytree.tree_flatten(args)
+    if found != nesting:
+        raise GraphError(
+            f"{traced.graph.name}: {len(args)} arguments in the nesting {found}; it was traced "
+            f"with {nesting}"
+        )
+    for index, (leaf, like) in enumerate(zip(leaves, expected, strict=True)):
+        check_like(leaf, like, f"args[{index}]")
+    return list(leaves)
+
+
+def check_like(value: Any, expected: Any, what: str) -> None:
+    """Raise a GraphError unless a value has the layout that was traced; a number, that value."""
+    if not isinstance(expected, torch.Tensor):
+        if value is expected or (type(value) is type(expected) and value == expected):
+            return
+        raise GraphError(f"{what} is {value!r:.80}; it was traced as {expected!r:.80}, a constant")
+    if isinstance(value, torch.Tensor) and layout(value) == layout(expected):
+        return
+    found = layout_text(value) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+    raise GraphError(
+        f"{what} is {found}; it was traced as {layout_text(expected)}: trace the model with such "
+        "arguments"
+    )
+
+
+def layout(value: Any) -> tuple[Any, ...]:
+    """Return what a program depends on."""
+    return value.dtype, tuple(value.shape), value.stride(), value.device
+
+
+def layout_text(value: Any) -> str:
+    """Return shape, dtype, strides and device as errors say them."""
+    return f"{value_text(value)} on {value.device} with strides {tuple(value.stride())}"
