@@ -74,8 +74,8 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool) -> Imported:
             "roofline": roofline_seconds(joint, node, flops),
             "measured": seen[node].seconds,
         }[cost]
-        held = seen[node].workspace if workspace else 0
-        building.add_call(node, flops, evaluation, held, position < len(forward))
+        measured = seen[node] if workspace else Measured()
+        building.add_call(node, flops, evaluation, measured, position < len(forward))
     if not backward:
         building.add_begin()
     calls = (*forward, None, *backward)
@@ -134,20 +134,22 @@ class Building:
         )
 
     def add_call(
-        self, node: fx.Node, flops: int, cost: float, workspace: int, forward: bool
+        self, node: fx.Node, flops: int, cost: float, measured: Measured, forward: bool
     ) -> None:
         """Add a node's operator, with all that it makes."""
         number = len(self.operators)
         inputs = [data for source in node.all_input_nodes for data in self.values[source]]
         role: Role = "activation" if forward else "cotangent"
         made = self.joint.values[node]
-        outputs: dict[int | None, int] = {}
-        for index, value in enumerate(made) if isinstance(made, list | tuple) else [(None, made)]:
+        several = isinstance(made, list | tuple)
+        outputs: dict[int, int] = {}
+        for index, value in enumerate(made if several else [made]):
             if isinstance(value, list | tuple):
                 raise GraphError(f"{node.name}, {node.target}, returns a nesting of tensors")
             if value is not None:
-                name = node.name if index is None else f"{node.name}.{index}"
-                outputs[index] = self.add_value(name, value, role, number, inputs)
+                name = f"{node.name}.{index}" if several else node.name
+                seen = measured.outputs[index] if measured.outputs else 0
+                outputs[index] = self.add_value(name, value, role, number, inputs, seen)
         self.values[node] = tuple(outputs.values())
         for piece in self.pieces.get(node, ()):
             index = piece.args[1]
@@ -166,22 +168,29 @@ class Building:
                 None if forward or sequence is None else self.adjoint.get(sequence),
                 scope_of(node),
                 flops,
-                workspace,
+                measured.workspace,
                 cost=cost,
             )
         )
 
     def add_value(
-        self, name: str, value: Any, role: Role, producer: int | None, inputs: Sequence[int]
+        self,
+        name: str,
+        value: Any,
+        role: Role,
+        producer: int | None,
+        inputs: Sequence[int],
+        seen: int = 0,
     ) -> int:
         """Add a data node; a view of one of the inputs, if it is in the memory of one.
 
-        A storage counts once: for whom it is met first.
+        A storage counts once, for whom it is met first; with the bytes that were seen of it, if
+        those are more.
         """
         found, number = storage_of(value), len(self.data)
         view_of, nbytes = None, 0
         if found is not None:
-            key, nbytes = found
+            key, nbytes = found[0], max(found[1], seen)
             view_of = next((data for data in inputs if self.storage.get(data) == key), None)
             self.storage[number] = key
             if producer is None and key in self.owned:

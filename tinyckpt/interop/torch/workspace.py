@@ -11,7 +11,7 @@ import os
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -34,10 +34,13 @@ class Measured:
 
     Attributes:
         workspace: bytes that its kernel held at its peak, less what is held of it afterwards.
+        outputs: bytes of the storage of each result, which may be larger than the tensor: some
+            kernels reduce in place. Empty if none was seen.
         seconds: of one evaluation; 0 unless asked for.
     """
 
     workspace: int = 0
+    outputs: tuple[int, ...] = ()
     seconds: float = 0.0
 
 
@@ -130,32 +133,39 @@ def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node
             alike.setdefault(signature(joint, node), []).append(node)
     firsts = [nodes[0] for nodes in alike.values()]
     with torch.random.fork_rng(), torch.no_grad():
-        workspaces = workspaces_of(joint, firsts)
+        seen = memory_of(joint, firsts)
         seconds = [seconds_of(joint, node) if timed else 0.0 for node in firsts]
     found = dict.fromkeys(calls, Measured())
-    for nodes, workspace, time in zip(alike.values(), workspaces, seconds, strict=True):
-        found |= dict.fromkeys(nodes, Measured(workspace, time))
+    for nodes, measured, time in zip(alike.values(), seen, seconds, strict=True):
+        found |= dict.fromkeys(nodes, replace(measured, seconds=time))
     return found
 
 
-def workspaces_of(joint: Joint, nodes: Sequence[fx.Node]) -> list[int]:
-    """Return the bytes that each operator holds at its peak, less what is left of it."""
+def memory_of(joint: Joint, nodes: Sequence[fx.Node]) -> list[Measured]:
+    """Return for each operator what it holds at its peak, less what is left, and what it makes."""
     held: dict[int, tuple[int, int]] = {}
+    made: list[tuple[int, ...]] = []
     with profiled() as profiler:
         for position, node in enumerate(nodes):
             evaluate, device = evaluation(joint, node)
             if device.startswith("cuda"):
-                held[position] = allocated_on_gpu(evaluate, device)[:2]
-                continue
-            with record_function(f"{MARK}{position}"):
-                result = evaluate()
+                peak, left, result = allocated_on_gpu(evaluate, device)
+                held[position] = peak, left
+            else:
+                with record_function(f"{MARK}{position}"):
+                    result = evaluate()
+            storages = map(storage_of, pytree.tree_leaves(result))
+            made.append(tuple(0 if found is None else found[1] for found in storages))
             del evaluate, result
     changes, spans = events_of(profiler)
     times = [time for time, _ in changes]
     for position, (begin, end) in spans.items():
         inside = changes[bisect(times, begin) : bisect(times, end)]
         held[position] = peak_and_rest(nbytes for _, nbytes in inside)
-    return [held[position][0] - held[position][1] for position in range(len(nodes))]
+    return [
+        Measured(held[position][0] - held[position][1], outputs)
+        for position, outputs in enumerate(made)
+    ]
 
 
 def seconds_of(joint: Joint, node: fx.Node) -> float:
