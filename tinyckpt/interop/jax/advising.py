@@ -1,0 +1,180 @@
+"""Which named values to save: a budget in terms of ``checkpoint_name``. ``advise``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import jax
+
+from tinyckpt.analysis.limits import DEFAULT_SECONDS, Clock, checked_seconds
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.cost import given
+from tinyckpt.errors import BudgetError, OptionError
+from tinyckpt.interop.jax.tracing import Traced, trace
+from tinyckpt.orders.retaining import retaining_order
+from tinyckpt.planning.budget import parse_budget
+from tinyckpt.units import memory_text, size_text
+
+MOST_TRIED_OUT = 8  # names of which every choice is looked at; of more, one is dropped at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advice:
+    """Which names to save, and what that is predicted to take.
+
+    Attributes:
+        names: what to save, in the order in which the function names them.
+        others: the names that are recomputed.
+        peak: predicted, in bytes, results included.
+        cost: of all evaluations, as a multiple of those without recomputation.
+        traced: what it was found on.
+    """
+
+    names: tuple[str, ...]
+    others: tuple[str, ...]
+    peak: int
+    cost: float
+    traced: Traced
+
+    @property
+    def policy(self) -> Callable[..., bool]:
+        """JAX's own policy that saves these names."""
+        found: Callable[..., bool] = jax.checkpoint_policies.save_only_these_names(*self.names)
+        return found
+
+    def apply(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function under ``jax.checkpoint`` with that policy; the gradients are equal."""
+        wrapped: Callable[..., Any] = jax.checkpoint(fun, policy=self.policy)
+        return wrapped
+
+    def __str__(self) -> str:
+        name, names = self.traced.graph.name, ", ".join(map(repr, self.names))
+        others = f"; recomputed: {', '.join(self.others)}" if self.others else ""
+        return (
+            f"{name}: predicted peak {size_text(self.peak)}, {self.cost:.4g} times the FLOPs\n"
+            f"save: {', '.join(self.names) or 'nothing'}{others}\n"
+            "write:\n"
+            f"    policy = jax.checkpoint_policies.save_only_these_names({names})\n"
+            f"    {name} = jax.checkpoint({name}, policy=policy)\n"
+            "XLA decides in the end: compare tinyckpt.interop.jax.memory of both."
+        )
+
+
+def advise(
+    fun: Callable[..., Any],
+    *args: Any,
+    budget: int | float | str,
+    names: Collection[str] | None = None,
+    time_limit: float = DEFAULT_SECONDS,
+) -> Advice:
+    """Return which names ``jax.checkpoint`` should save, for the fewest FLOPs within a budget.
+
+    The function is seen as ``jax.checkpoint(fun, policy=save_only_these_names(...))``: what is
+    neither saved nor an argument is recomputed, once, when the backward half first reads it. Of up
+    to eight names every choice is looked at; of more, the one whose loss frees most for its FLOPs
+    is dropped, one after another.
+
+    Args:
+        fun, args: as ``trace`` takes them.
+        budget: the predicted peak to stay within: bytes, ``"2 GiB"``, or a share of that of a run
+            in which nothing is recomputed.
+        names: to choose from; by default all that ``checkpoint_name`` gives.
+        time_limit: seconds for the search, after which the best so far counts.
+
+    Raises:
+        OptionError: if nothing is named, or one of the names is not there.
+        BudgetError: if no choice is within the budget; says the smallest peak there is.
+        GraphError: as ``trace``.
+    """
+    clock = Clock(checked_seconds(time_limit))
+    traced = trace(fun, *args)
+    graph = traced.graph
+    known = named(traced)
+    chosen = list(known) if names is None else [name for name in known if name in set(names)]
+    missing = [name for name in names or () if name not in known]
+    if missing or not known:
+        there = f"it names {', '.join(known)}" if known else "it names nothing"
+        raise OptionError(
+            f"{graph.name}: {there}"
+            + (f", not {', '.join(map(repr, missing))}" if missing else "")
+            + "; jax.ad_checkpoint.checkpoint_name(x, name) names a value"
+        )
+    within, costs = parse_budget(graph, given(graph), budget)
+    problem = Problem(graph, costs)
+    once = range(len(graph.operators))
+    stored, smallest = problem.cost_of(once), problem.peak(once)
+    best: tuple[float, int, frozenset[str]] | None = None
+    for choice in choices(chosen, known, problem):
+        order = order_of(problem, known, choice)
+        peak, cost = problem.peak(order), problem.cost_of(order)
+        smallest = min(smallest, peak)
+        if peak <= within and (best is None or (cost, peak) < best[:2]):
+            best = cost, peak, choice
+        if clock.left() == 0:
+            break
+    if best is None:
+        unit = costs.memory_unit
+        raise BudgetError(
+            f"{graph.name}: no choice among {', '.join(chosen)} has a peak of at most "
+            f"{memory_text(within, unit)}; the smallest found is {memory_text(smallest, unit)}",
+            smallest,
+        )
+    cost, peak, choice = best
+    return Advice(
+        tuple(name for name in chosen if name in choice),
+        tuple(name for name in known if name not in choice),
+        peak,
+        cost / stored if stored else 1.0,
+        traced,
+    )
+
+
+def named(traced: Traced) -> dict[str, list[int]]:
+    """Return the forward values of every name, in the order in which they are made."""
+    found: dict[str, list[int]] = {}
+    for operator in traced.graph.operators[: traced.graph.forward_count]:
+        for data in operator.outputs:
+            label = traced.graph.data[data].label
+            if label is not None:
+                found.setdefault(label, []).append(data)
+    return found
+
+
+def order_of(problem: Problem, known: dict[str, list[int]], names: Collection[str]) -> list[int]:
+    """Return the order of evaluations with some names saved."""
+    return retaining_order(problem.graph, [d for n in names for d in known[n]], reuse=True)
+
+
+def choices(
+    names: list[str], known: dict[str, list[int]], problem: Problem
+) -> Iterator[frozenset[str]]:
+    """Yield choices of names to save: all there are of a few, or ever smaller ones of many."""
+    if len(names) <= MOST_TRIED_OUT:
+        for count in range(len(names), -1, -1):
+            yield from map(frozenset, combinations(names, count))
+        return
+    left = frozenset(names)
+    yield left
+    while left:
+        before = measured(problem, known, left)
+        left = max(
+            (left - {name} for name in names if name in left),
+            key=lambda rest: gain(before, measured(problem, known, rest)),
+        )
+        yield left
+
+
+def measured(
+    problem: Problem, known: dict[str, list[int]], names: Collection[str]
+) -> tuple[int, float]:
+    """Return peak and cost with some names saved."""
+    order = order_of(problem, known, names)
+    return problem.peak(order), problem.cost_of(order)
+
+
+def gain(before: tuple[int, float], after: tuple[int, float]) -> float:
+    """Return the bytes that a change frees for each FLOP that it costs."""
+    return (before[0] - after[0]) / max(after[1] - before[1], 1.0)
