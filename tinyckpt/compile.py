@@ -12,7 +12,7 @@ import keyword
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -222,8 +222,9 @@ class Writer:
     def steps(self) -> Iterable[str]:
         """Yield the line of every step; frees that follow each other share one ``del``."""
         freed: list[str] = []
-        scope = ""
-        steps = self.schedule.steps
+        scope, steps = "", self.schedule.steps
+        # A recomputation reads as the first time.
+        written = cache(lambda index: self.evaluation(self.graph.operators[index]))
         for step, again in zip(steps, recomputations(steps), strict=True):
             if isinstance(step, Free):
                 freed.append(self.names[step.data])
@@ -234,9 +235,8 @@ class Writer:
             if isinstance(step, EVALUATIONS):
                 operator = self.graph.operators[step.operator]
                 entered = one_line(operator.scope) if operator.scope != scope else ""
-                remarks = [entered, "again" if again else ""]
-                comment = ", ".join(filter(None, remarks))
-                yield self.evaluation(operator) + (f"  # {comment}" if comment else "")
+                comment = ", ".join(filter(None, [entered, "again" if again else ""]))
+                yield written(step.operator) + (f"  # {comment}" if comment else "")
                 scope = operator.scope
             elif isinstance(step, Fetch):
                 name, host = self.names[step.data], self.on_host[step.data]

@@ -184,6 +184,15 @@ def test_a_kernel_with_the_wrong_number_of_results_is_named() -> None:
         tc.run(schedule, np.ones(2))
 
 
+def test_a_kernel_of_ones_own_has_one_name_however_often_it_is_called() -> None:
+    own = tc.Primitive("doubled", lambda xp, x: 2 * x, lambda x: (x,))
+    graph = tc.build(lambda x: tc.apply(own, x), tc.Spec(2))
+    steps = (tc.Compute(0), tc.Free(graph.operators[0].outputs[0]), tc.Compute(0))
+    compiled = tc.compile(tc.Schedule(graph, steps, "twice"))
+    assert compiled.source.count("kernel_doubled_1(np, x)") == 2
+    assert np.array_equal(compiled(np.ones(2))[0], [2.0, 2.0])
+
+
 def test_run_holds_the_plan_and_a_record_of_its_steps() -> None:
     network = tc.networks.transformer(1, 128, heads=2, length=64, batch=4, vocabulary=500)
     args = network.arrays()
