@@ -1,6 +1,7 @@
 """Every lesson runs to its closing assertions, without a warning, and is short enough to finish."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,20 +12,32 @@ LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson(path: Path, tmp_path: Path) -> None:
-    text = path.read_text()
+def test_a_lesson(
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
     assert text.startswith("# %% [markdown]\n# # ")
     assert "**Predict.**" in text
     assert "\nassert " in text.rpartition("# %%")[2]
-    command = [sys.executable, "-W", "error", str(path)]
+    # Here, where warnings are errors and everything is imported; below, one as a process.
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    assert "you said" in capsys.readouterr().out
+    assert (tmp_path / "out" / f"{path.stem[:2]}_player.html").exists()
+
+
+def test_a_lesson_is_a_script(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(LESSONS[0])]
     environment = {**os.environ, "PYTHONUTF8": "1"}
     result = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
     assert result.returncode == 0, result.stderr
     assert "you said" in result.stdout
-    assert (tmp_path / "out" / f"{path.stem[:2]}_player.html").exists()
 
 
 def test_there_are_lessons() -> None:
