@@ -5,16 +5,19 @@ EXTRAS ?= viz,dev
 BIN := .venv/bin
 STAMP := .venv/.installed-$(EXTRAS)
 
+# Each of pytest's processes takes one processor: threads of BLAS would only be in their way.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+
 .PHONY: demo test newcomer check test-deep gpu-test format images docs site graphs text clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
 
 test: $(STAMP)
-	$(BIN)/pytest -n auto
+	$(PYTEST)
 
 test-deep: $(STAMP)
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n auto
+	HYPOTHESIS_PROFILE=deep $(PYTEST)
 
 gpu-test: $(STAMP)
 	$(BIN)/pytest -m gpu
