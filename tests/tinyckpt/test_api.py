@@ -255,8 +255,10 @@ def test_training_is_the_same_to_the_last_bit_under_every_policy() -> None:
 
 
 def test_the_demo_says_where_everything_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("tinyckpt.cli.demo.PLANNING", 0.5)
+    monkeypatch.setattr("tinyckpt.cli.demo.GPT_STEPS", 30)
     assert main(["demo", "-o", str(tmp_path / "new" / "folder")]) == 0
     out = capsys.readouterr().out
     for name in ("chain16.gif", "chain16.html", "chain16.svg", "digits.gif", "resnet50.html"):

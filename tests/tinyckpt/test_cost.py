@@ -17,9 +17,15 @@ from tinyckpt.cost import cost_of, custom, evaluations
 POLICIES = ("greedy", "dtr", "rotor", "revolve", "chen_budget", "sqrt_n", "knapsack")
 
 
+@pytest.fixture(scope="module")
+def residual() -> tc.TrainingGraph:
+    """Return one graph for all kinds of numbers: what is searched for one, all others find."""
+    return tc.networks.residual_mlp(3, 8, 64).graph()
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint8, np.float16, np.float32, Fraction])
-def test_numbers_of_other_kinds_become_pythons_own(kind: Any) -> None:
-    graph = tc.networks.residual_mlp(3, 8, 64).graph()
+def test_numbers_of_other_kinds_become_pythons_own(kind: Any, residual: tc.TrainingGraph) -> None:
+    graph = residual
     numbers = [7 + operator.id % 90 for operator in graph.operators]
     plain = custom(graph, numbers)
     costs = custom(graph, [kind(number) for number in numbers])

@@ -112,7 +112,7 @@ def schedules_of(name: str, graph: tc.TrainingGraph) -> dict[str, Schedule]:
     """Return the schedules to run, and one within a budget."""
     found = {policy: tc.plan(graph, policy) for policy in ("store_all", "sqrt_n", "recompute_all")}
     budget = SHARES.get(name, 0.8)
-    found["budget"] = tc.plan(graph, budget=budget, time_limit=2.0)
+    found["budget"] = tc.plan(graph, budget=budget, time_limit=0.5)
     assert (
         tc.replay(found["budget"]).peak_bytes <= budget * tc.replay(found["store_all"]).peak_bytes
     )

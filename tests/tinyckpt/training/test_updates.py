@@ -68,7 +68,7 @@ def test_a_budget_holds_with_updates(case: Any, share: float) -> None:
     graph, args = case
     stored = tc.replay(tc.plan(graph)).peak_bytes
     try:
-        schedule = tc.plan(graph, budget=int(stored * share))
+        schedule = tc.plan(graph, budget=int(stored * share), time_limit=0.2)
     except tc.BudgetError:
         return
     trace = tc.replay(schedule)
