@@ -90,7 +90,7 @@ def test_growth_has_the_known_exponents(policy: str, evaluations: float, peak: f
         assert slope == pytest.approx(expected, abs=0.1)
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(200))
 @given(training_graphs())
 def test_accounts_agree_on_random_graphs(case: Any) -> None:
     graph, args = case
@@ -112,7 +112,7 @@ def test_accounts_agree_on_random_graphs(case: Any) -> None:
         }
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(300))
 @given(training_graphs(largest=6))
 def test_shapes_and_layouts_are_what_the_graph_says(case: Any) -> None:
     graph, args = case

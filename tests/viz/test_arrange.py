@@ -61,7 +61,7 @@ def check_sheet(traces: Sequence[tc.Trace], sheet: Sheet) -> None:
     assert -0.01 <= high - sheet.height * sheet.scale < 2.01
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.sampled_from(NETWORKS), min_size=1, max_size=3),
     st.one_of(st.none(), st.integers(NARROWEST, WIDEST)),

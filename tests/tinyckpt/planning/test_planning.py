@@ -80,7 +80,7 @@ def test_bounds_are_about_one_device() -> None:
     assert any(isinstance(step, tc.Offload) for step in schedule.steps)
     with pytest.raises(tc.ScheduleError, match="moves values to the host has no certificate"):
         tc.certify(schedule)
-    explanation = tc.explain(schedule, time_limit=1)
+    explanation = tc.explain(schedule, time_limit=0.2)
     assert explanation.certificate is None
     assert "nothing is known of the optimum" in str(explanation)
 
@@ -268,7 +268,7 @@ def test_time_is_limited() -> None:
     assert len(more.points) > 1
 
 
-@settings(max_examples=examples(35))
+@settings(max_examples=examples(12))
 @given(training_graphs(), st.sampled_from([evaluations, flops]), st.booleans())
 def test_peaks_are_within_and_costs_fall_on_drawn_graphs(
     case: Any, unit: Any, in_values: bool
@@ -308,7 +308,7 @@ def test_a_transformer_at_ten_budgets() -> None:
     largest = tc.replay(tc.plan(graph)).peak_bytes
     before = inf
     for percent in range(40, 100, 6):
-        schedule = tc.plan(graph, budget=f"{percent} %", costs=costs, time_limit=5)
+        schedule = tc.plan(graph, budget=f"{percent} %", costs=costs, time_limit=1)
         assert tc.replay(schedule).peak_bytes <= largest * percent // 100
         assert schedule.certificate is not None
         assert schedule.certificate.cost <= before

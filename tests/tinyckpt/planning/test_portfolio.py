@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.conftest import examples
+from tests.conftest import PROFILE, examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.cost import evaluations, flops, in_nodes
 from tinyckpt.graph import DataNode, Operator
@@ -22,6 +22,7 @@ from tinyckpt.planning.asked import options_of
 from tinyckpt.planning.portfolio import Search
 
 PATIENT = 1000.0  # seconds: nothing here is cut by the time
+LARGER = ["unet:8"] if PROFILE == "deep" else []
 SINGLE = [name for name in tc.POLICIES if name != "optimal"]  # no solver is in the portfolio
 
 
@@ -59,7 +60,7 @@ def check_dominance(graph: tc.Graph, costs: tc.Costs, budgets: list[int]) -> Non
         before = cost
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(8))
 @given(
     st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()),
     st.sampled_from([evaluations, flops]),
@@ -75,7 +76,7 @@ def test_no_policy_and_no_smaller_budget_is_better_on_drawn_graphs(
     check_dominance(graph, costs, [largest * percent // 100 for percent in percents])
 
 
-@pytest.mark.parametrize("text", ["unet:8", "residual:4x8", "branching:3x8"])
+@pytest.mark.parametrize("text", ["residual:4x8", "branching:3x8", *LARGER])
 def test_no_policy_and_no_smaller_budget_is_better_on_shipped_networks(text: str) -> None:
     graph = network_from_text(text)[0]
     largest = tc.replay(tc.plan(graph)).peak_bytes
@@ -84,15 +85,15 @@ def test_no_policy_and_no_smaller_budget_is_better_on_shipped_networks(text: str
 
 
 def test_small_shares_between_the_levels_are_good_too() -> None:
-    unet = network_from_text("unet:8")[0]
-    schedule = tc.plan(unet, budget=0.4, time_limit=PATIENT)
-    assert tc.replay(schedule).evaluations <= 243
+    for text in LARGER:
+        schedule = tc.plan(network_from_text(text)[0], budget=0.4, time_limit=PATIENT)
+        assert tc.replay(schedule).evaluations <= 243
     graph = branching(6, 8, 128).graph()
     schedule = tc.plan(graph, budget=0.6, time_limit=PATIENT)
     assert tc.replay(schedule).evaluations <= 106
 
 
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 @given(training_graphs(), st.integers(20, 100))
 def test_what_is_known_does_not_depend_on_what_was_asked(case: Any, percent: int) -> None:
     graph, costs = case[0], flops(case[0])
@@ -170,8 +171,8 @@ def test_a_long_search_ends_when_it_is_told_to() -> None:
 
 
 def test_what_is_too_long_to_hold_is_refused_before_it_is_made() -> None:
-    graph = tc.networks.chain(50_000)
-    with pytest.raises(tc.BudgetError, match="about 1,250,075,001 evaluations") as caught:
+    graph = tc.networks.chain(5_000)
+    with pytest.raises(tc.BudgetError, match="about 12,507,501 evaluations") as caught:
         tc.plan(graph, budget="3 nodes")
     assert caught.value.smallest is not None
     assert tc.lower_bound(graph, f"{caught.value.smallest} nodes") <= 5_000_000
@@ -203,7 +204,7 @@ def test_where_too_much_crosses_too_many_cuts_no_stages_are_made() -> None:
         tc.plan(graph, "revolve")
     assert tc.plan(graph, "sqrt_n").steps  # the quick ones are tried first
     peak = tc.replay(tc.plan(graph, "sqrt_n")).peak_bytes
-    assert tc.plan(graph, budget=peak, time_limit=6).certificate is not None
+    assert tc.plan(graph, budget=peak, time_limit=1).certificate is not None
 
 
 def nested_gradients() -> tc.Graph:

@@ -12,7 +12,7 @@ from PIL import Image
 
 import tinyckpt as tc
 import viz
-from tests.conftest import require
+from tests.conftest import PROFILE, require
 from viz.arrange import Design
 from viz.gif import delays_of, holds_of, speed_of
 from viz.layout.geometry import MARGIN, WIDTH
@@ -24,6 +24,7 @@ from viz.raster.sprites import inks_of
 from viz.sheet import LEGEND
 from viz.theme import LIGHT, THEMES
 
+LONGER = ["chain:256"] if PROFILE == "deep" else []
 LOSSLESS = ("gif", "apng", "webp")
 
 
@@ -246,7 +247,7 @@ def test_the_legend_keeps_to_the_margins(scale: int) -> None:
     assert WIDTH - MARGIN - 3 < columns[-1] < WIDTH - MARGIN + 1
 
 
-@pytest.mark.parametrize("name", ["chain:2", "chain:16", "chain:64", "chain:256"])
+@pytest.mark.parametrize("name", ["chain:2", "chain:16", "chain:64", *LONGER])
 @pytest.mark.parametrize("options", [{}, {"seconds": 12}, {"seconds": 1}, {"hold": (2, 3)}])
 def test_an_animation_lasts_as_long_as_it_is_to(
     tmp_path: Path, name: str, options: dict[str, Any]
