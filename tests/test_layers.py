@@ -35,6 +35,7 @@ EXCEPTIONS = {
     ("ops", "builder"): "types: the active builder is handed to operators",
     ("var", "builder"): "types: a Var belongs to a builder",
     ("building", "builder"): "types: a context manager knows whose operators it is about",
+    ("building", "var"): "types: values are marked",
     ("schedule", "replay"): "printing a schedule says what is live at each step",
     ("cli", "viz"): "the command draws; the engine never does",
 }

@@ -13,13 +13,13 @@ from tinyckpt.analysis.defects import Watcher, defect_of, has_nan, nan_text
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, dense, get_backend, moved
 from tinyckpt.build import trace, weak_float
+from tinyckpt.building.belonging import ACTIVE_BUILDER
 from tinyckpt.building.calls import Call, call_of, function_name
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
 from tinyckpt.errors import BackendError, GraphError
 from tinyckpt.execute import execute
 from tinyckpt.graph import Graph, Spec, updated_sources
-from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
 from tinyckpt.schedule import Schedule

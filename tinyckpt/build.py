@@ -8,17 +8,15 @@ here: what is evaluated, when and how often is the schedule's business alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, bound, call_of, function_name
+from tinyckpt.building.marks import checked_text, checkpoint, name, scope
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
-from tinyckpt.ops.primitive import ACTIVE_BUILDER
 from tinyckpt.tree import Tree, check_depth, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
@@ -131,54 +129,3 @@ def returned_id(builder: Builder, leaf: Any) -> int:
         f"{builder.graph_name} returned a {type(leaf).__name__}; return Vars, nested in dicts, "
         "lists and tuples"
     )
-
-
-def scope(name: str) -> AbstractContextManager[None]:
-    """Group the operators built inside, as in ``with tc.scope("layer3"):``; scopes nest.
-
-    Where nothing is traced it does nothing, as ``name`` and ``checkpoint``: the function runs on
-    arrays as it is.
-    """
-    checked, builder = checked_text("scope", name), ACTIVE_BUILDER.get()
-    return nullcontext() if builder is None else builder.scoped(checked)
-
-
-def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function: the policy ``regions`` recomputes what it makes inside.
-
-    Use it as a decorator, or where the function is called: ``h = tc.checkpoint(block)(h)``. Marked
-    functions nest. Other policies do not look at the marks.
-
-    >>> import tinyckpt as tc
-    >>> block = tc.checkpoint(lambda x: tc.tanh(tc.sin(x)))
-    >>> graph = tc.build(lambda x: tc.sum(block(x)), tc.Spec((3,)))
-    >>> [operator.regions for operator in graph.operators]
-    [(0,), (0,), ()]
-    """
-
-    @wraps(function)
-    def marked(*args: Any, **options: Any) -> Any:
-        builder = ACTIVE_BUILDER.get()
-        with nullcontext() if builder is None else builder.region():
-            return function(*args, **options)
-
-    return marked
-
-
-def name(x: Var, label: str) -> Var:
-    """Label a value, so that policies can pick it, as JAX's ``checkpoint_name`` does.
-
-    >>> import tinyckpt as tc
-    >>> graph = tc.build(lambda x: tc.name(tc.tanh(x), "hidden"), tc.Spec((3,)))
-    >>> graph.data[1].label
-    'hidden'
-    """
-    checked, builder = checked_text("name", label), ACTIVE_BUILDER.get()
-    return x if builder is None else builder.relabel(builder.as_var(x), checked)
-
-
-def checked_text(what: str, text: str) -> str:
-    """Return what a user calls something, or raise a GraphError if it is no text."""
-    if not isinstance(text, str):
-        raise GraphError(f"{what}: expected a string, got a {type(text).__name__}")
-    return text

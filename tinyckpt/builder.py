@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.building.belonging import Around, Belonging
+from tinyckpt.building.belonging import ACTIVE_BUILDER, Around, Belonging
 from tinyckpt.building.unused import without_unused
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import DataNode, Graph, Operator, Role, Spec
-from tinyckpt.ops.primitive import ACTIVE_BUILDER, Primitive
+from tinyckpt.ops.primitive import Primitive
 from tinyckpt.tree import Template
 from tinyckpt.var import Var
 

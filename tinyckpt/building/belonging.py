@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ from tinyckpt.graph import Phase
 
 if TYPE_CHECKING:
     from tinyckpt.builder import Builder
+
+# The graph that is under construction now, if one is.
+ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", default=None)
 
 
 @dataclass(frozen=True, slots=True)

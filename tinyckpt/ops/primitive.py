@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tinyckpt.building.belonging import ACTIVE_BUILDER
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops.dtypes import is_bfloat16
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 # A cotangent is None where nothing reads that output.
 VjpRule = Callable[..., "Var | None"]
 Specs = Sequence[Spec]
-
-ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", default=None)
 
 
 def no_bytes(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
