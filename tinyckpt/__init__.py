@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt import cost, networks
 from tinyckpt.analysis.separators import separators
 from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
-from tinyckpt.build import Var, build, checkpoint, name, scope
+from tinyckpt.build import Var, build, checkpoint, name, once, scope
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs
 from tinyckpt.differentiate import differentiate, gradients
@@ -326,8 +326,8 @@ __all__ = [
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lower_bound", "matmul",
     "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median", "min",
     "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "multiply", "name", "nan_to_num",
-    "negative", "networks", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "plan",
-    "power", "prod", "ptp", "rad2deg", "ravel", "reciprocal", "relu", "remainder", "repeat",
+    "negative", "networks", "not_equal", "once", "one_hot", "ones", "ones_like", "outer", "pad",
+    "plan", "power", "prod", "ptp", "rad2deg", "ravel", "reciprocal", "relu", "remainder", "repeat",
     "replay", "reshape", "right_shift", "rms_norm", "roll", "rot90", "rotary", "round", "run",
     "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule", "save_trace",
     "scope", "separators", "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",

@@ -14,13 +14,13 @@ import numpy as np
 
 from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, bound, call_of, function_name
-from tinyckpt.building.marks import checked_text, checkpoint, name, scope
+from tinyckpt.building.marks import checked_text, checkpoint, name, once, scope
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
 from tinyckpt.tree import Tree, check_depth, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
-__all__ = ["Builder", "Var", "build", "checkpoint", "name", "scope", "spec_of"]
+__all__ = ["Builder", "Var", "build", "checkpoint", "name", "once", "scope", "spec_of"]
 
 
 def build(

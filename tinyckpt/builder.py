@@ -215,6 +215,12 @@ class Builder:
         self.data[node.id] = node
         return Var(node, self)
 
+    def pin(self, variable: Var) -> Var:
+        """Let the operator that makes a value be one that may not be evaluated twice."""
+        if (index := variable.node.producer) is not None:  # a source is there anyway
+            self.operators[index] = replace(self.operators[index], once=True)
+        return variable
+
     # What operators belong to --------------------------------------------------------------------
 
     @contextmanager

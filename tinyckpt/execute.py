@@ -288,8 +288,16 @@ def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:
         kernel: Any = partial(operator.primitive.forward, xp, **operator.attrs)
         if operator.kind == UPDATE:
             kernel = partial(refuse, f"{operator.name} is an update, not to be computed")
+        elif operator.once:
+            kernel = only_once(kernel, f"{operator.name} may not be evaluated twice")
         bound.append((kernel, operator.inputs, operator.outputs[0], operator.workspace))
     return bound
+
+
+def only_once(kernel: Callable[..., Any], why: str) -> Callable[..., Any]:
+    """Return a kernel that may be called once."""
+    calls = iter([kernel])
+    return lambda *arrays: next(calls, partial(refuse, why))(*arrays)
 
 
 def refuse(why: str, *arrays: Array) -> None:

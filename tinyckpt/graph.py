@@ -137,6 +137,7 @@ class Operator:
         attrs: static attributes of the primitive, such as axes.
         regions: the calls of functions marked with ``checkpoint`` around it, from the outermost in.
         cost: what one evaluation costs, if whoever made the graph has measured it; else None.
+        once: whether it may not be evaluated twice: what it makes stays until its last reader.
     """
 
     id: int
@@ -153,6 +154,7 @@ class Operator:
     attrs: Mapping[str, Any] = field(default_factory=dict, compare=False)
     regions: tuple[int, ...] = ()
     cost: float | None = None
+    once: bool = False
 
     @property
     def is_update(self) -> bool:
@@ -179,6 +181,7 @@ class Graph:
         outputs: data ids of results and gradients, in order, each once; derived.
         forward_count: number of operators before the first backward one; derived.
         updates: the operators that write over a source; derived.
+        once: the operators that may not be evaluated twice; derived.
     """
 
     name: str
@@ -192,6 +195,7 @@ class Graph:
     outputs: tuple[int, ...] = field(init=False, repr=False, compare=False)
     forward_count: int = field(init=False, repr=False, compare=False)
     updates: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    once: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         make_printable(self, "name")
@@ -206,6 +210,8 @@ class Graph:
         object.__setattr__(self, "forward_count", next(backward, len(self.operators)))
         updates = [operator.id for operator in self.operators if operator.kind == UPDATE]
         object.__setattr__(self, "updates", tuple(updates))
+        once = [operator.id for operator in self.operators if operator.once]
+        object.__setattr__(self, "once", tuple(once))
 
     @property
     def source_bytes(self) -> int:

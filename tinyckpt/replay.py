@@ -32,7 +32,8 @@ def replay(schedule: Schedule) -> Trace:
 
     A schedule is legal if every operator finds its inputs resident, nothing is computed while a
     result of its last evaluation is still resident, nothing is freed or moved that is not there,
-    no source is read after its update, and all results of the graph are resident at the end.
+    no source is read after its update, nothing that may be evaluated once is evaluated twice, and
+    all results of the graph are resident at the end.
 
     >>> import tinyckpt as tc
     >>> trace = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
@@ -77,6 +78,7 @@ class Machine:
         self.nodes = self.host = self.evaluations = 0
         self.freed_at: dict[int, int] = {}
         self.updated_at: dict[int, int] = {}  # by source
+        self.once_at: dict[int, int] = {}  # by operator that may not be evaluated twice
 
     def take(self, position: int, step: Step) -> int:
         """Do one step; return the workspace that it holds while it is done."""
@@ -104,6 +106,12 @@ class Machine:
         if (operator.kind == UPDATE) != (type(step) is Update):
             right = "update" if operator.is_update else "compute"
             self.fail(position, f"{step_text(self.graph, step)[0]} {operator.name}; {right} it")
+        if operator.once and self.once_at.setdefault(operator.id, position) != position:
+            self.fail(
+                position,
+                f"{step_text(self.graph, step)[0]} {operator.name}, which may not be evaluated "
+                f"twice and was at step {self.once_at[operator.id]}; keep what it makes",
+            )
         for data in operator.inputs:
             self.require(position, step, data)
         for data in operator.inputs if self.updated_at else ():

@@ -62,6 +62,21 @@ def name(x: Var, label: str) -> Var:
     return x if builder is None else builder.relabel(builder.as_var(x), checked)
 
 
+def once(x: Var) -> Var:
+    """Let the operator that makes a value be evaluated once: every plan keeps what it makes.
+
+    For what cannot be repeated, or would come out otherwise the second time: what reads a clock or
+    a stream, draws numbers without a seed. And for a value that is to stay under every policy.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.build(lambda x: tc.sin(tc.once(tc.tanh(x))), tc.Spec((3,)))
+    >>> [operator.once for operator in graph.operators]
+    [True, False]
+    """
+    builder = ACTIVE_BUILDER.get()
+    return x if builder is None else builder.pin(builder.as_var(x))
+
+
 def checked_text(what: str, text: str) -> str:
     """Return what a user calls something, or raise a GraphError if it is no text."""
     if not isinstance(text, str):

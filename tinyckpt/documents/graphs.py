@@ -18,7 +18,8 @@ docs/profile.json is a small one. In short::
   ``adjoint_of`` (a forward operator; what has one is backward), ``phase`` (forward or backward),
   ``scope``, ``regions`` (numbers of marked calls around it), ``flops``, ``workspace`` (bytes it
   holds besides inputs and outputs), ``cost`` (of one evaluation, in any unit, for all operators or
-  none; what plans minimise).
+  none; what plans minimise), ``once`` (true for what may not be evaluated twice: every plan keeps
+  what it makes until its last reader).
 - ``results`` and ``gradients`` are nestings of names: what must be there at the end. ``arguments``,
   a list, may be left out.
 
@@ -58,7 +59,7 @@ DOCUMENT_KEYS = (
 DATA_KEYS = ("name", "bytes", "shape", "dtype", "role", "view_of", "label")
 OPERATOR_KEYS = (
     "name", "inputs", "outputs", "kind", "phase", "adjoint_of", "scope", "regions", "flops",
-    "workspace", "cost",
+    "workspace", "cost", "once",
 )  # fmt: skip
 
 # Writing -----------------------------------------------------------------------------------------
@@ -110,8 +111,9 @@ def operator_entry(graph: Graph, operator: Operator) -> dict[str, Any]:
         "flops": operator.flops,
         "workspace": operator.workspace,
         "cost": operator.cost,
+        "once": operator.once,
     }
-    empty = ("", (), 0)
+    empty = ("", (), 0)  # False is one of them
     kept = {k: v for k, v in optional.items() if v is not None and (k == "cost" or v not in empty)}
     return {**entry, **kept}
 
@@ -314,6 +316,7 @@ def read_operator(
         count("workspace"),
         regions=reader.counts(reader.given(row, "regions", list, [], at), f"{at}.regions"),
         cost=None if cost is None else reader.number(cost, f"{at}.cost"),
+        once=reader.given(row, "once", bool, False, at),
     )
 
 
