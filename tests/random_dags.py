@@ -1,6 +1,7 @@
 """Random training graphs for Hypothesis: fan-out, several outputs, views, dropout, dead code."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,17 @@ def graphs_of_views(draw: st.DrawFn, largest: int = 14) -> tc.TrainingGraph:
         return tc.sum(pool[-1] * pool[len(pool) // 2])
 
     return tc.differentiate(tc.build(loss, tc.Spec((4, 4)), tc.Spec((4, 4))), (0, 1))
+
+
+@st.composite
+def with_once(draw: st.DrawFn, graph: tc.Graph) -> Any:
+    """Draw which operators of a graph may not be evaluated twice; return the graph with that."""
+    chosen = draw(st.sets(st.integers(0, len(graph.operators) - 1), max_size=6))
+    operators = [
+        replace(graph.operators[index], once=index in chosen)
+        for index in range(len(graph.operators))
+    ]
+    return replace(graph, operators=tuple(operators))
 
 
 @st.composite

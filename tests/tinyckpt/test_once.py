@@ -5,9 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import graphs_of_views, training_graphs, with_once
+from tinyckpt.analysis.liveness import Problem
 from tinyckpt.execute import execute
+from tinyckpt.policies import POLICIES
+from tinyckpt.policies.dtr import HEURISTICS
+from tinyckpt.tree import leaves
+
+SEARCHING = ("optimal",)  # needs a solver, and its time
 
 
 def marked(x: Any) -> Any:
@@ -74,3 +84,62 @@ def test_documents_say_what_may_not_be_evaluated_twice(tmp_path: Path) -> None:
     path.write_text(text.replace('"once": true', '"once": 1'), encoding="utf-8")
     with pytest.raises(tc.FormatError, match=r"operators\[0\].once: got int, which is not legal"):
         tc.load_graph(path)
+
+
+def options_of(name: str) -> list[dict[str, Any]]:
+    """Return options with which a policy is asked."""
+    if name == "dtr":
+        return [{"heuristic": heuristic} for heuristic in HEURISTICS]
+    return [{}]
+
+
+@settings(max_examples=examples(40))
+@given(training_graphs(), st.data())
+def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
+    plain, args = case
+    graph = data.draw(with_once(plain))
+    expected = tc.run(tc.plan(plain), *args)
+    for name in POLICIES:
+        for options in options_of(name) if name not in SEARCHING else ():
+            schedule = tc.plan(graph, name, **options)
+            trace = tc.replay(schedule)
+            result = tc.run(schedule, *args)
+            assert result.trace == trace, name
+            for ours, theirs in zip(
+                leaves((result.value, result.gradients)),
+                leaves((expected.value, expected.gradients)),
+                strict=True,
+            ):
+                np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@settings(max_examples=examples(40))
+@given(st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()), st.data())
+def test_budgets_hold_and_bounds_do(plain: Any, data: Any) -> None:
+    graph = data.draw(with_once(plain))
+    costs = tc.cost.flops(graph) if data.draw(st.booleans()) else tc.cost.evaluations(graph)
+    share = data.draw(st.floats(0.3, 1.0))
+    budget = int(share * tc.replay(tc.plan(graph)).peak_bytes)
+    bound = tc.lower_bound(graph, budget, costs)
+    assert bound >= tc.lower_bound(plain, budget, costs)
+    for name in (None, "greedy", "dtr", "rotor", "revolve", "chen_budget"):
+        try:
+            schedule = tc.plan(graph, name, budget=budget, costs=costs)
+        except tc.BudgetError:
+            continue
+        assert tc.replay(schedule).peak_bytes <= budget
+        assert tc.cost.cost_of(schedule, costs) >= bound
+
+
+@settings(max_examples=examples(60))
+@given(training_graphs(), st.data())
+def test_any_order_is_carried_out_with_them_once(case: Any, data: Any) -> None:
+    graph = data.draw(with_once(case[0]))
+    order = list(range(len(graph.operators)))
+    for _ in range(data.draw(st.integers(0, 12))):
+        place = data.draw(st.integers(0, len(order) - 1))
+        order.insert(data.draw(st.integers(place, len(order))), order[place])
+    schedule = tc.from_order(graph, order)
+    problem = Problem(graph, tc.cost.evaluations(graph))
+    assert problem.peak(order) == tc.replay(schedule).peak_bytes
+    assert problem.cost_of(order) == tc.replay(schedule).evaluations

@@ -50,11 +50,11 @@ def uniform_chain(graph: Graph, costs: Costs) -> tuple[int, int] | None:
     """Return n and the size of a value if the graph is ``chain(n)``, else None.
 
     All its operators must cost the same, and all values that they make must weigh the same; what
-    sources weigh does not matter.
+    sources weigh does not matter. Nor is it one if an operator may not be evaluated twice.
     """
     count = len(graph.operators)
     n = (count - 1) // 2
-    if n < 1 or count != 2 * n + 1 or graph.forward_count != n:
+    if graph.once or n < 1 or count != 2 * n + 1 or graph.forward_count != n:
         return None
     made = [operator.outputs for operator in graph.operators]
     if any(len(outputs) != 1 for outputs in made) or graph.outputs != made[-1]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.analysis.once import without_repeats
 from tinyckpt.analysis.updates import Integers as Integers
 from tinyckpt.analysis.updates import Updates
 from tinyckpt.cost import Costs
@@ -90,6 +91,15 @@ class Flat:
         self.is_output[list(graph.outputs)] = True
         self.is_output &= self.producer >= 0
         self.updates = Updates(graph) if graph.updates else None
+
+    def settled(self, order: Integers) -> Integers:
+        """Return the order as it is carried out.
+
+        That is without what may not be evaluated twice and would be, and with updates last.
+        """
+        if self.graph.once:
+            self.check_ids(order)
+        return self.updates_last(without_repeats(self.graph, order))
 
     def updates_last(self, order: Integers) -> Integers:
         """Return the order with each update of a source after the last reader of the old value."""
@@ -182,7 +192,7 @@ class Problem:
 
     def cost_of(self, order: Iterable[int]) -> float:
         """Return the cost of all evaluations."""
-        return float(self.cost[as_integers(order)].sum())
+        return float(self.cost[without_repeats(self.graph, as_integers(order))].sum())
 
     def live(self, order: Iterable[int]) -> Integers:
         """Return the memory held during each evaluation, as ``replay`` would count it.
@@ -190,7 +200,7 @@ class Problem:
         Raises:
             ScheduleError: if an operator comes before something it reads, or a result never comes.
         """
-        positions = self.flat.updates_last(as_integers(order))
+        positions = self.flat.settled(as_integers(order))
         spans = self.flat.spans(positions)
         end = self.block_ends(spans, len(positions)) if self.view_levels else spans.end
         size = self.size[spans.data]
@@ -226,6 +236,15 @@ class Problem:
 def as_integers(order: Iterable[int]) -> Integers:
     """Return an order as an array."""
     return np.asarray(order if isinstance(order, np.ndarray | list | tuple) else list(order), int)
+
+
+def views_of(problem: Problem) -> list[list[int]]:
+    """Return the views in the memory of each value."""
+    views: list[list[int]] = [[] for _ in problem.root]
+    for data, root in enumerate(problem.root):
+        if root != data:
+            views[root].append(data)
+    return views
 
 
 def view_levels(graph: Graph, costs: Costs) -> tuple[Integers, list[Any]]:

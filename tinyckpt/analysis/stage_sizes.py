@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.analysis.liveness import Problem
+from tinyckpt.analysis.once import pinned_values
 from tinyckpt.analysis.stages import Stages
 from tinyckpt.graph import Graph
 
@@ -28,7 +29,8 @@ class StageSizes:
             stage's own state and without results.
         pending: memory of the cotangents that wait behind a stage for it and those before it.
         results: memory of the results that a stage's backward half makes; they stay.
-        loss: memory of the results that the forward half makes.
+        loss: memory of the results that the forward half makes, and of what it makes that may not
+            be evaluated twice; that is in none of the others.
     """
 
     advance: list[float]
@@ -52,6 +54,7 @@ class Measure:
         self.limit = limit
         self.graph, self.costs, self.root = problem.graph, problem.costs, problem.root
         self.size = problem.size.tolist()
+        self.pinned = self.roots(forward_values(problem.graph, pinned_values(problem.graph)))
 
     def roots(self, values: Iterable[int]) -> set[int]:
         """Return the storages of some values."""
@@ -60,7 +63,8 @@ class Measure:
     def memory(self, values: Iterable[int], held: Collection[int] = ()) -> int:
         """Return the memory of some values besides the storages that are held anyway."""
         self.limit.check()
-        return sum(self.size[root] for root in self.roots(values) if root not in held)
+        roots = self.roots(values) - self.pinned
+        return sum(self.size[root] for root in roots if root not in held)
 
     def peak(
         self, operators: Sequence[int], before: Iterable[int], after: Collection[int],
@@ -136,14 +140,20 @@ def stage_sizes(problem: Problem, parts: Stages, limit: Clock = ENDLESS) -> Stag
             measure.memory(waiting[i + 1]) if i + 1 < len(parts) else 0 for i in range(len(parts))
         ],
         results=results,
-        loss=measure.memory(outputs_of_forward(graph)),
+        loss=measure.memory(outputs_of_forward(graph))
+        + sum(measure.size[root] for root in measure.pinned),
     )
 
 
 def outputs_of_forward(graph: Graph) -> list[int]:
     """Return the results that forward operators make."""
+    return forward_values(graph, graph.outputs)
+
+
+def forward_values(graph: Graph, values: Iterable[int]) -> list[int]:
+    """Return those of some values that forward operators make."""
     result = []
-    for data in graph.outputs:
+    for data in values:
         producer = graph.data[data].producer
         if producer is not None and producer < graph.forward_count:
             result.append(data)

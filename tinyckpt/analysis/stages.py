@@ -13,7 +13,7 @@ chain ``b_i``, which reads ``f_i``, goes with the stage behind ``f_i``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -39,7 +39,8 @@ class Stage(NamedTuple):
         advance: the forward operators that it takes to make the cut.
         record: those that it takes to make the cut and the tape.
         replay: those that it takes to make the tape alone.
-        once: those whose results nothing of this asks for again: the loss, say.
+        once: those that nothing of this evaluates, and the first sweep must: the loss, say, and
+            what may not be evaluated twice.
     """
 
     forward: tuple[int, ...]
@@ -166,6 +167,7 @@ class Cutting:
         inside = self.stage_of[makers] == self.stage_of[self.readers]
         self.edges = list(zip(makers[inside].tolist(), self.readers[inside].tolist(), strict=True))
         self.edges.reverse()
+        self.once = [index for index in flat.graph.once if index < self.forward_count]
 
     def crossing(self) -> Pairs:
         """Return what crosses the cut behind each stage."""
@@ -215,28 +217,46 @@ class Cutting:
     def needed(self, *targets: Pairs) -> Any:
         """Return which operators it takes to make the targets, each stage from its state: a mask.
 
-        Targets that another stage makes are not its business.
+        Targets that another stage makes are not its business, nor what may not be evaluated twice:
+        that is there.
         """
+        return self.reached(self.made_here(*targets), frozenset(self.once))
+
+    def made_here(self, *targets: Pairs) -> Any:
+        """Return which operators make the targets, of those in their stages: a mask."""
         wanted = np.zeros(self.forward_count, bool)
         for stage, value in targets:
             wanted[self.flat.producer[value[self.made[value] == stage]]] = True
+        return wanted
+
+    def reached(self, wanted: Any, there: Collection[int] = ()) -> Any:
+        """Return some operators and all that they depend on in their stages: a mask.
+
+        Args:
+            wanted: a mask of them.
+            there: those whose results are there, which leads no further.
+        """
+        wanted[list(there)] = False
         if not self.edges:
             return wanted
         found = wanted.tolist()
         for maker, reader in self.edges:
-            if found[reader]:
+            if found[reader] and maker not in there:
                 found[maker] = True
         return np.array(found)
 
     def needed_once(self, tape: Pairs) -> Any:
         """Return which operators the first sweep must evaluate whatever the backward reads: a mask.
 
-        Those make results of the graph, and what another stage has on its tape.
+        Those make results of the graph, what another stage has on its tape, and what may not be
+        evaluated twice.
         """
         results = np.array([d for d in self.flat.graph.outputs if self.made[d] >= 0], np.int64)
         elsewhere = tape.item[self.made[tape.item] != tape.stage]
         targets = np.concatenate([results, elsewhere])
-        return self.needed(Pairs(self.made[targets], targets))
+        wanted = self.made_here(Pairs(self.made[targets], targets))
+        wanted[self.once] = True
+        return self.reached(wanted)
 
     def by_stage(self, is_chosen: Any) -> Pairs:
         """Return some forward operators with their stages."""

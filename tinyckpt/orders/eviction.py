@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.analysis.limits import ENDLESS, MOST_EVALUATIONS, Clock
-from tinyckpt.analysis.liveness import Integers, Problem
+from tinyckpt.analysis.liveness import Integers, Problem, views_of
 from tinyckpt.analysis.separators import anchors_of
 from tinyckpt.errors import BudgetError
+from tinyckpt.orders.pins import Pins
 from tinyckpt.units import memory_text
 
 NEVER = 1 << 60
@@ -120,6 +121,7 @@ class Eviction:
             self._anchor()
         self._next_use = array("q", [uses[-1] if uses else -1 for uses in self._uses])
         self.next_use = np.frombuffer(self._next_use, np.int64)
+        self.pins = Pins(self) if graph.once else None
 
     def run(self) -> list[int]:
         """Run the sequence; return the order of evaluations.
@@ -249,7 +251,9 @@ class Eviction:
             self._locks[self.root[data]] -= 1
         for data in (*self.inputs[operator], *self.outputs[operator]):
             unread = self.resident[data] and self._next_use[data] < 0
-            if unread and not self._locks[self.root[data]]:
+            if not unread or self._locks[self.root[data]]:
+                continue
+            if self.pins is None or self.pins.may_drop(data):
                 self._remove(data)
 
     def _remove(self, data: int) -> None:
@@ -262,6 +266,8 @@ class Eviction:
 
     def _make_room(self, needed: int) -> None:
         """Evict until so much memory is free."""
+        for data in () if self.pins is None else self.pins.unwanted():
+            self._remove(data)
         while self.live + needed > self.budget:
             best = self._lowest()
             if best < 0:
@@ -308,7 +314,9 @@ class Eviction:
     def _may_go(self, data: int) -> bool:
         """Whether nothing needs a value now, and it is no result nor in the memory of one."""
         root = self.root[data]
-        return not self._locks[root] and not self._holds_result(root)
+        if self._locks[root] or self._holds_result(root):
+            return False
+        return self.pins is None or self.pins.may_go(root)
 
     def _score(self, data: int, divisor: float, lowest: float) -> float:
         """Return the score of a value, or infinity if it is above the lowest so far."""
@@ -338,12 +346,3 @@ def by_distance(
         return memory(run, data) * distance**exponent
 
     return Score(cost, divisor)
-
-
-def views_of(problem: Problem) -> list[list[int]]:
-    """Return the views in the memory of each value."""
-    views: list[list[int]] = [[] for _ in problem.root]
-    for data, root in enumerate(problem.root):
-        if root != data:
-            views[root].append(data)
-    return views

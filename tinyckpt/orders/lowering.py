@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.analysis.liveness import Flat, Integers, Spans
+from tinyckpt.analysis.once import without_repeats
 from tinyckpt.graph import Graph, producer_of
 from tinyckpt.schedule import (
     EVALUATIONS,
@@ -42,7 +43,8 @@ def from_order(
 
     Args:
         graph: the graph that the order is about.
-        order: operator ids; an id that occurs again is a recomputation.
+        order: operator ids; an id that occurs again is a recomputation, and left out if the
+            operator may not be evaluated twice: what it makes stays.
         policy, options, note, checkpoints, certificate: what the schedule says of its origin.
 
     Raises:
@@ -56,7 +58,7 @@ def from_order(
     1
     """
     flat = Flat(graph)
-    positions = flat.updates_last(np.asarray(order, np.int64))
+    positions = flat.settled(np.asarray(order, np.int64))
     steps = steps_of(flat, positions, flat.spans(positions))
     kept = tuple(sorted(checkpoints))
     return Schedule(graph, steps, policy, dict(options or {}), note, kept, certificate)
@@ -71,7 +73,7 @@ def from_order_without_dead(
     checkpoints: Sequence[int],
 ) -> Schedule:
     """Return the schedule of an order whose dead recomputations are left out, as ``from_order``."""
-    graph, positions = flat.graph, flat.updates_last(np.asarray(order, np.int64))
+    graph, positions = flat.graph, flat.settled(np.asarray(order, np.int64))
     spans = flat.spans(positions)
     if has_dead(flat, positions, spans):
         positions = np.asarray(without_dead(graph, positions.tolist()), np.int64)
@@ -121,7 +123,11 @@ def shared(kind: Callable[[int], Step], numbers: Integers) -> Any:
 
 
 def without_dead(graph: Graph, order: Sequence[int]) -> list[int]:
-    """Return the order without recomputations of what nothing reads before it is computed anew."""
+    """Return the order without recomputations that are for nobody.
+
+    Nothing reads what they make before it is computed anew, or it may not be computed anew.
+    """
+    order = without_repeats(graph, np.asarray(order, np.int64)).tolist()
     times = [0] * len(graph.operators)
     for index in order:
         times[index] += 1
@@ -149,7 +155,7 @@ def kept_values(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
     Those are computed once, and read by a backward operator, or again to recompute others, after
     the backward sweep has begun. Where nothing is recomputed, nothing was chosen, and none is.
     """
-    positions = np.asarray(order, np.int64)
+    positions = without_repeats(graph, np.asarray(order, np.int64))
     spans = Flat(graph).spans(positions)
     first, outputs = graph.forward_count, set(graph.outputs)
     if len(positions) == len(np.unique(positions)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tinyckpt.analysis.limits import MOST_EVALUATIONS, check_length
+from tinyckpt.analysis.once import pinned_values
 from tinyckpt.graph import DataNode, Graph
 
 SAMPLED = 16  # targets from which the length of an order is estimated
@@ -15,7 +16,8 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
 
     Args:
         graph: any graph; without backward operators the order is the forward sweep.
-        keep: data ids to keep from the forward sweep until their last reader.
+        keep: data ids to keep from the forward sweep until their last reader, besides what may not
+            be evaluated twice.
         reuse: whether a recomputed value stays for all that will read it, so that nothing is
             evaluated more than twice. If not, it is gone once the operator that asked for it, and
             the very next one, have read it.
@@ -27,7 +29,7 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
     order = list(range(graph.forward_count))
     if not targets or not order:
         return [*order, *targets]
-    kept = with_bases(graph, keep)
+    kept = with_bases(graph, [*keep, *pinned_values(graph)])
     kept.update(graph.outputs)
     # Sources, kept values and results; and all that backward operators make, since only the
     # forward half is ever recomputed.

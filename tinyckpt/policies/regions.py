@@ -9,10 +9,18 @@ through the outer one keeps what the inner one is given, not what it makes insid
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from tinyckpt.analysis.once import pinned_values
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import from_order
-from tinyckpt.orders.retaining import last_target_of, missing_producers, producers_of
+from tinyckpt.orders.retaining import (
+    last_target_of,
+    missing_producers,
+    producers_of,
+    with_bases,
+)
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 
@@ -22,7 +30,7 @@ Path = tuple[int, ...]  # the marked calls around an operator, from the outermos
 def plan_regions(graph: Graph, costs: Costs) -> Schedule:
     """Recompute the inside of marked functions; keep all else that the backward half reads."""
     path = [region_of(graph, index) for index in range(len(graph.operators))]
-    home = homes(graph, path)
+    home = homes(graph, path, with_bases(graph, pinned_values(graph)))
     wanted = wanted_in(graph, path, home)
     order = list(range(graph.forward_count))
     resident = bytearray(
@@ -56,12 +64,15 @@ def region_of(graph: Graph, index: int) -> Path:
     return operator.regions
 
 
-def homes(graph: Graph, path: list[Path]) -> list[Path]:
-    """Return for every value the innermost marked call that holds all that touch it."""
+def homes(graph: Graph, path: list[Path], kept: Collection[int]) -> list[Path]:
+    """Return for every value the innermost marked call that holds all that touch it.
+
+    Those that are kept are at home outside of all, and so are results.
+    """
     home: list[Path] = []
-    outputs = set(graph.outputs)
+    stays = {*graph.outputs, *kept}
     for node in graph.data:
-        if node.producer is None or node.id in outputs:
+        if node.producer is None or node.id in stays:
             home.append(())
             continue
         shared = path[node.producer]
