@@ -12,6 +12,9 @@ for p times its memory, or made again by its operator, whose inputs are then wan
 flow through that network is at most the cut, so a flow that is not quite the largest still gives a
 true bound; here it is pushed from the last operators to the first without going back on itself.
 
+What an operator made that may not be evaluated twice is there for certain if a descendant reads it;
+to make it again for others has no price.
+
 The bound is over all schedules on one device: any order, any number of recomputations, nothing
 moved to the host. Its source is this project; the moment of the first evaluation of the loss
 gradient is the usual argument for chains.
@@ -25,6 +28,7 @@ from math import ceil, exp, inf, log
 from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
 from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.analysis.liveness import Problem
+from tinyckpt.analysis.pinned import Pinned
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
 
@@ -43,12 +47,13 @@ def cost_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) 
             known here, the bound is infinite.
         limit: of the time; the best bound by then is as true.
     """
-    chain = uniform_chain(graph, costs)
-    if chain is not None:
-        n, size = chain
-        room = budget // size
-        return fewest_evaluations(n, room) * costs.operators[0] if room >= 3 else inf
-    return flow_bound(graph, costs, budget, limit)
+    chain = uniform_chain(graph, costs, once=True)
+    if chain is None:
+        return flow_bound(graph, costs, budget, limit)
+    n, size = chain
+    room = budget // size
+    least = fewest_evaluations(n, room) * costs.operators[0] if room >= 3 else inf
+    return max(least, flow_bound(graph, costs, budget, limit)) if graph.once else least
 
 
 def flow_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) -> float:
@@ -93,13 +98,19 @@ def necessary(graph: Graph) -> list[int]:
 def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
     """Return a budget below which no schedule is legal: what one operator takes, or all results.
 
-    An operator takes its inputs, its outputs and its workspace at once; at the end, the results are
-    all there.
+    An operator takes its inputs, its outputs and its workspace at once, beside what must be there
+    since it cannot be made again; at the end, the results are all there.
+
+    Args:
+        problem: any graph.
+        operators: those that are to be evaluated, ascending.
     """
     graph = problem.graph
+    operators = list(operators)
+    pinned = Pinned(problem, operators)
     results = {problem.root[data] for data in graph.outputs}
     at_end = int(sum(problem.size[data] for data in results))
-    return max([at_end, *(problem.need(index) for index in operators)])
+    return max([at_end, *(pinned.need(index) for index in operators)])
 
 
 class Dependencies:
@@ -113,6 +124,9 @@ class Dependencies:
         self.problem, self.operators = problem, needed
         self.size = problem.size.tolist()
         self.cost = problem.cost.tolist()
+        for index in graph.once:
+            self.cost[index] = inf
+        self.pinned = Pinned(problem, needed)
         root = problem.root
         is_view = [root[node.id] != node.id for node in graph.data]
         produced = [node.producer is not None for node in graph.data]
@@ -168,8 +182,8 @@ class Dependencies:
     def bound(self, moment: int, budget: int) -> float:
         """Return the least cost of what must be made again after a moment; 0 at worst."""
         before, after = self.ancestors(moment), self.descendants(moment)
-        held = set(self.inputs[moment])
-        room = budget - self.problem.need(moment)
+        held = {*self.inputs[moment], *self.pinned.during(moment)}
+        room = budget - self.pinned.need(moment)
         wanted = {
             data
             for index in before
@@ -184,7 +198,7 @@ class Dependencies:
             self.cost[index] / self.size[data]
             for index in order
             for data in self.outputs[index]
-            if self.cost[index] / max(self.size[data], 1) > 0 < self.size[data]
+            if inf > self.cost[index] / max(self.size[data], 1) > 0 < self.size[data]
         ]
         if not ratios:
             return 0.0

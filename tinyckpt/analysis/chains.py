@@ -46,15 +46,20 @@ def fewest_evaluations(n: int, budget: int) -> int:
     return (n + 1) + advances(n + 1, min(budget - 2, n))
 
 
-def uniform_chain(graph: Graph, costs: Costs) -> tuple[int, int] | None:
+def uniform_chain(graph: Graph, costs: Costs, once: bool = False) -> tuple[int, int] | None:
     """Return n and the size of a value if the graph is ``chain(n)``, else None.
 
     All its operators must cost the same, and all values that they make must weigh the same; what
-    sources weigh does not matter. Nor is it one if an operator may not be evaluated twice.
+    sources weigh does not matter.
+
+    Args:
+        graph, costs: of any kind.
+        once: whether operators may be among them that may not be evaluated twice. Then the closed
+            form is a bound, and what attains it may not be legal.
     """
     count = len(graph.operators)
     n = (count - 1) // 2
-    if graph.once or n < 1 or count != 2 * n + 1 or graph.forward_count != n:
+    if (graph.once and not once) or n < 1 or count != 2 * n + 1 or graph.forward_count != n:
         return None
     made = [operator.outputs for operator in graph.operators]
     if any(len(outputs) != 1 for outputs in made) or graph.outputs != made[-1]:

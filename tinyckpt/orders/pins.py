@@ -8,10 +8,22 @@ evicted can only be made again from it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from tinyckpt.orders.eviction import Eviction
+from tinyckpt.analysis.liveness import Problem
+
+
+class Run(Protocol):
+    """What has to be known of the run; see ``Eviction``."""
+
+    problem: Problem
+    inputs: list[list[int]]
+    outputs: list[tuple[int, ...]]
+    consumers: tuple[tuple[int, ...], ...]
+    producer: list[int]
+    views: list[list[int]]
+    resident: bytearray
+    next_use: Any
 
 
 class Pins:
@@ -21,7 +33,7 @@ class Pins:
         idle: values that the sequence reads no more, and that were wanted all the same.
     """
 
-    def __init__(self, run: Eviction) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.idle: list[int] = []
         self._is_once = bytearray(operator.once for operator in run.problem.graph.operators)

@@ -56,8 +56,9 @@ def cheapest(start: Any, is_goal: Callable[[Any], bool], moves: Callable[[Any], 
 def exhaustive(graph: Graph, costs: Costs, budget: int, build_order: bool = False) -> float:
     """Return the least cost of all schedules by the rules of ``replay``.
 
-    A state is the block of each value, 0 if it is not there, and how many operators have had their
-    first evaluation, if that must be in build order. A view is in the block that its base had.
+    A state is the block of each value, 0 if it is not there; how many operators have had their
+    first evaluation, if that must be in build order; and which have had their only one, of those
+    that may not be evaluated twice. A view is in the block that its base had.
     """
     size, count = costs.data, len(graph.operators)
     views = costs.memory_unit == "bytes"
@@ -77,15 +78,17 @@ def exhaustive(graph: Graph, costs: Costs, budget: int, build_order: bool = Fals
         names: dict[int, int] = {0: 0}
         return tuple(names.setdefault(block, len(names)) for block in blocks)
 
-    def moves(state: tuple[int, tuple[int, ...]]) -> Iterator[tuple[float, Any]]:
-        firsts, blocks = state
+    def moves(state: tuple[int, tuple[int, ...], int]) -> Iterator[tuple[float, Any]]:
+        firsts, blocks, spent = state
         for data, block in enumerate(blocks):
             if block:
-                yield 0.0, (firsts, canonical([*blocks[:data], 0, *blocks[data + 1 :]]))
+                yield 0.0, (firsts, canonical([*blocks[:data], 0, *blocks[data + 1 :]]), spent)
         for index in range(count):
             operator = graph.operators[index]
             if build_order and index > firsts:
                 break
+            if spent >> index & 1:
+                continue
             if any(not blocks[d] and not graph.data[d].is_source for d in operator.inputs):
                 continue
             if any(blocks[data] for data in operator.outputs):
@@ -98,12 +101,13 @@ def exhaustive(graph: Graph, costs: Costs, budget: int, build_order: bool = Fals
                 new += is_new
             made = canonical(after)
             if memory(made) + costs.workspace[index] <= budget:
-                yield costs.operators[index], (max(firsts, index + 1) if build_order else 0, made)
+                begun = max(firsts, index + 1) if build_order else 0
+                yield costs.operators[index], (begun, made, spent | operator.once << index)
 
     def is_goal(state: tuple[int, tuple[int, ...]]) -> bool:
         return all(state[1][data] for data in results) and (not build_order or state[0] == count)
 
-    return cheapest((0, (0,) * len(graph.data)), is_goal, moves)
+    return cheapest((0, (0,) * len(graph.data), 0), is_goal, moves)
 
 
 @st.composite
