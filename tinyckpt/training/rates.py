@@ -80,3 +80,5 @@ def check_phases(peak: float, steps: int, warmup: int, floor: float) -> None:
     check(warmup=(warmup, 0, None))
     if not warmup < steps:
         raise OptionError(f"warmup={warmup}: it must be less than the steps, {steps}")
+    if not floor <= peak < math.inf:
+        raise OptionError(f"floor={floor}, peak={peak}: the peak is finite, the floor at most that")

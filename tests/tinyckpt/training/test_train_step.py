@@ -75,6 +75,26 @@ def test_a_rate_may_be_a_function_of_the_step() -> None:
         tc.linear_rate(0.1, steps=6, warmup=6)
 
 
+@pytest.mark.parametrize("rate", [tc.cosine_rate, tc.linear_rate])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"peak": lambda step: 0.1}, "peak=.*it must be a number of 0 or more"),
+        (
+            {"peak": 0.1, "floor": tc.linear_rate(0.1, 2)},
+            "floor=.*it must be a number of 0 or more",
+        ),
+        ({"peak": 0.1, "floor": 0.2}, "floor=0.2, peak=0.1: the peak is finite, the floor at most"),
+        ({"peak": np.inf}, "peak=inf: the peak is finite"),
+    ],
+)
+def test_a_rate_that_makes_no_sense_is_refused(rate: Any, options: Any, message: str) -> None:
+    with pytest.raises(tc.OptionError, match=message):
+        rate(steps=6, **options)
+    with pytest.raises(tc.OptionError, match=r"momentum=.*it must be a number of 0 or more"):
+        tc.momentum(0.1, lambda step: 0.9)
+
+
 @pytest.mark.parametrize("policy", ["store_all", "recompute_all", "sqrt_n", "greedy", "dtr"])
 @pytest.mark.parametrize("gradients", ["consumed", "held"])
 def test_policies_and_gradients_change_no_bit(policy: str, gradients: Any) -> None:
