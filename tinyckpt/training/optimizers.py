@@ -165,14 +165,26 @@ def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
     return replace(optimizer, name=f"{optimizer.name}, clipped to {norm:g}", update=update)
 
 
+MASTERS = "float32", "float64"  # more than 16 bits
+
+
 def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimizer:
     """Return the optimiser for parameters of 16 bits: it keeps a copy of more, and updates that.
 
     Gradients are widened first: a loss scale is taken back, and micro-batches are added up, in the
     dtype of the copy.
 
+    Args:
+        optimizer: what updates the copy.
+        dtype: of the copy: ``float32`` or ``float64``.
+
+    Raises:
+        OptionError: if the copy would be of another dtype.
+
     Source: Micikevicius et al., "Mixed precision training", arXiv 1710.03740, section 3.1.
     """
+    if dtype not in MASTERS:
+        raise OptionError(f"dtype={dtype!r:.80}; master weights are {' or '.join(MASTERS)}")
 
     def init(parameters: Tree) -> Tree:
         master = map_leaves(lambda leaf: as_dtype(leaf, dtype), parameters)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
@@ -24,6 +25,12 @@ def test_master_weights_keep_what_16_bits_would_lose() -> None:
     np.testing.assert_array_equal(
         arrays(state["parameters"]), arrays(map_leaves(lambda m: m.astype(np.float16), master))
     )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "complex64", None])
+def test_master_weights_are_floats_of_more_than_16_bits(dtype: Any) -> None:
+    with pytest.raises(tc.OptionError, match=r"dtype=.*; master weights are float32 or float64"):
+        tc.with_master_weights(tc.sgd(0.1), dtype)
 
 
 def test_parameters_may_be_stored_as_bfloat16() -> None:
