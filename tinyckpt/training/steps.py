@@ -9,7 +9,6 @@ been updated (others call that a fused optimiser, or an optimiser in the backwar
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -21,7 +20,7 @@ from tinyckpt.building.calls import Call, function_name
 from tinyckpt.differentiate import differentiate, loss_of
 from tinyckpt.errors import GraphError, OptionError
 from tinyckpt.graph import Graph, TrainingGraph
-from tinyckpt.ops.elementwise import add, astype, multiply, where
+from tinyckpt.ops.elementwise import add, astype, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
 from tinyckpt.ops.primitive import apply
 from tinyckpt.ops.reduce import max, min
@@ -48,6 +47,8 @@ class LossScale:
     Attributes:
         initial: the scale to begin with.
         growth_interval: steps without an overflow after which the scale doubles.
+        largest: what the scale never grows beyond. By default 2**24, which lifts gradients down
+            to 2**-48 into the range of float16; at most 2**126, of which float32 has the inverse.
 
     After an overflow the scale halves, and nothing else of the state changes, but for what the
     micro-batches before it carried on.
@@ -60,10 +61,16 @@ class LossScale:
 
     initial: float = 2.0**15
     growth_interval: int = 2000
+    largest: float = 2.0**24
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.initial, int | float) and 0 < self.initial < math.inf):
-            raise OptionError(f"initial={self.initial!r}; it must be a finite number above 0")
+        if not (isinstance(self.largest, int | float) and 0 < self.largest <= 2.0**126):
+            raise OptionError(f"largest={self.largest!r}; it must be above 0 and at most 2**126")
+        if not (isinstance(self.initial, int | float) and 0 < self.initial <= self.largest):
+            raise OptionError(
+                f"initial={self.initial!r}; it must be a number above 0, and at most the largest "
+                f"scale, {self.largest!r}"
+            )
         if type(self.growth_interval) is not int or self.growth_interval < 1:
             raise OptionError(
                 f"growth_interval={self.growth_interval!r}; it must be an integer of 1 or more"
@@ -224,8 +231,9 @@ class Writer:
         good = self.state["good_steps"] + 1
         grows = good >= scale.growth_interval
         factor = where(finite, where(grows, 2.0, 1.0), 0.5)
+        changed = self.state["scale"] * astype(factor, self.state["scale"].dtype)
         return {
-            "scale": self.state["scale"] * astype(factor, self.state["scale"].dtype),
+            "scale": minimum(changed, scale.largest),
             "good_steps": where(logical_and(finite, good < scale.growth_interval), good, 0),
         }
 

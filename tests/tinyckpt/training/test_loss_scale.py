@@ -75,8 +75,32 @@ def test_an_overflow_in_a_micro_batch_is_not_carried_on() -> None:
     assert (float(state["carried"]), int(state["step"])) == (7.0, 1)
 
 
+@pytest.mark.parametrize("largest", [2.0**24, 40.0])
+def test_a_loss_scale_does_not_grow_beyond_its_largest(largest: float) -> None:
+    def flat(params: Any, x: Any) -> Any:
+        return tc.sum(params["w"] * x)
+
+    scale = tc.LossScale(initial=largest / 4, growth_interval=1, largest=largest)
+    step = tc.train_step(flat, tc.sgd(0.1), loss_scale=scale)
+    state = step.init({"w": np.ones(2, np.float32)})
+    found = []
+    for _ in range(4):
+        state, _ = step(state, np.ones(2, np.float32))
+        found.append(float(state["scale"]))
+    assert found == [largest / 2, largest, largest, largest]
+    assert state["scale"].dtype == np.float32
+
+
 @pytest.mark.parametrize(
-    "options", [{"initial": 0}, {"initial": float("inf")}, {"growth_interval": 0}]
+    "options",
+    [
+        {"initial": 0},
+        {"initial": float("inf")},
+        {"initial": 2.0**25},
+        {"growth_interval": 0},
+        {"largest": 2.0**127},
+        {"largest": "much"},
+    ],
 )
 def test_a_loss_scale_is_checked(options: Any) -> None:
     with pytest.raises(tc.OptionError, match=f"{next(iter(options))}="):
