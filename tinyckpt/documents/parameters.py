@@ -33,7 +33,8 @@ def save_params(tree: Tree, path: str | os.PathLike[str]) -> None:
     killed, finds what was there before or what is written now.
 
     Args:
-        tree: arrays of NumPy or CuPy; the keys of dicts are strings without a slash.
+        tree: arrays of NumPy or CuPy; the keys of dicts are strings without a slash. Named tuples
+            are refused, since a file cannot say of which class they were: pass ``_asdict()``.
         path: ends in ``.npz``, or ``.safetensors``, which needs the package of that name.
 
     Raises:
@@ -98,6 +99,7 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
             if not is_name(key):
                 raise FormatError(
                     f"{path or 'the tree'}: the key {key!r:.80}; keys are text without a slash"
+                    + (f", such as {str(key)!r}" if isinstance(key, int) else "")
                 )
         return {"dict": {key: parted(tree[key], f"{path}{key}/", arrays) for key in tree}}
     if type(tree) in (list, tuple):
@@ -107,7 +109,8 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
     if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.kind == "O":
         raise FormatError(
             f"{path.removesuffix('/') or 'the tree'}: expected an array, got a "
-            f"{type(tree).__name__}"
+            f"{type(tree).__name__}; legal are arrays of numbers, and dicts, lists and tuples of "
+            "them" + (", such as its _asdict()" if hasattr(tree, "_asdict") else "")
         )
     name = path.removesuffix("/") or "array"
     array = np.asarray(leaf)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +15,14 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples, require
 from tinyckpt.tree import leaves
+
+
+class Pair(NamedTuple):
+    """A tuple whose class no file knows."""
+
+    first: Any
+    second: Any
+
 
 TREE = {
     "parameters": {"w": np.arange(6.0).reshape(2, 3), "layers": [np.float32(1.5), (np.ones(0),)]},
@@ -100,7 +108,9 @@ def test_a_file_that_claims_more_than_it_holds_is_refused_before_memory_is_taken
     [
         ({"w": [1.0, object()]}, "a.npz", "w/0: expected an array, got a float"),
         ({"a/b": np.ones(1)}, "a.npz", "the key 'a/b'; keys are text without a slash"),
-        ({3: np.ones(1)}, "a.npz", "the key 3"),
+        ({3: np.ones(1)}, "a.npz", "the key 3; keys are text without a slash, such as '3'"),
+        ([Pair(np.ones(1), 2)], "a.npz", r"0: expected an array, got a Pair; .* its _asdict\(\)"),
+        ([{1, 2}], "a.npz", "0: expected an array, got a set; legal are arrays of numbers, and"),
         ({"a\0b": np.ones(1)}, "a.npz", r"the key 'a\\x00b'; keys are text"),
         ({"\ud800": np.ones(1)}, "a.npz", r"the key '\\ud800'; keys are text"),
         ({"a": np.ones(1)}, "a.pt", r"the name must end in \.npz or \.safetensors"),
