@@ -4,40 +4,27 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.networks.small import SMALL, small
-from tinyckpt.networks import (
-    Network,
-    bert,
-    cnn100,
-    gpt2,
-    lenet5,
-    llama,
-    mobilenet_v1,
-    resnet,
-    roberta,
-    unet_network,
-    vgg,
-    vit,
-)
+from tinyckpt import networks
 
 PUBLISHED = {
-    "LeNet-5": (lenet5(), 61_706),
-    "the CNN of 100 layers": (cnn100(), 92_208_120),
-    "VGG-16": (vgg(16), 138_357_544),
-    "VGG-19": (vgg(19), 143_667_240),
-    "ResNet-18": (resnet(18), 11_689_512),
-    "ResNet-34": (resnet(34), 21_797_672),
-    "ResNet-50": (resnet(50), 25_557_032),
-    "ResNet-101": (resnet(101), 44_549_160),
-    "ResNet-152": (resnet(152), 60_192_808),
-    "MobileNet": (mobilenet_v1(), 4_231_976),
-    "the U-Net": (unet_network(), 31_030_658),
-    "ViT-B/16": (vit(), 86_567_656),
-    "BERT-base": (bert(), 109_482_240),
-    "RoBERTa-base": (roberta(), 124_645_632),
-    "GPT-2 of 124M": (gpt2(), 124_439_808),
-    "GPT-2 of 774M": (gpt2(36, 1280), 774_030_080),
-    "LLaMA-7B": (llama(), 6_738_415_616),
-    "LLaMA-13B": (llama(40, 5120, hidden=13824), 13_015_864_320),
+    "LeNet-5": (networks.lenet5(), 61_706),
+    "the CNN of 100 layers": (networks.cnn100(), 92_208_120),
+    "VGG-16": (networks.vgg(16), 138_357_544),
+    "VGG-19": (networks.vgg(19), 143_667_240),
+    "ResNet-18": (networks.resnet(18), 11_689_512),
+    "ResNet-34": (networks.resnet(34), 21_797_672),
+    "ResNet-50": (networks.resnet(50), 25_557_032),
+    "ResNet-101": (networks.resnet(101), 44_549_160),
+    "ResNet-152": (networks.resnet(152), 60_192_808),
+    "MobileNet": (networks.mobilenet_v1(), 4_231_976),
+    "the U-Net": (networks.unet_network(), 31_030_658),
+    "ViT-B/16": (networks.vit(), 86_567_656),
+    "BERT-base": (networks.bert(), 109_482_240),
+    "RoBERTa-base": (networks.roberta(), 124_645_632),
+    "GPT-2 of 124M": (networks.gpt2(), 124_439_808),
+    "GPT-2 of 774M": (networks.gpt2(36, 1280), 774_030_080),
+    "LLaMA-7B": (networks.llama(), 6_738_415_616),
+    "LLaMA-13B": (networks.llama(40, 5120, hidden=13824), 13_015_864_320),
 }
 
 
@@ -48,18 +35,18 @@ def test_parameters_are_as_many_as_published(name: str) -> None:
 
 
 def test_running_statistics_are_no_parameters() -> None:
-    network = resnet(50, statistics=True)
+    network = networks.resnet(50, statistics=True)
     assert network.parameter_count == 25_557_032
     # 26,560 channels are normalised: 53,120 scales and shifts, and as many statistics.
     assert sum(2 * layer["mean"].size for layer in network.specs[1]) == 53_120
 
 
 def test_a_classifier_comes_on_top_of_bert() -> None:
-    assert bert(classes=3).parameter_count == 109_482_240 + 768 * 3 + 3
+    assert networks.bert(classes=3).parameter_count == 109_482_240 + 768 * 3 + 3
 
 
 def test_the_cnn_saves_the_published_bytes_for_an_image() -> None:
-    graph = cnn100(batch=1).graph()
+    graph = networks.cnn100(batch=1).graph()
     forward = graph.operators[: graph.forward_count]
     images = graph.data[graph.arguments[1]]
     stem, *_ = (operator for operator in forward if operator.kind == "conv2d")
@@ -80,7 +67,7 @@ def test_the_cnn_saves_the_published_bytes_for_an_image() -> None:
 
 
 def test_llama_7b_is_differentiated_planned_and_replayed_without_arrays() -> None:
-    graph = llama(length=2048, batch=4).graph()
+    graph = networks.llama(length=2048, batch=4).graph()
     assert sum(n.spec.size for n in graph.data if n.role == "parameter") == 6_738_415_616
     peaks = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("sqrt_n", "store_all")]
     assert peaks[0] < peaks[1]
@@ -89,7 +76,7 @@ def test_llama_7b_is_differentiated_planned_and_replayed_without_arrays() -> Non
 @pytest.mark.parametrize("name", SMALL)
 def test_parameters_are_those_of_the_graph(name: str) -> None:
     network = small(name)
-    assert isinstance(network, Network)
+    assert isinstance(network, networks.Network)
     graph = network.graph()
     assert sum(n.spec.size for n in graph.data if n.role == "parameter") == network.parameter_count
 
@@ -97,21 +84,21 @@ def test_parameters_are_those_of_the_graph(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: vgg(17), "vgg: depth=17; it must be 11, 13, 16, 19"),
-        (lambda: vgg(16, size=100), "vgg16: size=100; it must be a multiple of 32"),
-        (lambda: resnet(51), "resnet: depth=51; it must be 18, 34, 50, 101, 152"),
-        (lambda: gpt2(2.5), "gpt2:2.5x768: layers=2.5; it must be an integer"),  # type: ignore[arg-type]
-        (lambda: resnet(18, batch=0), "resnet18: batch=0; it must be at least 1"),
-        (lambda: mobilenet_v1(size=8), "mobilenet: size=8; it must be a multiple of 32"),
-        (lambda: unet_network(size=20), "unet: size=20; it must be a multiple of 16"),
-        (lambda: lenet5(size=12), "lenet5: size=12; it must be at least 16"),
-        (lambda: cnn100(layers=0), "cnn100: layers=0; it must be at least 1"),
-        (lambda: vit(patch=15), "size=224 must be a multiple of patch=15"),
-        (lambda: gpt2(width=770), "gpt2:12x770: width=770 must be a multiple of heads=12"),
-        (lambda: gpt2(length=1025), "length=1025; there are positions for 1024 tokens"),
-        (lambda: roberta(length=513), "length=513; there are positions for 512 tokens"),
-        (lambda: bert(classes=0), "classes=0; it must be at least 1"),
-        (lambda: llama(kv_heads=5), "heads=32 must be a multiple of kv_heads=5"),
+        (lambda: networks.vgg(17), "vgg: depth=17; it must be 11, 13, 16, 19"),
+        (lambda: networks.vgg(16, size=100), "vgg16: size=100; it must be a multiple of 32"),
+        (lambda: networks.resnet(51), "resnet: depth=51; it must be 18, 34, 50, 101, 152"),
+        (lambda: networks.gpt2(2.5), "gpt2:2.5x768: layers=2.5; it must be an integer"),  # type: ignore[arg-type]
+        (lambda: networks.resnet(18, batch=0), "resnet18: batch=0; it must be at least 1"),
+        (lambda: networks.mobilenet_v1(size=8), "mobilenet: size=8; it must be a multiple of 32"),
+        (lambda: networks.unet_network(size=20), "unet: size=20; it must be a multiple of 16"),
+        (lambda: networks.lenet5(size=12), "lenet5: size=12; it must be at least 16"),
+        (lambda: networks.cnn100(layers=0), "cnn100: layers=0; it must be at least 1"),
+        (lambda: networks.vit(patch=15), "size=224 must be a multiple of patch=15"),
+        (lambda: networks.gpt2(width=770), "gpt2:12x770: width=770 must be a multiple of heads=12"),
+        (lambda: networks.gpt2(length=1025), "length=1025; there are positions for 1024 tokens"),
+        (lambda: networks.roberta(length=513), "length=513; there are positions for 512 tokens"),
+        (lambda: networks.bert(classes=0), "classes=0; it must be at least 1"),
+        (lambda: networks.llama(kv_heads=5), "heads=32 must be a multiple of kv_heads=5"),
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_fit_are_refused(make: object, message: str) -> None:

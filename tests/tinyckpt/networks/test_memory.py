@@ -20,20 +20,7 @@ import pytest
 import tinyckpt as tc
 from tests.conftest import PROFILE
 from tests.tinyckpt.networks.small import CLASSES, arguments
-from tinyckpt.networks import (
-    Network,
-    bert,
-    cnn100,
-    gpt2,
-    lenet5,
-    llama,
-    mobilenet_v1,
-    resnet,
-    roberta,
-    unet_network,
-    vgg,
-    vit,
-)
+from tinyckpt import networks
 from tinyckpt.schedule import Schedule
 
 BUFFERS = 3 * 2**16  # of two operands and a result, in float64
@@ -45,28 +32,28 @@ MIB = 2**20
 IMAGES: dict[str, Any] = {"size": 64, "width": 16, "classes": CLASSES}
 TEXT: dict[str, Any] = {"layers": 2, "width": 192, "heads": 3, "vocabulary": 500}
 # Each with arrays of more than 1 MiB, and shallow enough for recompute_all.
-LARGE: dict[str, Callable[[], Network]] = {
-    "lenet5": lambda: lenet5(48, width=4),
-    "cnn100": lambda: cnn100(24, layers=4, width=32),
-    "vgg16": lambda: vgg(11, 5, hidden=128, **IMAGES),
-    "resnet18": lambda: resnet(18, 16, **IMAGES),
-    "mobilenet": lambda: mobilenet_v1(16, **IMAGES),
-    "unet": lambda: unet_network(4, 64, depth=2, width=16),
-    "vit": lambda: vit(2, 192, 3, 64, 8, 8, classes=CLASSES),
-    "bert": lambda: bert(length=128, batch=4, **TEXT),
-    "gpt2": lambda: gpt2(length=128, batch=4, **TEXT, dropout=0.1),
-    "llama": lambda: llama(length=128, batch=6, **TEXT, hidden=512),
+LARGE: dict[str, Callable[[], networks.Network]] = {
+    "lenet5": lambda: networks.lenet5(48, width=4),
+    "cnn100": lambda: networks.cnn100(24, layers=4, width=32),
+    "vgg16": lambda: networks.vgg(11, 5, hidden=128, **IMAGES),
+    "resnet18": lambda: networks.resnet(18, 16, **IMAGES),
+    "mobilenet": lambda: networks.mobilenet_v1(16, **IMAGES),
+    "unet": lambda: networks.unet_network(4, 64, depth=2, width=16),
+    "vit": lambda: networks.vit(2, 192, 3, 64, 8, 8, classes=CLASSES),
+    "bert": lambda: networks.bert(length=128, batch=4, **TEXT),
+    "gpt2": lambda: networks.gpt2(length=128, batch=4, **TEXT, dropout=0.1),
+    "llama": lambda: networks.llama(length=128, batch=6, **TEXT, hidden=512),
 }
-LARGER: dict[str, Callable[[], Network]] = {
-    "cnn100": lambda: cnn100(8, layers=8, width=160),
-    "vgg16_bn": lambda: vgg(16, 16, batch_normed=True, **IMAGES),
-    "vgg19": lambda: vgg(19, 16, **IMAGES),
-    "resnet50": lambda: resnet(50, 16, **IMAGES),
-    "unet": lambda: unet_network(2, 128, depth=3, width=32),
-    "vit": lambda: vit(3, 192, 3, 112, 8, 8, classes=CLASSES, fused=True),
-    "roberta": lambda: roberta(256, 4, layers=3, width=192, vocabulary=2000),
-    "gpt2": lambda: gpt2(3, 256, 4, 512, 2, 2000, fused=True),
-    "llama": lambda: llama(4, 256, 4, 256, 4, 2000, kv_heads=2, hidden=688),
+LARGER: dict[str, Callable[[], networks.Network]] = {
+    "cnn100": lambda: networks.cnn100(8, layers=8, width=160),
+    "vgg16_bn": lambda: networks.vgg(16, 16, batch_normed=True, **IMAGES),
+    "vgg19": lambda: networks.vgg(19, 16, **IMAGES),
+    "resnet50": lambda: networks.resnet(50, 16, **IMAGES),
+    "unet": lambda: networks.unet_network(2, 128, depth=3, width=32),
+    "vit": lambda: networks.vit(3, 192, 3, 112, 8, 8, classes=CLASSES, fused=True),
+    "roberta": lambda: networks.roberta(256, 4, layers=3, width=192, vocabulary=2000),
+    "gpt2": lambda: networks.gpt2(3, 256, 4, 512, 2, 2000, fused=True),
+    "llama": lambda: networks.llama(4, 256, 4, 256, 4, 2000, kv_heads=2, hidden=688),
 }
 DEEP = [pytest.param(True, name, id=f"larger-{name}") for name in LARGER]
 NETWORKS = [pytest.param(False, name, id=name) for name in LARGE]
