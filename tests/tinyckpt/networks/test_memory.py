@@ -30,7 +30,7 @@ ROW = 150  # seven numbers, and the objects of those that are large
 MIB = 2**20
 
 IMAGES: dict[str, Any] = {"size": 64, "width": 16, "classes": CLASSES}
-TEXT: dict[str, Any] = {"layers": 2, "width": 192, "heads": 3, "vocabulary": 500}
+TEXT: dict[str, Any] = {"layers": 1, "width": 192, "heads": 3, "vocabulary": 500}
 # Each with arrays of more than 1 MiB, and shallow enough for recompute_all.
 LARGE: dict[str, Callable[[], networks.Network]] = {
     "lenet5": lambda: networks.lenet5(48, width=4),
@@ -39,7 +39,7 @@ LARGE: dict[str, Callable[[], networks.Network]] = {
     "resnet18": lambda: networks.resnet(18, 16, **IMAGES),
     "mobilenet": lambda: networks.mobilenet_v1(16, **IMAGES),
     "unet": lambda: networks.unet_network(4, 64, depth=2, width=16),
-    "vit": lambda: networks.vit(2, 192, 3, 64, 8, 8, classes=CLASSES),
+    "vit": lambda: networks.vit(1, 192, 3, 64, 8, 8, classes=CLASSES),
     "bert": lambda: networks.bert(length=128, batch=4, **TEXT),
     "gpt2": lambda: networks.gpt2(length=128, batch=4, **TEXT, dropout=0.1),
     "llama": lambda: networks.llama(length=128, batch=6, **TEXT, hidden=512),
