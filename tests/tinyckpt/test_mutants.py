@@ -74,7 +74,7 @@ def mutant(graph: tc.Graph, steps: Steps, draw: Any) -> Steps:
     return tuple(mutated)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 @given(training_graphs(), st.sampled_from(POLICIES), st.data())
 def test_a_mutant_is_refused_or_computes_the_same(case: Any, policy: str, data: Any) -> None:
     graph, args = case

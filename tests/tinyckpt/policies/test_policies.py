@@ -252,7 +252,7 @@ def test_costs_of_all_kinds() -> None:
 NAMED = ["chen_recursive", "chen_budget", "revolve", "rotor", "dtr", "knapsack", "saveable"]
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(training_graphs(), st.sampled_from(NAMED), st.sampled_from([evaluations, flops, traffic]))
 def test_every_policy_is_legal_and_bitwise_equal_on_drawn_graphs(
     case: Any, policy: str, unit: Any
@@ -266,7 +266,7 @@ def test_every_policy_is_legal_and_bitwise_equal_on_drawn_graphs(
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(ours, theirs, strict=True))
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(75))
 @given(training_graphs(), st.data())
 def test_liveness_counts_what_replay_counts(case: Any, data: Any) -> None:
     graph, _ = case

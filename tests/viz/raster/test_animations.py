@@ -81,15 +81,17 @@ def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(
             assert np.array_equal(canvas, fresh.canvas)
 
 
-@pytest.mark.parametrize("form", LOSSLESS)
 @pytest.mark.parametrize(
-    ("names", "policies", "theme", "scale"),
+    ("form", "names", "policies", "theme", "scale"),
     [
-        (["chain:6"], ["sqrt_n"], "light", 1),
-        (["chain:33"], ["sqrt_n"], "dark", 1),
-        (["residual:1x4"], ["sqrt_n"], "light", 2),
-        (["chain:5"], ["store_all", "sqrt_n", "recompute_all"], "dark", 1),
-        (["chain:1", "chain:3"], ["sqrt_n"], "light", 3),
+        ("gif", ["chain:6"], ["sqrt_n"], "light", 1),
+        ("apng", ["chain:33"], ["sqrt_n"], "dark", 1),
+        ("webp", ["residual:1x4"], ["sqrt_n"], "light", 2),
+        *(
+            (form, ["chain:5"], ["store_all", "sqrt_n", "recompute_all"], "dark", 1)
+            for form in LOSSLESS
+        ),
+        ("gif", ["chain:1", "chain:3"], ["sqrt_n"], "light", 3),
     ],
 )
 def test_an_animation_plays_back_what_was_drawn(
