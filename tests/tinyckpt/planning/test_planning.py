@@ -208,8 +208,8 @@ def test_a_certificate_reads_as_a_sentence() -> None:
 
 def test_the_frontier_is_a_table_of_falling_costs() -> None:
     graph = tc.networks.residual_mlp(4, 8, 64).graph()
-    frontier = tc.frontier(graph)
-    assert tc.frontier(graph).points == frontier.points
+    frontier = tc.frontier(graph, time_limit=60)
+    assert tc.frontier(graph, time_limit=60).points == frontier.points
     peaks = [point.peak for point in frontier.points]
     costs = [point.cost for point in frontier.points]
     assert peaks == sorted(set(peaks))
@@ -254,7 +254,7 @@ def test_an_interrupted_search_returns_what_it_has() -> None:
     frontier = tc.frontier(graph, flops(graph), progress=interrupt)
     assert not frontier.complete
     assert len(calls) == 3
-    assert tc.frontier(graph, flops(graph)).complete  # asked again, it goes on
+    assert tc.frontier(graph, flops(graph), time_limit=60).complete  # asked again, it goes on
     assert tc.replay(frontier.schedule(10**9)).recomputations == 0
 
 
@@ -308,7 +308,7 @@ def test_a_transformer_at_ten_budgets() -> None:
     largest = tc.replay(tc.plan(graph)).peak_bytes
     before = inf
     for percent in range(40, 100, 6):
-        schedule = tc.plan(graph, budget=f"{percent} %", costs=costs, time_limit=1)
+        schedule = tc.plan(graph, budget=f"{percent} %", costs=costs, time_limit=2)
         assert tc.replay(schedule).peak_bytes <= largest * percent // 100
         assert schedule.certificate is not None
         assert schedule.certificate.cost <= before
