@@ -122,20 +122,50 @@ def bias_flops(inputs: Any, outputs: Any) -> int:
     return int(outputs[0].size) if len(inputs) == 3 else 0
 
 
-def block_bytes(y: Spec, weight: Spec, groups: int) -> int:
+def block_bytes(y: Spec, weight: Spec, groups: int, count: int = 1, apart: int = 0) -> int:
     """Return the bytes of the columns and of the sums, if they have a buffer, in a block."""
-    _, _, *shapes = next(windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype))
-    itemsize = wide(y.dtype).itemsize
-    return itemsize * builtins.sum(math.prod(shape) for shape in shapes)
+    plan = windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype, count, apart)
+    _, _, _, *shapes = next(plan)
+    return wide(y.dtype).itemsize * builtins.sum(math.prod(shape) for shape in shapes)
+
+
+def trimmed(
+    weight: Spec, x: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair
+) -> tuple[Spec, Pair]:
+    """Return what of a weight meets pixels, and the padding of that part."""
+    kernel = weight.shape[2], weight.shape[3]
+    counts, image = (y.shape[2], y.shape[3]), (x.shape[2], x.shape[3])
+    _, extents, margin = windows.met(kernel, counts, image, stride, padding, dilation)
+    return Spec((*weight.shape[:2], *extents), weight.dtype), margin
+
+
+def sums_bytes(
+    y: Spec, weight: Spec, groups: int, stride: Pair, dilation: Pair, copied: bool
+) -> int:
+    """Return the workspace of a convolution by blocks.
+
+    A block; a product, if there are several to add up; and the weight, if it is rearranged or of
+    another dtype than the sums.
+    """
+    count, apart = windows.products(y.shape, weight.shape, stride, dilation, y.dtype)
+    rows = next(windows.convolution_blocks(y.shape, weight.shape, groups, y.dtype, count, apart))[1]
+    further = y.shape[1] * (rows.stop - rows.start) * y.shape[3] if count > 1 else 0
+    return (
+        block_bytes(y, weight, groups, count, apart)
+        + wide(y.dtype).itemsize * further
+        + matrix_bytes(weight, copied or count > 1)
+    )
 
 
 def convolution_bytes(
     x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> int:
-    """Return the workspace of a convolution: a block, and the weight in the dtype of the sums."""
-    if windows.is_product(x.shape, weight.shape, y.shape, padding, y.dtype):
-        return 0
-    return block_bytes(y, weight, groups) + converted_bytes(weight)
+    """Return the workspace of a convolution."""
+    part, margin = trimmed(weight, x, y, stride, padding, dilation)
+    copied = part != weight
+    if windows.is_product(x.shape, part.shape[2:], y.shape, stride, margin, y.dtype):
+        return matrix_bytes(part, copied)
+    return sums_bytes(y, part, groups, stride, dilation, copied)
 
 
 def input_vjp_bytes(
@@ -143,15 +173,36 @@ def input_vjp_bytes(
 ) -> int:
     """Return the workspace of a convolution's adjoint with respect to the image.
 
-    If that is a convolution itself, it has the turned weight besides, in the dtype of the sums.
+    If that is a convolution itself, its weight is the turned one, which is always a copy.
     """
-    if windows.is_product(x.shape, weight.shape, y.shape, padding, y.dtype):
-        return 0
-    if windows.is_gathered(weight.shape, stride, groups):
-        filters, depth, *kernel = weight.shape
+    part, margin = trimmed(weight, x, y, stride, padding, dilation)
+    copied = part != weight
+    if windows.is_product(x.shape, part.shape[2:], y.shape, stride, margin, y.dtype):
+        return matrix_bytes(part, copied)
+    if windows.is_gathered(y.shape, part.shape, stride, groups):
+        filters, depth, *kernel = part.shape
         turned = Spec((groups * depth, filters // groups, *kernel), weight.dtype)
-        return block_bytes(x, turned, groups) + working_bytes(weight)
-    return block_bytes(y, weight, groups) + converted_bytes(weight)
+        return sums_bytes(x, turned, groups, stride, dilation, True)
+    return block_bytes(y, part, groups) + matrix_bytes(part, copied)
+
+
+def weight_vjp_bytes(
+    x: Spec, weight: Spec, y: Spec, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> int:
+    """Return the workspace of a convolution's adjoint with respect to the weight.
+
+    A block; what a block adds to a matrix, if there are several blocks; and all matrices, if the
+    weight is another arrangement or dtype of them.
+    """
+    part, _ = trimmed(weight, x, y, stride, padding, dilation)
+    count, apart = windows.products(y.shape, part.shape, stride, dilation, y.dtype)
+    plan = windows.convolution_blocks(y.shape, part.shape, groups, y.dtype, count, apart)
+    several = builtins.sum(1 for _ in plan) > 1
+    return (
+        block_bytes(y, part, groups, count, apart)
+        + (working_bytes(part) // count if several else 0)
+        + matrix_bytes(part, count > 1 or part != weight)
+    )
 
 
 def working_bytes(weight: Spec) -> int:
@@ -159,9 +210,9 @@ def working_bytes(weight: Spec) -> int:
     return wide(weight.dtype).itemsize * weight.size
 
 
-def converted_bytes(weight: Spec) -> int:
-    """Return the bytes of a weight in the dtype of the sums, or 0 if that is its own."""
-    return working_bytes(weight) if working_bytes(weight) > weight.nbytes else 0
+def matrix_bytes(weight: Spec, copied: bool) -> int:
+    """Return the bytes of a weight in the dtype of the sums: 0 if it is neither copied nor cast."""
+    return working_bytes(weight) if copied or working_bytes(weight) > weight.nbytes else 0
 
 
 # The facts ---------------------------------------------------------------------------------------
@@ -210,11 +261,8 @@ CONV2D_WEIGHT_VJP = Primitive(
         lambda ct, ins, outs, shape, **attrs: first(convolved(ins[0], ct[0], attrs), ins[1]),
     ),
     flops=lambda inputs, outputs, **attrs: conv_flops(inputs[1], outputs[0]),
-    # A block, its share of the result, and the sum of the shares if that is not the result itself.
-    workspace=lambda inputs, outputs, shape, groups, **attrs: (
-        block_bytes(inputs[1], outputs[0], groups)
-        + working_bytes(outputs[0])
-        + converted_bytes(outputs[0])
+    workspace=lambda inputs, outputs, shape, **attrs: weight_vjp_bytes(
+        inputs[0], outputs[0], inputs[1], **attrs
     ),
 )  # fmt: skip
 

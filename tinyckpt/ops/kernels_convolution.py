@@ -4,9 +4,12 @@ A block is some images, or some rows of windows of one image. Its *columns* are 
 see: one column for every window, one line for every channel and place within the window. The
 convolution is the weight times the columns; its adjoints are the two other products among the
 three, with the columns added back to the pixels that they came from, or summed over the blocks.
-Where windows move by single pixels, the image's adjoint is a convolution, by the turned weight.
+Where windows move by single pixels, the image's adjoint is a convolution, by the turned weight;
+and columns are for one row of the kernel alone. What its next row sees are the same columns from a
+row further down on, a view: the convolution is then a sum of products, one for each row.
 
-Float16 is multiplied and added up in float32, and rounded when it leaves a block.
+Places within the window that see padding in every window are left out, as if the kernel were
+smaller. Float16 is multiplied and added up in float32, and rounded when it leaves a block.
 
 Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", 2006; here in blocks, so that columns take at most BLOCK_BYTES, or one row of windows.
@@ -23,6 +26,8 @@ from tinyckpt.ops.windows import (
     is_gathered,
     is_product,
     meetings,
+    met,
+    products,
     transposed_counts,
     turned_padding,
     window_counts,
@@ -38,7 +43,7 @@ def buffered(xp, plan, dtype, image, attrs):
     """
     memories, before = None, None
     places: list[Any] = []
-    for images, rows, *shapes in plan:
+    for images, rows, seen, *shapes in plan:
         sizes = [math.prod(shape) for shape in shapes]
         memories = memories or [xp.empty(size, dtype) for size in sizes]
         columns, sums = (
@@ -48,7 +53,7 @@ def buffered(xp, plan, dtype, image, attrs):
         if (rows, shapes) == before:
             places = [(*place, []) for *place, _ in places]
         else:
-            windows = rows, slice(0, columns.shape[5])
+            windows = seen, slice(0, columns.shape[5])
             places = list(meetings(columns.shape[1:3], windows, image, *attrs))
         yield images, rows, places, columns, sums
         before = rows, shapes
@@ -62,6 +67,32 @@ def by_group(array, groups):
 def columns_by_group(columns, groups):
     """Return the columns as one matrix for every group."""
     return columns.reshape(groups, math.prod(columns.shape[:3]) // groups, -1)
+
+
+def seen_by_rows(columns, groups, rows, count, apart):
+    """Return the columns of each of ``count`` rows of a kernel, as matrices: views of one array."""
+    starts = [row * apart for row in range(count)]
+    return [columns_by_group(columns[..., at : at + rows, :], groups) for at in starts]
+
+
+def split_weight(weight, groups, places=(slice(None), slice(None))):
+    """Return the view (groups, filters a group, depth, height, width) of a weight's places."""
+    return weight.reshape(groups, -1, *weight.shape[1:])[(..., *places)]
+
+
+def matrices_of(xp, weight, count, dtype, copied):
+    """Return (count, groups, filters a group, lines): matrices of the rows of a split weight.
+
+    One matrix has all rows if ``count`` is 1. Unless it is ``copied``, it is then a view, if the
+    dtype is the weight's.
+    """
+    groups, filters, depth, height, width = weight.shape
+    if count == 1 and not copied:
+        return weight.astype(dtype, copy=False).reshape(1, groups, filters, -1)
+    out = xp.empty((count, groups, filters, depth, height // count, width), dtype)
+    parts = weight.reshape(groups, filters, depth, count, height // count, width)
+    out[...] = parts.transpose(3, 0, 1, 2, 4, 5)
+    return out.reshape(count, groups, filters, -1)
 
 
 def by_image(array, groups):
@@ -101,40 +132,46 @@ def in_buffer(part, sums):
     return sums
 
 
-def convolve(xp, x, weight, bias, y, groups, attrs):
-    """Write into ``y`` what as many windows as it has places for see, times the weight."""
-    working = wide(x.dtype)
-    plan = convolution_blocks(y.shape, weight.shape, groups, x.dtype)
-    matrix = by_group(weight.astype(working, copy=False), groups)
-    for images, rows, places, columns, sums in buffered(xp, plan, working, x.shape[2:], attrs):
+def convolve(xp, x, weight, bias, y, attrs, copied):
+    """Write into ``y`` what as many windows as it has places for see, times a split weight."""
+    stride, _, dilation = attrs
+    groups, share, depth, *kernel = weight.shape
+    shape, exact = (groups * share, depth, *kernel), wide(x.dtype)
+    count, apart = products(y.shape, shape, stride, dilation, x.dtype)
+    plan = list(convolution_blocks(y.shape, shape, groups, x.dtype, count, apart))
+    matrices = matrices_of(xp, weight, count, exact, copied)
+    more: Any = None
+    for images, rows, places, columns, sums in buffered(xp, plan, exact, x.shape[2:], attrs):
         fill_columns(columns, x, images, places)
         part = part_of(y, images, rows)
         sums = sums if sums.size else part
-        xp.matmul(matrix, columns_by_group(columns, groups), out=by_group(sums, groups))
+        seen = seen_by_rows(columns, groups, part.shape[2], count, apart)
+        xp.matmul(matrices[0], seen[0], out=by_group(sums, groups))
+        if count > 1 and more is None:
+            more = xp.empty(part.shape, exact)
+        for matrix, lines in zip(matrices[1:], seen[1:], strict=True):
+            further = more[:, :, : part.shape[2]]
+            xp.matmul(matrix, lines, out=by_group(further, groups))
+            sums += further
         if bias:
             sums += bias[0].reshape(-1, 1, 1, 1)
         if sums is not part:
             part[...] = sums
 
 
-def turned(xp, weight, groups, dtype):
-    """Return the weight turned upside down, filters and channels of each group exchanged."""
-    filters, depth, height, width = weight.shape
-    out = xp.empty((groups * depth, filters // groups, height, width), dtype)
-    parts = weight.reshape(groups, -1, depth, height, width)[..., ::-1, ::-1]
-    out.reshape(groups, depth, -1, height, width)[...] = parts.transpose(0, 2, 1, 3, 4)
-    return out
-
-
 def conv2d(xp, x, weight, *bias, stride, padding, dilation, groups):
     counts = window_counts(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     y = xp.empty((x.shape[0], weight.shape[0], *counts), x.dtype)
-    if is_product(x.shape, weight.shape, y.shape, padding, x.dtype):
-        xp.matmul(by_group(weight, groups), by_image(x, groups), out=by_image(y, groups))
+    whole, image = weight.shape[2:], x.shape[2:]
+    places, kernel, padding = met(whole, counts, image, stride, padding, dilation)
+    weight, copied = split_weight(weight, groups, places), kernel != whole
+    if is_product(x.shape, kernel, y.shape, stride, padding, x.dtype):
+        matrix = matrices_of(xp, weight, 1, x.dtype, copied)[0]
+        xp.matmul(matrix, by_image(x, groups), out=by_image(y, groups))
         if bias:
             y += bias[0].reshape(-1, 1, 1)
     else:
-        convolve(xp, x, weight, bias, y, groups, (stride, padding, dilation))
+        convolve(xp, x, weight, bias, y, (stride, padding, dilation), copied)
     return y
 
 
@@ -142,43 +179,68 @@ def conv2d_input_vjp(xp, weight, g, shape, stride, padding, dilation, groups):
     # With one filter a group, as in depthwise convolutions, each product is of a column and a row:
     # NumPy's matmul takes 2 to 7 times as long for that as multiplication does.
     product = xp.multiply if weight.shape[0] == groups else xp.matmul
-    working = wide(g.dtype)
-    if is_product(shape, weight.shape, g.shape, padding, g.dtype):
+    exact, whole = wide(g.dtype), weight.shape[2:]
+    places, kernel, padding = met(whole, g.shape[2:], shape[2:], stride, padding, dilation)
+    weight, copied = split_weight(weight, groups, places), kernel != whole
+    if is_product(shape, kernel, g.shape, stride, padding, g.dtype):
         x = xp.empty(shape, g.dtype)
-        product(by_group(weight, groups).mT, by_image(g, groups), out=by_image(x, groups))
+        matrix = matrices_of(xp, weight, 1, g.dtype, copied)[0]
+        product(matrix.mT, by_image(g, groups), out=by_image(x, groups))
         return x
-    if is_gathered(weight.shape, stride, groups):
+    trimmed = (g.shape[1], *weight.shape[2:])
+    if is_gathered(g.shape, trimmed, stride, groups):
+        # The weight upside down, with filters and channels of each group exchanged.
         x = xp.empty(shape, g.dtype)
-        margin = turned_padding(weight.shape[2:], padding, dilation)
-        weight = turned(xp, weight, groups, working)
-        convolve(xp, g, weight, (), x, groups, (stride, margin, dilation))
+        margin = turned_padding(kernel, padding, dilation)
+        turned = weight[..., ::-1, ::-1].transpose(0, 2, 1, 3, 4)
+        convolve(xp, g, turned, (), x, (stride, margin, dilation), True)
         return x
     x = xp.zeros(shape, g.dtype)
-    plan = convolution_blocks(g.shape, weight.shape, groups, g.dtype)
-    matrix = by_group(weight.astype(working, copy=False), groups).mT
+    # Columns for the whole kernel, from which pixels are added up one place after another.
+    plan = convolution_blocks(g.shape, trimmed, groups, g.dtype)
+    matrix = matrices_of(xp, weight, 1, exact, copied)[0].mT
     attrs = stride, padding, dilation
-    for images, rows, places, columns, sums in buffered(xp, plan, working, shape[2:], attrs):
+    for images, rows, meeting, columns, sums in buffered(xp, plan, exact, shape[2:], attrs):
         sums = in_buffer(part_of(g, images, rows), sums)
         product(matrix, by_group(sums, groups), out=columns_by_group(columns, groups))
-        add_columns(columns, x, images, places)
+        add_columns(columns, x, images, meeting)
     return x
 
 
 def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
-    working = wide(x.dtype)
-    plan = convolution_blocks(g.shape, shape, groups, x.dtype)
-    total, product = xp.zeros(shape, working), xp.empty(shape, working)
-    attrs = stride, padding, dilation
-    for images, rows, places, columns, sums in buffered(xp, plan, working, x.shape[2:], attrs):
-        fill_columns(columns, x, images, places)
-        sums = in_buffer(part_of(g, images, rows), sums)
-        xp.matmul(
-            by_group(sums, groups),
-            columns_by_group(columns, groups).mT,
-            out=by_group(product, groups),
-        )
-        total += product
-    return total.astype(x.dtype, copy=False)
+    exact = wide(x.dtype)
+    whole, image = shape[2:], x.shape[2:]
+    places, kernel, padding = met(whole, g.shape[2:], image, stride, padding, dilation)
+    trimmed = (*shape[:2], *kernel)
+    count, apart = products(g.shape, trimmed, stride, dilation, x.dtype)
+    plan = list(convolution_blocks(g.shape, trimmed, groups, x.dtype, count, apart))
+    filters, lines = shape[0] // groups, shape[1] * math.prod(kernel) // count
+    # With several products they are turned: BLAS is faster at them so.
+    matrix = (groups, lines, filters) if count > 1 else (groups, filters, lines)
+    total = xp.empty((count, *matrix), exact)
+    product = xp.empty(matrix, exact) if len(plan) > 1 else None
+    blocks = buffered(xp, plan, exact, image, (stride, padding, dilation))
+    for number, (images, rows, meeting, columns, sums) in enumerate(blocks):
+        fill_columns(columns, x, images, meeting)
+        part = part_of(g, images, rows)
+        sums = by_group(in_buffer(part, sums), groups)
+        for into, seen in zip(
+            total, seen_by_rows(columns, groups, part.shape[2], count, apart), strict=True
+        ):
+            left, right = (seen, sums.mT) if count > 1 else (sums, seen.mT)
+            xp.matmul(left, right, out=product if number else into)
+            if number:
+                into += product
+    if count == 1 and kernel == whole and exact == x.dtype:
+        return total.reshape(shape)
+    out = xp.empty(shape, x.dtype) if kernel == whole else xp.zeros(shape, x.dtype)
+    target = split_weight(out, groups, places)
+    if count > 1:
+        total = total.reshape(count, groups, shape[1], kernel[1], filters)
+        target[...] = total.transpose(1, 4, 2, 0, 3)
+    else:
+        target[...] = total.reshape(target.shape)
+    return out
 
 
 def conv_transpose2d(xp, x, weight, *bias, stride, padding, output_padding, dilation, groups):

@@ -185,14 +185,15 @@ def meetings(
 # Blocks ------------------------------------------------------------------------------------------
 
 
-def blocks(images: int, rows: int, row_bytes: int, most: int) -> Iterator[Block]:
+def blocks(images: int, rows: int, row_bytes: int, most: int, besides: int = 0) -> Iterator[Block]:
     """Yield blocks of images and rows of windows that cover all, no one larger than the first.
 
     A block has whole images, ``most`` of them, where one fits into ``BLOCK_BYTES``, else rows of
     one image, and at least one of them. ``row_bytes`` is what the buffers take for one row of one
-    image. Each block is (images, rows, how many of either).
+    image, and ``besides`` what they take however many there are. Each block is (images, rows, how
+    many of either).
     """
-    fitting = max(1, BLOCK_BYTES // row_bytes)
+    fitting = max(1, (BLOCK_BYTES - besides) // row_bytes)
     if fitting >= rows:
         image_parts, row_parts = even_parts(images, min(fitting // rows, most)), [slice(0, rows)]
     else:
@@ -212,25 +213,70 @@ def even_parts(extent: int, most: int) -> list[slice]:
 # Convolutions as products of matrices ------------------------------------------------------------
 
 
+def met(
+    kernel: Pair, windows: Pair, image: Pair, stride: Pair, padding: Pair, dilation: Pair
+) -> tuple[Slices, Pair, Pair]:
+    """Return the rows and columns of a kernel that meet a pixel; how many; and that part's padding.
+
+    The others see padding alone in every window, as all but the middle does in an image of one
+    pixel. The padding is less than 0 where the part's first place is beyond the first pixel.
+    """
+    parts, extents, margins = [], [], []
+    for axis in (0, 1):
+        meeting = [
+            place
+            for place in range(kernel[axis])
+            if overlap(
+                slice(0, windows[axis]),
+                place * dilation[axis] - padding[axis],
+                stride[axis],
+                image[axis],
+            )[0].stop
+        ] or [0]
+        parts.append(slice(meeting[0], meeting[-1] + 1))
+        extents.append(meeting[-1] + 1 - meeting[0])
+        margins.append(padding[axis] - meeting[0] * dilation[axis])
+    return (parts[0], parts[1]), (extents[0], extents[1]), (margins[0], margins[1])
+
+
+def products(
+    y_shape: Shape, weight_shape: Shape, stride: Pair, dilation: Pair, dtype: Any
+) -> tuple[int, int]:
+    """Return of how many products a convolution is the sum, and the rows between their columns.
+
+    Where windows move down by single pixels, what a row of the kernel sees is what the row above
+    sees, further down: columns for one row of it are enough, and a product is made for each. They
+    take a share of the time and memory to fill. It does not pay in small images: to rearrange the
+    weight takes longer than to fill their columns.
+    """
+    if stride[0] == 1 and is_direct(y_shape, dtype):
+        return weight_shape[2], dilation[0]
+    return 1, 0
+
+
 def is_product(
-    x_shape: Shape, weight_shape: Shape, y_shape: Shape, padding: Pair, dtype: Any
+    x_shape: Shape, kernel: Shape, y_shape: Shape, stride: Pair, padding: Pair, dtype: Any
 ) -> bool:
     """Whether a convolution is a product of matrices as they stand: each window is one pixel."""
     return (
-        weight_shape[2:] == (1, 1)
+        kernel == (1, 1)
         and padding == (0, 0)
         and x_shape[2:] == y_shape[2:]
+        and all(step == 1 or count == 1 for step, count in zip(stride, y_shape[2:], strict=True))
         and wide(dtype) == dtype
     )
 
 
-def is_gathered(weight_shape: Shape, stride: Pair, groups: int) -> bool:
+def is_gathered(y_shape: Shape, weight_shape: Shape, stride: Pair, groups: int) -> bool:
     """Whether the cotangent of a convolution's image is taken as a convolution of y's.
 
     That is possible where the window moves by single pixels. It has y's columns, not x's, and an
-    element is written into a column in half of the time that it is added to a pixel in.
+    element is written into a column in half of the time that it is added to a pixel in. But the
+    weight is turned first, which takes longer where it has about as many elements as the columns.
     """
-    return stride == (1, 1) and weight_shape[0] <= 2 * groups * weight_shape[1]
+    filters, depth = weight_shape[:2]
+    count = y_shape[0] * math.prod(y_shape[2:])
+    return stride == (1, 1) and filters <= groups * min(2 * depth, count // 2)
 
 
 def turned_padding(kernel: Pair, padding: Pair, dilation: Pair) -> Pair:
@@ -251,20 +297,26 @@ def is_direct(y_shape: Shape, dtype: Any) -> bool:
 
 
 def convolution_blocks(
-    y_shape: Shape, weight_shape: Shape, groups: int, dtype: Any
-) -> Iterator[tuple[slice, slice, Shape, Shape]]:
+    y_shape: Shape, weight_shape: Shape, groups: int, dtype: Any, count: int = 1, apart: int = 0
+) -> Iterator[tuple[slice, slice, slice, Shape, Shape]]:
     """Yield the blocks of a convolution, the largest first, with the shapes of their buffers.
 
-    Each is (images, rows, the columns' shape, the shape of its part of y or y's cotangent); that
-    part has no buffer, and no elements here, where sums are taken in place.
+    Each is (images, rows, rows of the columns, the columns' shape, the shape of its part of y or
+    y's cotangent); that part has no buffer, and no elements here, where sums are taken in place.
+    ``count`` and ``apart`` are those of ``products``: columns for one row of the kernel have the
+    rows of windows besides that its other rows see.
     """
     filters, depth, height, width = weight_shape
     images, _, rows, places = y_shape
-    lines, direct = (groups * depth, height, width), is_direct(y_shape, dtype)
-    summed = 0 if direct else filters
-    row_bytes = (math.prod(lines) + summed) * places * wide(dtype).itemsize
-    for part, band, counts in blocks(images, rows, row_bytes, 1 if direct else images):
-        yield part, band, (*lines, *counts, places), (summed, *counts, places)
+    lines, direct = (groups * depth, height // count, width), is_direct(y_shape, dtype)
+    summed, added = 0 if direct else filters, filters if count > 1 else 0
+    line_bytes = places * wide(dtype).itemsize
+    row_bytes = (math.prod(lines) + summed + added) * line_bytes
+    besides = math.prod(lines) * (count - 1) * apart * line_bytes
+    for part, band, counts in blocks(images, rows, row_bytes, 1 if direct else images, besides):
+        seen = counts[0], counts[1] + (count - 1) * apart
+        bands = slice(band.start, band.start + seen[1])
+        yield part, band, bands, (*lines, *seen, places), (summed, *counts, places)
 
 
 # Pooling -----------------------------------------------------------------------------------------

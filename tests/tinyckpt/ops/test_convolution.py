@@ -114,7 +114,11 @@ def test_values_are_those_of_the_definition_in_blocks_of_any_size(
 
 
 @settings(max_examples=examples(40))
-@given(case=convolutions(), limit=st.integers(1, 4000), wide=st.sampled_from([1, 12, 128]))
+@given(
+    case=convolutions(),
+    limit=st.integers(1, 4000),
+    wide=st.sampled_from([1, 12, 128]),
+)
 def test_gradients_are_the_adjoints_of_the_definition(case: Any, limit: int, wide: int) -> None:
     x, weight, bias, options = case
     bias = np.zeros(len(weight)) if bias is None else bias
@@ -133,10 +137,10 @@ def test_gradients_are_the_adjoints_of_the_definition(case: Any, limit: int, wid
 
 
 def test_a_convolution_is_the_same_to_the_last_bit_whenever_it_is_computed() -> None:
-    x, weight = normal(3, 4, 40, 40), normal(5, 4, 3, 3)
+    x, weight = normal(3, 12, 40, 40), normal(15, 12, 3, 3)
 
     def loss(x: Any, weight: Any) -> Any:
-        return tc.sum(tc.tanh(tc.conv2d(tc.tanh(tc.conv2d(x, weight[:4])), weight)))
+        return tc.sum(tc.tanh(tc.conv2d(tc.tanh(tc.conv2d(x, weight[:12])), weight)))
 
     results = [
         tc.value_and_grad(loss, policy, wrt=(0, 1))(x, weight)
@@ -163,6 +167,11 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, int, int], dict[str, Any]]] =
     "single pixels, apart": ((16, 48, 80, 80), (64, 1, 1), {"stride": 2}),
     "depthwise": ((16, 64, 40, 40), (64, 3, 3), {"padding": 1, "groups": 64}),
     "a weight of megabytes": ((64, 320, 4, 4), (320, 3, 3), {"padding": 1}),
+    "images of one pixel": ((512, 640, 1, 1), (640, 3, 3), {"padding": 1}),
+    "columns beyond the padding": ((256, 96, 40, 1), (128, 3, 5), {"padding": 2}),
+    "a dilated row beyond the padding": (
+        (64, 64, 2, 40), (64, 5, 3), {"padding": (6, 1), "dilation": (3, 1)},
+    ),
 }  # fmt: skip
 
 
@@ -177,7 +186,24 @@ def test_workspace_is_what_numpy_really_holds(name: str, dtype: str) -> None:
     (forward,) = (operator for operator in operators if operator.kind == "conv2d")
     assert (forward.workspace == 0) == (name == "single pixels")
     if name != "a row of an image":  # of which the columns take more than a block
-        assert forward.workspace <= windows.BLOCK_BYTES
+        assert forward.workspace <= windows.BLOCK_BYTES + weight.nbytes
+
+
+def test_places_that_see_padding_alone_are_left_out() -> None:
+    assert windows.met((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (1, 1)) == (
+        (slice(1, 2), slice(1, 2)), (1, 1), (0, 0),
+    )  # fmt: skip
+    assert windows.met((3, 5), (4, 1), (4, 2), (1, 2), (1, 2), (1, 1)) == (
+        (slice(0, 3), slice(2, 4)), (3, 2), (1, 0),
+    )  # fmt: skip
+    assert windows.met((2, 1), (1, 1), (1, 1), (3, 3), (4, 0), (5, 1))[0][0] == slice(0, 1)
+    x, weight = normal(4, 6, 1, 1), normal(5, 6, 3, 3)
+    graph = tc.differentiate(tc.build(lambda *args: tc.sum(tc.conv2d(*args, padding=1)), x, weight))
+    run = tc.run(tc.plan(graph), x, weight)
+    weight[:, :, 0] = weight[:, :, 2] = np.nan
+    again = tc.run(tc.plan(graph), x, weight)
+    assert again.value == run.value
+    assert np.array_equal(again.gradients, run.gradients)
 
 
 def test_workspace_in_float16_is_that_of_sums_in_float32() -> None:
@@ -198,19 +224,20 @@ def test_workspace_in_float16_is_that_of_sums_in_float32() -> None:
     row_bytes=st.integers(1, 100),
     most=st.integers(1, 40),
     limit=st.integers(1, 3000),
+    besides=st.integers(0, 200),
 )
 def test_blocks_cover_everything_once_within_the_limit(
-    images: int, rows: int, row_bytes: int, most: int, limit: int
+    images: int, rows: int, row_bytes: int, most: int, limit: int, besides: int
 ) -> None:
     seen = np.zeros((images, rows), int)
     with mock.patch.object(windows, "BLOCK_BYTES", limit):
-        parts = list(windows.blocks(images, rows, row_bytes, most))
+        parts = list(windows.blocks(images, rows, row_bytes, most, besides))
     for part, band, counts in parts:
         assert seen[part, band].shape == counts
         assert math.prod(counts) <= math.prod(parts[0][2])
         seen[part, band] += 1
     assert (seen == 1).all()
-    assert math.prod(parts[0][2]) * row_bytes <= max(limit, row_bytes)
+    assert math.prod(parts[0][2]) * row_bytes <= max(limit - besides, row_bytes)
     assert parts[0][2][0] <= most
 
 
