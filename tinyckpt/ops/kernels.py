@@ -17,6 +17,7 @@ A kernel of one ``return`` is written out as an expression by ``compile``; other
 
 import math
 
+from tinyckpt.ops.parts import parts
 from tinyckpt.ops.special import normal_cdf, random_bits, random_key, times_normal_bell
 
 # Elementwise ------------------------------------------------------------------------------------
@@ -246,35 +247,41 @@ GELU_CUBIC = 0.044715
 
 
 def gelu_tanh(xp, x):
-    out = xp.asarray(x * x)
-    out *= GELU_SCALE * GELU_CUBIC
-    out += GELU_SCALE
-    out *= x
-    xp.tanh(out, out=out)
-    out += 1
-    out *= 0.5
-    out *= x
-    return out
+    y = xp.empty_like(x)
+    for part in parts(xp, x.shape):
+        x_part, out = x[part], y[part]
+        xp.multiply(x_part, x_part, out=out)
+        out *= GELU_SCALE * GELU_CUBIC
+        out += GELU_SCALE
+        out *= x_part
+        xp.tanh(out, out=out)
+        out += 1
+        out *= 0.5
+        out *= x_part
+    return y
 
 
 def gelu_tanh_vjp(xp, x, g):
     # With u = scale (x + cubic x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2, taken as
     # (1 + t) (1 / 2 + (1 - t) x u' / 2), which needs no third array.
-    out = xp.asarray(x * x)
-    t = xp.asarray(out * (GELU_SCALE * GELU_CUBIC))
-    t += GELU_SCALE
-    t *= x
-    xp.tanh(t, out=t)
-    out *= 1.5 * GELU_SCALE * GELU_CUBIC
-    out += 0.5 * GELU_SCALE
-    out *= x
-    xp.subtract(1, t, out=t)
-    out *= t
-    out += 0.5
-    xp.subtract(2, t, out=t)
-    out *= t
-    out *= g
-    return out
+    slopes, tanhs = xp.empty_like(x), xp.empty_like(x)
+    for part in parts(xp, x.shape):
+        x_part, out, t = x[part], slopes[part], tanhs[part]
+        xp.multiply(x_part, x_part, out=out)
+        xp.multiply(out, GELU_SCALE * GELU_CUBIC, out=t)
+        t += GELU_SCALE
+        t *= x_part
+        xp.tanh(t, out=t)
+        out *= 1.5 * GELU_SCALE * GELU_CUBIC
+        out += 0.5 * GELU_SCALE
+        out *= x_part
+        xp.subtract(1, t, out=t)
+        out *= t
+        out += 0.5
+        xp.subtract(2, t, out=t)
+        out *= t
+        out *= g[part]
+    return slopes
 
 
 def maximum(xp, x, y):
