@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinyckpt.errors import BackendError
-from tinyckpt.exact.reduced import Reduced, members
+from tinyckpt.exact.reduced import Reduced, as_set, members
 
 # A variable of the solver, an expression over some, or a constant.
 Term = Any
@@ -72,6 +72,12 @@ class Master:
     extra: list[Term]
     cost: Term
     dearest: int
+
+    @property
+    def repeatable(self) -> int:
+        """Return the operators that are evaluated before the end of some stage."""
+        found = as_set(operator for stage in self.again for operator in stage)
+        return ~self.reduced.once | found
 
     def spent(self, stage: int) -> Term:
         """Return what the model thinks is spent in a stage before its end."""

@@ -54,7 +54,8 @@ def whole_model(reduced: Reduced, order: Sequence[int] | None) -> Master:
     held: list[dict[int, Term]] = [{} for _ in range(count + 1)]
     for stage in range(count + 1):
         for operator in range(count):
-            if earliest[operator] < stage <= last[operator]:
+            is_once = reduced.once >> operator & 1
+            if earliest[operator] < stage <= last[operator] and not is_once:
                 again[stage][operator] = model.new_bool_var("")
                 if stage <= latest[operator]:
                     model.add(again[stage][operator] <= done[stage][operator])
@@ -156,6 +157,7 @@ def path_model(reduced: Reduced, path: list[int]) -> Master:
                 operator: model.new_bool_var("")
                 for operator in range(count)
                 if earliest[operator] + (operator in position) <= stage
+                and not (operator in position and reduced.once >> operator & 1)
             }
         )
         held.append(
@@ -168,7 +170,8 @@ def path_model(reduced: Reduced, path: list[int]) -> Master:
         )
     for operator in range(count):
         if operator not in position:
-            model.add(sum(chosen[operator] for chosen in again if operator in chosen) >= 1)
+            times = sum(chosen[operator] for chosen in again if operator in chosen)
+            model.add(times == 1 if reduced.once >> operator & 1 else times >= 1)
     base = sum(reduced.cost[operator] for operator in path)
     master = sealed(model, reduced, path, first, again, held, base)
     for stage in range(stages + 1):

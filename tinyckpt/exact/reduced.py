@@ -71,6 +71,7 @@ class Reduced:
         root: for every view the value in whose memory it is.
         views: for every root the set of its views.
         ancestors, descendants: of every operator, itself not among them.
+        once: the operators that may not be evaluated twice.
     """
 
     operators: list[int]
@@ -90,6 +91,7 @@ class Reduced:
     views: dict[int, int]
     ancestors: list[int]
     descendants: list[int]
+    once: int
 
     def weight(self, values: int) -> int:
         """Return the memory of a set of values."""
@@ -98,6 +100,16 @@ class Reduced:
     def original(self, order: Iterable[int]) -> list[int]:
         """Return an order of the reduced operators as one of the graph's."""
         return [self.operators[operator] for operator in order]
+
+    def legal(self, order: Iterable[int]) -> list[int]:
+        """Return an order without evaluations for the second time that may not be."""
+        found: list[int] = []
+        spent = 0
+        for operator in order:
+            if not spent >> operator & 1:
+                found.append(operator)
+            spent |= 1 << operator & self.once
+        return found
 
     def own(self, order: Iterable[int]) -> list[int]:
         """Return an order of the graph's operators as one of the reduced ones."""
@@ -184,6 +196,7 @@ def reduce_problem(
         views={base: as_set(v for v in root if root[v] == base) for base in root.values()},
         ancestors=ancestors,
         descendants=reached(makes, readers),
+        once=as_set(i for i, operator in enumerate(operators) if graph.operators[operator].once),
     ), scale  # fmt: skip
 
 

@@ -5,6 +5,9 @@ freed before it that makes room; to hold more than that is never worse. The esti
 missing for certain: the producers of the goal's values that are not there, and so on backwards. It
 never exceeds the true cost, so the first time the goal comes up, its cost is the least.
 
+What was evaluated and may not be again is part of the state, as a mark: a member of the set beyond
+all values, which is never freed.
+
 Source: Hart, Nilsson and Raphael, "A formal basis for the heuristic determination of minimum cost
 paths", 1968, doi:10.1109/TSSC.1968.300136. States can be exponentially many, so every search is
 capped, and says so by a SearchLimitError rather than by an answer. Views: see ``reduced``.
@@ -49,6 +52,12 @@ class StageSearch:
         for operator in self.operators:
             self.useful |= reduced.reads_set[operator]
         self.effort = 0
+        # The marks of operators that may not be evaluated twice; of the others, none.
+        self.values = (1 << len(reduced.data)) - 1
+        self.mark = [
+            (reduced.once >> operator & 1) << (len(reduced.data) + operator)
+            for operator in range(len(reduced.operators))
+        ]
 
     def cheapest(
         self, start: int, bound: int | None, states: int, deadline: float = inf
@@ -97,7 +106,7 @@ class StageSearch:
             operator = reduced.producer[data.bit_length() - 1]
             if seen >> operator & 1:
                 continue
-            if not self.only >> operator & 1:
+            if not self.only >> operator & 1 or resident & self.mark[operator]:
                 return UNREACHABLE
             seen |= 1 << operator
             total += reduced.cost[operator]
@@ -106,16 +115,20 @@ class StageSearch:
 
     def moves(self, resident: int) -> Iterator[tuple[int, int]]:
         """Yield operators that can be evaluated and the values that are there afterwards."""
-        reduced = self.reduced
+        reduced, spent = self.reduced, resident & ~self.values
+        resident &= self.values
         for operator in self.operators:
             reads, makes = reduced.reads_set[operator], reduced.makes_set[operator]
             if reads & ~resident or not makes & self.useful & ~resident:
+                continue
+            mark = self.mark[operator]
+            if spent & mark:
                 continue
             # Of several outputs some may be there still: they go first.
             held = resident & ~makes
             over = reduced.weight(held | makes) + reduced.workspace[operator] - reduced.budget
             for left in self.freed(held, reads, over):
-                yield operator, (left | makes) & self.useful
+                yield operator, (left | makes) & self.useful | spent | mark
 
     def freed(self, held: int, keep: int, over: int) -> Iterator[int]:
         """Yield what is left after freeing any smallest set of values that weighs enough."""
@@ -160,7 +173,12 @@ def walked(back: dict[int, tuple[int, int]], start: int, end: int) -> list[int]:
 
 
 def lift(
-    reduced: Reduced, start: int, goal: int, bound: int | None, deadline: float
+    reduced: Reduced,
+    start: int,
+    goal: int,
+    bound: int | None,
+    deadline: float,
+    only: int = EVERYTHING,
 ) -> tuple[int, int]:
     """Return a larger start and a smaller goal between which the bound still holds.
 
@@ -169,6 +187,7 @@ def lift(
         start, goal: values; to get from one to the other costs at least the bound.
         bound: a cost, or None if there is no way at all.
         deadline: by ``time.monotonic``; what is lifted until then is returned.
+        only: the operators that the bound is about.
     """
 
     def holds(search: StageSearch, start: int) -> bool:
@@ -180,9 +199,9 @@ def lift(
 
     for data in members(goal):
         smaller = goal & ~(1 << data)
-        if holds(StageSearch(reduced, smaller), start):
+        if holds(StageSearch(reduced, smaller, only), start):
             goal = smaller
-    search = StageSearch(reduced, goal)
+    search = StageSearch(reduced, goal, only)
     for data in range(len(reduced.data)):
         larger = start | 1 << data
         if larger != start and not goal >> data & 1 and holds(search, larger):

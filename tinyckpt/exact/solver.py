@@ -84,6 +84,7 @@ class ExactSearch:
 
     def offer(self, order: list[int]) -> None:
         """Take an order if it is within the true budget and the best so far."""
+        order = self.reduced.legal(order)
         if self.fits(order):
             self.know(order)
 
@@ -186,7 +187,8 @@ class ExactSearch:
             if found is not None:
                 return found[1], False
             refuted = True
-            found = StageSearch(self.reduced, goal).cheapest(start, None, ANY_STATES, deadline)
+            anything = StageSearch(self.reduced, goal, master.repeatable)
+            found = anything.cheapest(start, None, ANY_STATES, deadline)
         except SearchLimitError:
             if not refuted or monotonic() > deadline:
                 raise
@@ -198,7 +200,8 @@ class ExactSearch:
         bound = None if found is None else found[0]
         if bound is not None and stage.thought >= master.dearest:
             raise SearchLimitError
-        add_cut(master, *lift(self.reduced, start, goal, bound, deadline), bound)
+        lifted = lift(self.reduced, start, goal, bound, deadline, master.repeatable)
+        add_cut(master, *lifted, bound)
         return (None if found is None else found[1]), True
 
 

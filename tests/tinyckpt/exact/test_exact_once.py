@@ -5,27 +5,36 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.conftest import examples
+from tests.conftest import examples, require
 from tests.random_dags import with_once
 from tests.tinyckpt.exact.test_optimal import (
     abstract_graphs,
+    check,
     drawn_budget,
     exhaustive,
+    models_only,
 )
 from tinyckpt.analysis.bounds import cost_bound, necessary, smallest_budget
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of, custom, evaluations
 from tinyckpt.graph import Graph, Spec
 
+__all__ = ["models_only"]  # a fixture
+
+
+@pytest.fixture
+def _solver() -> None:
+    require("ortools")
+
 
 @st.composite
-def chains_with_once(draw: st.DrawFn) -> tuple[Graph, Costs]:
+def chains_with_once(draw: st.DrawFn, longest: int = 5) -> tuple[Graph, Costs]:
     """Draw a short chain with marks, sizes and costs: there, less memory costs more."""
-    layers = draw(st.integers(3, 5))
+    layers = draw(st.integers(3, longest))
     chain = tc.networks.chain(layers)
     count = len(chain.operators)
     sizes = draw(st.lists(st.integers(1, 4), min_size=len(chain.data), max_size=len(chain.data)))
@@ -48,6 +57,10 @@ def graphs_with_once(draw: st.DrawFn, largest: int = 10) -> tuple[Graph, Costs]:
 
 
 CASES = st.one_of(chains_with_once(), graphs_with_once())
+SMALLER = st.one_of(chains_with_once(3), graphs_with_once(8))
+WITHIN_A_TEST = settings(
+    max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @settings(max_examples=examples(150))
@@ -75,6 +88,27 @@ def test_a_short_chain_is_planned_as_well_as_by_exhaustion(case: Any, data: Any)
         assert cost_of(tc.plan(graph, costs=costs, budget=budget), costs) == optimum
         for online in ("greedy", "dtr"):
             assert cost_of(tc.plan(graph, online, costs=costs, budget=budget), costs) >= optimum
+
+
+@settings(max_examples=examples(40))
+@given(CASES, st.data())
+@pytest.mark.usefixtures("_solver")
+def test_it_is_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
+    check(*case, drawn_budget(*case, data.draw))
+
+
+@WITHIN_A_TEST
+@given(SMALLER, st.data())
+@pytest.mark.usefixtures("_solver", "models_only")
+def test_the_models_are_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
+    check(*case, drawn_budget(*case, data.draw), proves=False)
+
+
+@WITHIN_A_TEST
+@given(SMALLER, st.data())
+@pytest.mark.usefixtures("_solver")
+def test_it_is_as_cheap_as_exhaustion_in_build_order(case: Any, data: Any) -> None:
+    check(*case, drawn_budget(*case, data.draw), "build", proves=False)
 
 
 def test_what_is_evaluated_once_takes_room() -> None:
