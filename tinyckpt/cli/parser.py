@@ -287,7 +287,10 @@ def add_planning(parser: Any) -> None:
     )
     parser.add_argument("--segments", type=int, metavar="N", help="for sqrt_n: how many segments")
     parser.add_argument(
-        "--keep", action="append", metavar="NAME", help="for retain: a value to keep, by its name"
+        "--keep",
+        action="append",
+        metavar="NAME",
+        help="for retain and regions: a value to keep, by its name, label or a pattern",
     )
     parser.add_argument(
         "--set",

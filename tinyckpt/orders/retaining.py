@@ -1,12 +1,16 @@
-"""Orders that keep given values, and recompute all others where they are read."""
+"""Orders that keep given values, and recompute all others where they are read; how to name some."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from tinyckpt.analysis.limits import MOST_EVALUATIONS, check_length
 from tinyckpt.analysis.once import pinned_values
+from tinyckpt.errors import PolicyOptionError
 from tinyckpt.graph import DataNode, Graph
+
+Keep = str | DataNode | int | Iterable[str | DataNode | int] | Callable[[DataNode], bool]
 
 SAMPLED = 16  # targets from which the length of an order is estimated
 
@@ -109,6 +113,61 @@ def producers_of(graph: Graph, wanted: Iterable[int], resident: bytearray) -> li
             needed.add(producer)
             todo.extend(graph.operators[producer].inputs)
     return sorted(needed)
+
+
+def selected(graph: Graph, keep: Keep, policy: str) -> list[int]:
+    """Return the forward values that ``keep`` names.
+
+    Args:
+        graph: any graph.
+        keep: names, labels or patterns of them with ``*`` or ``?``, ids, data nodes; one or
+            several; or a predicate over data nodes.
+        policy: whose option it is, for the error.
+
+    Raises:
+        PolicyOptionError: if a name, pattern, id or node is not one of the graph's forward values.
+    """
+    candidates = [
+        node
+        for node in graph.data
+        if node.producer is not None and node.producer < graph.forward_count
+    ]
+    if callable(keep):
+        return [node.id for node in candidates if keep(node)]
+    named: dict[str | int, list[int]] = {}
+    for node in candidates:
+        for key in dict.fromkeys((node.id, node.name, node.label)):
+            if key is not None:
+                named.setdefault(key, []).append(node.id)
+    items = (keep,) if isinstance(keep, str | DataNode | int) else keep
+    if not isinstance(items, Iterable) or isinstance(items, bytes):
+        raise PolicyOptionError(f"{policy}: keep={keep!r}; give names, labels, ids or a predicate")
+    chosen: dict[int, None] = {}
+    for item in items:
+        key = item.id if isinstance(item, DataNode) else item
+        found = (
+            [] if isinstance(key, bool) or not isinstance(key, str | int) else matched(key, named)
+        )
+        if not found:
+            raise PolicyOptionError(
+                f"{policy}: {item!r} is no forward value of {graph.name}; legal are names, labels, "
+                f"ids and data nodes such as {some_names(candidates)}"
+            )
+        chosen.update(dict.fromkeys(found))
+    return list(chosen)
+
+
+def matched(key: str | int, named: Mapping[str | int, list[int]]) -> list[int]:
+    """Return the values of a name; of a pattern, those of all names that it fits."""
+    if key in named or isinstance(key, int) or not {"*", "?"}.intersection(key):
+        return named.get(key, [])
+    pattern = key.replace("[", "[[]")  # names have brackets, as in params[0]
+    return [
+        data
+        for name, values in named.items()
+        if isinstance(name, str) and fnmatchcase(name, pattern)
+        for data in values
+    ]
 
 
 def some_names(nodes: Sequence[DataNode]) -> str:

@@ -4,7 +4,8 @@ What is read inside a marked function only is dropped after the forward sweep. W
 sweep reaches the function, its inside is evaluated again, once, and stays until it has been gone
 back through. In a marked function inside a marked function this happens at each level: going back
 through the outer one keeps what the inner one is given, not what it makes inside. This is what
-``torch.utils.checkpoint`` and ``jax.checkpoint`` do, nested or not.
+``torch.utils.checkpoint`` and ``jax.checkpoint`` do, nested or not; with values that are kept of
+the inside, what selective checkpointing does: save these, recompute the rest.
 """
 
 from __future__ import annotations
@@ -14,23 +15,37 @@ from collections.abc import Collection
 from tinyckpt.analysis.once import pinned_values
 from tinyckpt.cost import Costs
 from tinyckpt.graph import Graph
-from tinyckpt.orders.lowering import from_order
+from tinyckpt.orders.lowering import from_order, without_dead
 from tinyckpt.orders.retaining import (
+    Keep,
     last_target_of,
     missing_producers,
     producers_of,
+    selected,
+    some_names,
     with_bases,
 )
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
+from tinyckpt.units import counted
 
 Path = tuple[int, ...]  # the marked calls around an operator, from the outermost in
 
 
-def plan_regions(graph: Graph, costs: Costs) -> Schedule:
-    """Recompute the inside of marked functions; keep all else that the backward half reads."""
+def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
+    """Recompute the inside of marked functions; keep all else that the backward half reads.
+
+    Args:
+        graph: the training graph.
+        costs: not used; the marks decide.
+        keep: what stays of the inside, as in ``retain``: names, labels, patterns, or a predicate.
+
+    Raises:
+        PolicyOptionError: if ``keep`` names what is no forward value.
+    """
     path = [region_of(graph, index) for index in range(len(graph.operators))]
-    home = homes(graph, path, with_bases(graph, pinned_values(graph)))
+    chosen = selected(graph, keep, "regions")
+    home = homes(graph, path, with_bases(graph, [*chosen, *pinned_values(graph)]))
     wanted = wanted_in(graph, path, home)
     order = list(range(graph.forward_count))
     resident = bytearray(
@@ -45,6 +60,8 @@ def plan_regions(graph: Graph, costs: Costs) -> Schedule:
                 resident[data] = 1
         order.extend(missing_producers(graph, target, resident, ()))
         order.append(target)
+    if chosen or graph.once:  # what only they are made from is made for nobody
+        order = without_dead(graph, order)
     marked = {region for region in path if region}
     last_target = last_target_of(graph)
     kept = [
@@ -52,8 +69,14 @@ def plan_regions(graph: Graph, costs: Costs) -> Schedule:
         for node in graph.data
         if not node.is_source and last_target[node.id] >= 0 and not home[node.id]
     ]
+    kept = sorted({*kept, *chosen})
     note = f"{len(marked)} marked regions" if marked else "no function is marked with tc.checkpoint"
-    return from_order(graph, order, "regions", note=note, checkpoints=kept)
+    options: dict[str, object] = {}
+    if chosen:
+        nodes = [graph.data[data] for data in chosen]
+        note += f"; kept {counted(len(chosen), 'value')} of the inside: {some_names(nodes)}"
+        options["keep"] = [node.name for node in nodes]
+    return from_order(graph, order, "regions", options, note, kept)
 
 
 def region_of(graph: Graph, index: int) -> Path:

@@ -8,50 +8,12 @@ values that are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from tinyckpt.cost import Costs
-from tinyckpt.errors import PolicyOptionError
-from tinyckpt.graph import DataNode, Graph
+from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import from_order
-from tinyckpt.orders.retaining import retaining_order, some_names
+from tinyckpt.orders.retaining import Keep, retaining_order, selected, some_names
 from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
-
-Keep = str | DataNode | int | Iterable[str | DataNode | int] | Callable[[DataNode], bool]
-
-
-def selected(graph: Graph, keep: Keep) -> list[int]:
-    """Return the forward values that ``keep`` names.
-
-    Raises:
-        PolicyOptionError: if a name, id or node is not one of the graph's forward values.
-    """
-    candidates = [
-        node
-        for node in graph.data
-        if node.producer is not None and node.producer < graph.forward_count
-    ]
-    if callable(keep):
-        return [node.id for node in candidates if keep(node)]
-    named: dict[str | int, list[int]] = {}
-    for node in candidates:
-        for key in dict.fromkeys((node.id, node.name, node.label)):
-            if key is not None:
-                named.setdefault(key, []).append(node.id)
-    items = (keep,) if isinstance(keep, str | DataNode | int) else keep
-    if not isinstance(items, Iterable) or isinstance(items, bytes):
-        raise PolicyOptionError(f"retain: keep={keep!r}; give names, labels, ids or a predicate")
-    chosen: dict[int, None] = {}
-    for item in items:
-        key = item.id if isinstance(item, DataNode) else item
-        if isinstance(key, bool) or not isinstance(key, str | int) or key not in named:
-            raise PolicyOptionError(
-                f"retain: {item!r} is no forward value of {graph.name}; legal are names, labels, "
-                f"ids and data nodes such as {some_names(candidates)}"
-            )
-        chosen.update(dict.fromkeys(named[key]))
-    return list(chosen)
 
 
 def plan_retain(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
@@ -60,9 +22,10 @@ def plan_retain(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
     Args:
         graph: the training graph.
         costs: not used; the caller decides.
-        keep: names or labels, data nodes or ids, or a predicate over data nodes.
+        keep: names or labels, or patterns of them such as ``"matmul_*"``; data nodes or ids; or a
+            predicate over data nodes.
     """
-    kept = selected(graph, keep)
+    kept = selected(graph, keep, "retain")
     order = retaining_order(graph, kept, reuse=True)
     nodes = [graph.data[data] for data in kept]
     note = f"kept {len(kept)} values: {some_names(nodes)}" if kept else "kept nothing"

@@ -45,6 +45,9 @@ def test_retain(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plan", "chain:4", "--policy", "retain", "--keep", "f2")
     assert code == 0
     assert "kept 1 values: f2" in out
+    code, out, _ = run(capsys, "plan", "chain:4", "--policy", "regions", "--keep", "f?")
+    assert code == 0
+    assert "; kept 4 values of the inside: f1, f2, f3, f4" in out
 
 
 def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +116,11 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (("plan", "chain:4", "--policy", "retain", "--keep", "h"), "'h' is no forward value"),
         (("plan", "chain:4", "--segments", "0"), "there must be at least 1"),
         (("plan", "chain:4", "--policy", "store_all", "--segments", "2"), "an option of sqrt_n"),
-        (("compare", "chain:4", "--keep", "f1"), "an option of retain, which was not asked for"),
+        (
+            ("plan", "chain:4", "--policy=regions", "--keep", "h"),
+            "regions: 'h' is no forward value",
+        ),
+        (("compare", "chain:4", "--keep", "f1"), "an option of retain, regions, which"),
         (("plan", "chain:4", "--set", "slots"), "expected OPTION=VALUE, such as slots=5"),
         (("plan", "chain:4", "--set", "wings=2"), "--set wings: no policy has this option"),
         (("plan", "chain:4", "--set", "slots=2"), "--set slots is an option of revolve, which"),

@@ -148,3 +148,60 @@ def test_regions_in_regions_are_recomputed_at_each_level() -> None:
     assert schedule.note == "6 marked regions"
     plain = tc.plan(tc.differentiate(tc.build(lambda x: tc.sum(tc.tanh(x)), tc.Spec(4))), "regions")
     assert plain.note == "no function is marked with tc.checkpoint"
+
+
+def block(h: Any) -> Any:
+    return tc.name(tc.tanh(tc.name(tc.sin(tc.tanh(h)), "middle")), "end")
+
+
+def blocks(x: Any) -> Any:
+    for _ in range(3):
+        x = tc.checkpoint(block)(x)
+    return tc.half_squared_norm(tc.sin(x))
+
+
+BLOCKS = tc.differentiate(tc.build(blocks, tc.Spec(4)))
+
+
+def test_regions_keep_what_is_named_of_the_inside() -> None:
+    def again(keep: Any) -> list[int]:
+        schedule = tc.plan(BLOCKS, "regions", keep=keep)
+        tc.replay(schedule)
+        return times_evaluated(schedule)[:9]
+
+    plain = tc.plan(BLOCKS, "regions")
+    # tanh, sin, tanh: the adjoint of sin reads what tanh makes, that of the last tanh its result,
+    # which is handed on and stays.
+    assert times_evaluated(plain)[:9] == [2, 1, 1] * 3
+    assert again("tanh_1") == [1, 1, 1, 2, 1, 1, 2, 1, 1]
+    assert again(["tanh_1", BLOCKS.operators[3].outputs[0]]) == [1, 1, 1, 1, 1, 1, 2, 1, 1]
+    assert again("tanh_*") == again("tanh_?") == [1] * 9
+    assert again(lambda node: node.name.startswith("tanh")) == [1] * 9
+    assert again("middle") == again("m*") == [2, 1, 1] * 3  # nothing reads it a second time
+    kept = tc.plan(BLOCKS, "regions", keep="tanh_1")
+    assert kept.note == "3 marked regions; kept 1 value of the inside: tanh_1"
+    assert kept.options == {"keep": ["tanh_1"]}
+    assert set(kept.checkpoints) == {*plain.checkpoints, BLOCKS.operators[0].outputs[0]}
+    assert plain.options == {}
+    for wrong in ("tanh_9", "cosh_*", "half_squared_norm_1_vjp", -1, 1.5, True):
+        with pytest.raises(
+            tc.PolicyOptionError, match=r"regions: .* is no forward value of blocks"
+        ):
+            again([wrong])
+
+
+def test_regions_keep_an_inner_value_at_every_level() -> None:
+    graph = tc.differentiate(tc.build(nested, tc.Spec(4)))
+    x = np.linspace(-1.0, 1.0, 4)
+    expected = tc.run(tc.plan(graph), x).gradients
+    # Without, the inner region's first tanh is evaluated three times: see above.
+    schedule = tc.plan(graph, "regions", keep="tanh_1")
+    assert times_evaluated(schedule)[:6] == [1, 1, 2, 2, 1, 1]
+    assert np.array_equal(tc.run(schedule, x).gradients, expected)
+
+
+def test_retain_takes_patterns_of_names() -> None:
+    assert tc.plan(BLOCKS, "retain", keep="sin_?").options == {
+        "keep": ["sin_1", "sin_2", "sin_3", "sin_4"]
+    }
+    assert tc.plan(BLOCKS, "retain", keep="e?d") == tc.plan(BLOCKS, "retain", keep="end")
