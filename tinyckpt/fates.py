@@ -86,6 +86,8 @@ def residuals_of(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:
             reason = f"kept for {first}"
             if data in checkpoints:
                 reason += ", as a checkpoint"
+            if operator.once:
+                reason += f"; {operator.name} may not be evaluated twice"
             if data in moved:
                 fate, reason = "offloaded", f"waits on the host for {first}"
             elif times > 1:

@@ -32,7 +32,7 @@ from typing import Any, Literal, final
 from tinyckpt.display import make_printable, mimebundle
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
-from tinyckpt.units import cost_text, memory_text
+from tinyckpt.units import cost_text, counted, memory_text
 
 
 @final
@@ -118,6 +118,7 @@ class Certificate:
         budget: the largest peak allowed.
         unit, memory_unit: what the costs and the budget are counted in.
         scope: the class of schedules that status and bound are about; empty for all of them.
+        once: how many operators there are that no schedule may evaluate twice.
     """
 
     status: Literal["optimal", "optimal in its class", "heuristic"]
@@ -127,6 +128,7 @@ class Certificate:
     unit: str
     memory_unit: str
     scope: str = ""
+    once: int = 0
 
     @property
     def gap(self) -> float:
@@ -134,15 +136,16 @@ class Certificate:
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
     def __str__(self) -> str:
+        once = f"; {counted(self.once, 'operator')} may not be evaluated twice" if self.once else ""
         within = f"within {memory_text(self.budget, self.memory_unit)}"
         cost = cost_text(self.cost, self.unit)
         if self.status == "optimal":
-            return f"optimal: no schedule {within} costs less than {cost}"
+            return f"optimal: no schedule {within} costs less than {cost}{once}"
         if self.status == "optimal in its class":
-            return f"optimal {within} among {self.scope}: {cost}"
+            return f"optimal {within} among {self.scope}: {cost}{once}"
         return (
             f"heuristic: {cost} {within}, at most {100 * self.gap:.3g} % above the optimum; none "
-            f"needs less than {cost_text(self.lower_bound, self.unit)}"
+            f"needs less than {cost_text(self.lower_bound, self.unit)}{once}"
         )
 
 

@@ -1,5 +1,6 @@
 """Operators that may not be evaluated twice: marked, refused by the machines, kept by documents."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,21 @@ def test_any_order_is_carried_out_with_them_once(case: Any, data: Any) -> None:
     problem = Problem(graph, tc.cost.evaluations(graph))
     assert problem.peak(order) == tc.replay(schedule).peak_bytes
     assert problem.cost_of(order) == tc.replay(schedule).evaluations
+
+
+def test_a_plan_says_what_it_had_to_keep() -> None:
+    plain = tc.networks.chain(6)
+    marked = [replace(o, once=o.name in ("f1", "f4")) for o in plain.operators]
+    graph = replace(plain, operators=tuple(marked))
+    schedule = tc.plan(graph, budget="5 nodes")
+    assert str(schedule.certificate) == (
+        "optimal: no schedule within 5 nodes costs less than 16 evaluations; 2 operators may not "
+        "be evaluated twice"
+    )
+    reasons = {value.name: value.reason for value in tc.explain(schedule).residuals}
+    assert reasons["f1"] == "kept for b1, as a checkpoint; f1 may not be evaluated twice"
+    assert reasons["f6"] == "kept for l, as a checkpoint"
+    with pytest.raises(tc.BudgetError, match="is 5 nodes, which is proven to be the smallest"):
+        tc.plan(graph, budget="4 nodes")
+    least = tc.plan(graph, "recompute_all")
+    assert least.note == "4 recomputations, nothing kept but what may not be evaluated twice"

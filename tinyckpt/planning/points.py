@@ -192,5 +192,5 @@ def certificate_of(
     status = "optimal" if cost <= bound * (1 + 1e-12) else "heuristic"
     return Certificate(
         status,  # type: ignore[arg-type]
-        cost, bound, budget, costs.unit, costs.memory_unit,
+        cost, bound, budget, costs.unit, costs.memory_unit, once=len(graph.once),
     )  # fmt: skip

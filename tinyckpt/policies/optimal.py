@@ -298,6 +298,7 @@ def certificate_of(inquiry: Inquiry, order: list[int]) -> Certificate:
         problem.costs.unit,
         problem.costs.memory_unit,
         scope,
+        len(problem.graph.once),
     )
 
 

@@ -16,6 +16,7 @@ def plan_recompute_all(graph: Graph, costs: Costs) -> Schedule:
     """
     order = retaining_order(graph, (), reuse=False)
     note = f"{len(order) - len(graph.operators)} recomputations, nothing kept"
+    note += " but what may not be evaluated twice" if graph.once else ""
     return from_order(graph, order, "recompute_all", note=note)
 
 
