@@ -36,6 +36,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.checks import captured, check_loss, is_symbolic
@@ -297,6 +298,12 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
     nbytes = 16 if on_gpu else torch.get_rng_state().numel()  # a seed and an offset, or all words
     with tensors[0].fake_mode:
         return torch.empty(nbytes, dtype=torch.uint8)
+
+
+def with_real_tensors() -> AbstractContextManager[Any]:
+    """Return a context in which operators compute, though PyTorch is in the middle of tracing."""
+    context: AbstractContextManager[Any] = _disable_current_modes()
+    return context
 
 
 # Operators ---------------------------------------------------------------------------------------

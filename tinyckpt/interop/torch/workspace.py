@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils import _pytree as pytree
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.capture import Joint, storage_of
+from tinyckpt.interop.torch.capture import Joint, storage_of, with_real_tensors
 
 REPEATS = 5  # of a timed operator; the shortest counts, since whatever disturbs makes it longer
 MARK = "tinyckpt:"  # begins the name of an operator's span in the profile
@@ -132,7 +132,7 @@ def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node
         if not is_view(joint, node):
             alike.setdefault(signature(joint, node), []).append(node)
     firsts = [nodes[0] for nodes in alike.values()]
-    with torch.random.fork_rng(), torch.no_grad():
+    with with_real_tensors(), torch.random.fork_rng(), torch.no_grad():
         seen = memory_of(joint, firsts)
         seconds = [seconds_of(joint, node) if timed else 0.0 for node in firsts]
     found = dict.fromkeys(calls, Measured())

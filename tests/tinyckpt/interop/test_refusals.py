@@ -1,0 +1,141 @@
+"""What cannot be traced: one error that says what, where, and what would be legal."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import nn
+
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.capture import joint_of_graph
+from tinyckpt.interop.torch.versions import TESTED, check_torch
+
+X = torch.ones(2, 4)
+
+
+class Model(nn.Module):
+    """A linear layer, and something after it."""
+
+    def __init__(self, after: Any) -> None:
+        super().__init__()
+        self.layer, self.after = nn.Linear(4, 4), after
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.after(self.layer(x))
+
+
+def branching(h: torch.Tensor) -> torch.Tensor:
+    return h.sum() if h.sum() > 0 else h.mean()
+
+
+CASES: dict[str, tuple[Any, str]] = {
+    "no scalar": (torch.tanh, r"Model: forward returns float32\[2,4\]; legal is one scalar"),
+    "two results": (lambda h: (h.sum(), h), r"returns float32\[\], float32\[2,4\]; legal is one"),
+    "no gradient": (
+        lambda h: h.detach().sum(), r"Model: .*nothing that requires a gradient; legal is one",
+    ),
+    "no float": (lambda h: h.argmax(), r"Model: .*; legal is one scalar"),
+    "no tensor": (lambda h: 3.0, r"Model: .*legal is one scalar"),
+    "a branch on numbers": (
+        branching, r"Model: PyTorch cannot capture .*\(.*test_refusals.py, line \d+\); legal are",
+    ),
+    "shapes that depend on numbers": (
+        lambda h: h[h > 0].sum(), r"Model: PyTorch cannot capture .*test_refusals.py, line",
+    ),
+    "an exception": (lambda h: h @ torch.ones(3, 3), r"Model: .*one graph: .*test_refusals.py"),
+    "a higher-order operator": (
+        lambda h: torch.cond(h.sum() > 0, torch.sin, torch.cos, (h,)).sum(),
+        r"Model: .*(is a higher-order operator; legal are operators on|cannot capture)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_models_that_cannot_be_traced_are_refused_and_left_as_they_were(case: str) -> None:
+    after, says = CASES[case]
+    model = Model(after)
+    attributes = [list(vars(module)) for module in model.modules()]
+    with pytest.raises(tc.GraphError, match=says):
+        tct.trace(model, X)
+    assert [list(vars(module)) for module in model.modules()] == attributes
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.isfinite(model.layer(X)).all()  # no hook, no mode is left behind
+    assert tct.trace(Model(torch.sum), X).graph.operators
+
+
+@pytest.mark.parametrize("args", [(), (torch.ones(2, 3),), (X, X), ("x",)])
+def test_arguments_that_do_not_fit_are_refused(args: tuple[Any, ...]) -> None:
+    with pytest.raises(tc.GraphError, match=r"legal are arguments that forward takes"):
+        tct.trace(Model(torch.sum), *args)
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(tc.GraphError, match=r"expected a torch.nn.Module .* got a function"):
+        tct.trace(branching, X)
+    with pytest.raises(tc.GraphError, match=r"absent.pt2 cannot be read as a program of torch.exp"):
+        tct.trace(tmp_path / "absent.pt2")
+    with pytest.raises(tc.OptionError, match=r"cost 'flop'; legal are .* \(did you mean flops\?\)"):
+        tct.trace(Model(torch.sum), X, cost="flop")  # type: ignore[arg-type]
+
+
+def test_devices_that_are_not_here_have_no_workspace() -> None:
+    model, x = Model(torch.sum).to("meta"), X.to("meta")
+    with pytest.raises(tc.GraphError, match=r"no device meta here; pass workspace=False"):
+        tct.trace(model, x)
+    assert len(tct.trace(model, x, workspace=False).graph.operators) > 5
+
+
+def test_shapes_that_are_not_known_are_refused() -> None:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.backends.debugging import boxed_nop
+
+    backend = aot_autograd(
+        fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=tct.partitioner(None)
+    )
+    model = torch.compile(Model(torch.sum), backend=backend, dynamic=True)
+    with pytest.raises(Exception, match=r"has a shape that is not known; legal are fixed shapes"):
+        model(torch.ones(3, 4))
+    torch._dynamo.reset()
+
+
+def test_collectives_are_refused() -> None:
+    import torch.distributed._functional_collectives
+
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(torch.ops._c10d_functional.wait_tensor.default, (x,)),))
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    with pytest.raises(
+        tc.GraphError, match=r"model: wait_tensor_default, .*, speaks to other processes"
+    ):
+        joint_of_graph(module, 1, "model")
+
+
+def test_versions_that_were_not_tested_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_torch()
+    monkeypatch.setattr(torch, "__version__", "2.1.0+cpu")
+    with pytest.raises(tc.BackendError, match=rf"PyTorch 2.1.0\+cpu .*{TESTED[-1]}"):
+        check_torch()
+
+
+def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = import_module("tinyckpt.interop.torch.versions")
+    monkeypatch.setattr(versions, "find_spec", lambda name: None)
+    with pytest.raises(tc.BackendError, match=r"pip install 'tinyckpt\[torch\]'"):
+        check_torch()
+
+
+def test_a_loss_of_functions_without_modules_is_traced() -> None:
+    class Loss(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.mse_loss(x, torch.zeros_like(x))
+
+    assert tct.trace(Loss(), torch.ones(3, requires_grad=True)).graph.gradients

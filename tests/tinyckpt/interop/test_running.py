@@ -1,0 +1,172 @@
+"""Plans that run in PyTorch: the peak that was predicted, and plain PyTorch's own gradients."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+
+from tests.torch_models import EXAMPLES, eager_step, example
+from tinyckpt.interop import torch as tct
+
+BUDGETS = 10  # from the smallest peak that is found in SECONDS, up to store-all's
+SECONDS = 4
+STORED_MISS, PLAN_MISS = 0.002, 0.005  # of the peak; the states of generators are not predicted
+
+
+def equal(found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Whether tensors have the same names and the same bits."""
+    assert found.keys() == expected.keys()
+    return all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def schedules(graph: tc.TrainingGraph) -> Iterator[tc.Schedule]:
+    """Return schedules for budgets between the smallest peak that is found and store-all's."""
+    frontier = tc.frontier(graph, time_limit=SECONDS)
+    smallest, largest = frontier.points[0].peak, tc.replay(tc.plan(graph)).peak_bytes
+    for k in range(BUDGETS):
+        budget = smallest + (largest - smallest) * k // (BUDGETS - 1)
+        schedule = frontier.schedule(budget, certified=False)
+        assert tc.replay(schedule).peak_bytes <= budget
+        yield schedule
+
+
+class Step:
+    """A training step of a model, always from the same buffers and random numbers."""
+
+    def __init__(self, name: str) -> None:
+        self.model, self.args = example(name)
+        self.buffers = {name: value.clone() for name, value in self.model.named_buffers()}
+
+    def taken(self, step: Any) -> tuple[int, Any, dict[str, Any]]:
+        """Take a step; return its peak, what it returns, and the buffers after it."""
+        for name, value in self.model.named_buffers():
+            value.copy_(self.buffers[name])
+        torch.manual_seed(1)
+        peak, result = tct.allocator_peak(step)
+        return peak, result, {name: x.clone() for name, x in self.model.named_buffers()}
+
+    def eager(self) -> tuple[int, Any, dict[str, Any], dict[str, Any]]:
+        """Take a step of plain PyTorch; return gradients besides."""
+        peak, loss, buffers = self.taken(eager_step(self.model, self.args))
+        return peak, loss, buffers, {n: p.grad for n, p in self.model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_peaks_are_those_predicted_and_results_those_of_plain_pytorch(name: str) -> None:
+    own = Step(name)
+    traced = tct.trace(own.model, *own.args)
+    eager_peak, loss, buffers, gradients = own.eager()
+    stored = tc.plan(traced.graph)
+    predicted = tc.replay(stored).peak_bytes
+    run = tct.step(stored, traced)
+    peak, (own_loss, own_gradients), own_buffers = own.taken(lambda: run(*own.args))
+    assert abs(peak / predicted - 1) <= STORED_MISS
+    if name in ("GPT", "Llama", "ResNet"):  # dropout of eager mode is made of other operators
+        assert abs(eager_peak / predicted - 1) <= STORED_MISS
+        assert torch.equal(own_loss, loss)
+        assert equal(own_gradients, gradients)
+        assert equal(own_buffers, buffers)
+    for schedule in schedules(traced.graph):
+        run = tct.step(schedule, traced)
+        peak, (loss, gradients), buffers = own.taken(lambda run=run: run(*own.args))
+        assert peak <= (1 + PLAN_MISS) * tc.replay(schedule).peak_bytes
+        assert torch.equal(loss, own_loss)
+        assert equal(gradients, own_gradients)
+        assert equal(buffers, own_buffers)
+
+
+def test_recomputations_draw_the_same_dropout_and_updates_buffers_once() -> None:
+    for name in ("GPT with dropout", "ResNet"):
+        own = Step(name)
+        traced = tct.trace(own.model, *own.args, workspace=False)
+        results = []
+        for policy in ("store_all", "sqrt_n"):
+            schedule = tc.plan(traced.graph, policy)
+            assert (tc.replay(schedule).recomputations > 0) == (policy == "sqrt_n")
+            run = tct.step(schedule, traced)
+            args = own.args
+            results.append(own.taken(lambda run=run, args=args: run(*args))[1:])
+        ((loss, gradients), buffers), ((other_loss, others), other_buffers) = results
+        assert torch.equal(loss, other_loss)
+        assert equal(gradients, others)
+        assert equal(buffers, other_buffers)
+
+
+def test_parameters_are_those_of_the_model_when_it_is_called() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0), Mean())
+    traced = tct.trace(model, torch.ones(2, 3))
+    step = tct.step(tc.plan(traced.graph), traced)
+    first, gradients = step(torch.ones(2, 3))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter -= gradients[name]
+    assert step(torch.ones(2, 3))[0] == model(torch.ones(2, 3)).detach() != first
+
+
+class Mean(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean()
+
+
+def test_an_argument_that_requires_a_gradient_gets_one() -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    traced = tct.trace(Mean(), x)
+    _, gradients = tct.step(tc.plan(traced.graph), traced)(x)
+    assert list(gradients) == ["args[0]"]
+    assert torch.equal(gradients["args[0]"], torch.full((2, 3), 1 / 6))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((), "0 arguments in the nesting"),
+        ((torch.ones(3, 3),), r"args\[0\] is float32\[3,3\] on cpu .* traced as float32\[2,3\]"),
+        ((torch.ones(2, 3, dtype=torch.float64),), r"args\[0\] is float64\[2,3\]"),
+        ((torch.ones(3, 2).T,), r"with strides \(1, 2\); it was traced as"),
+        ((1.0,), r"args\[0\] is a float"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(args: tuple[Any, ...], says: str) -> None:
+    traced = tct.trace(torch.nn.Sequential(torch.nn.Linear(3, 1), Mean()), torch.ones(2, 3))
+    with pytest.raises(tc.GraphError, match=says):
+        tct.step(tc.plan(traced.graph), traced)(*args)
+
+
+def test_schedules_that_cannot_run_are_refused() -> None:
+    traced = tct.trace(torch.nn.Sequential(torch.nn.Linear(3, 1), Mean()), torch.ones(2, 3))
+    graph = traced.graph
+    with pytest.raises(tc.ScheduleError, match="of another graph than the traced one, Sequential"):
+        tct.step(tc.plan(tc.networks.chain(3)), traced)
+    with pytest.raises(tc.ScheduleError, match="the schedule ends without"):
+        tct.step(tc.Schedule(graph, (tc.Compute(0),), "mine"), traced)
+    steps = list(tc.plan(graph).steps)
+    value = graph.operators[1].outputs[0]
+    at = steps.index(tc.Compute(1)) + 1
+    moved = tc.Schedule(graph, (*steps[:at], tc.Offload(value), tc.Fetch(value), *steps[at:]), "m")
+    with pytest.raises(tc.ScheduleError, match=r"offload .*; programs of PyTorch compute and free"):
+        tct.step(moved, traced)
+
+
+def test_random_operators_draw_in_the_order_of_the_trace() -> None:
+    class Two(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            dropout = torch.nn.functional.dropout
+            return (dropout(x * 2) + dropout(x * 3)).mean()
+
+    traced = tct.trace(Two(), torch.ones(4, requires_grad=True))
+    names = [operator.name for operator in traced.graph.operators]
+    first, second = names.index("native_dropout"), names.index("native_dropout_1")
+    order = list(range(len(names)))
+    order.remove(first)
+    order.insert(order.index(second) + 1, first)
+    with pytest.raises(
+        tc.ScheduleError, match=r"native_dropout, which draws random .* of the trace"
+    ):
+        tct.step(tc.from_order(traced.graph, order), traced)
