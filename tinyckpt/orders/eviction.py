@@ -3,20 +3,12 @@
 The sequence is the graph in build order. Before an operator is evaluated, its missing inputs are
 computed again, and theirs; when a result does not fit, the resident value with the lowest score
 goes. Online policies (DTR) score by what has happened, offline ones (greedy) by what will.
-
-A score is a cost over a divisor, and the cost is at least that of the value's own operator. That
-makes a lower bound of every score, for all values at once; the exact scores, which follow evicted
-values through the graph, are then asked for in ascending order of the bounds until none can be
-lower. Which value goes is the same as if all were scored.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import inf
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,29 +17,13 @@ from tinyckpt.analysis.liveness import Integers, Problem, views_of
 from tinyckpt.analysis.separators import anchors_of
 from tinyckpt.errors import BudgetError
 from tinyckpt.orders.pins import Pins
+from tinyckpt.orders.scores import Score as Score
+from tinyckpt.orders.victims import Queue, Scan
 from tinyckpt.units import memory_text
 
 NEVER = 1 << 60
 LONGEST = 200  # evaluations per operator, after which a sequence is taken to be thrashing
 CHECKED_EVERY = 64  # evaluations: between two looks at the clock
-SLACK = 1e-9  # by which bounds and scores, rounded differently, may miss each other
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """What is lowest for the value to evict: a cost over a divisor.
-
-    Attributes:
-        cost: ``cost(run, data, most)``: at least that of the value's own operator. Beyond ``most``
-            it may stop adding up, and return infinity.
-        divisor: ``divisor(run, values)``: for an array of values, or for one.
-        own: whether the cost of the own operator is a bound; where the cost is not a sum of costs
-            of operators, it is 1.
-    """
-
-    cost: Callable[[Eviction, int, float], float]
-    divisor: Callable[[Eviction, Any], Any]
-    own: bool = True
 
 
 class Eviction:
@@ -63,8 +39,9 @@ class Eviction:
         clock: cost of all evaluations so far.
         last_access: when each value was last asked for or first computed, by the clock; an array.
         next_use: position of the next operator of the sequence that reads each value, NEVER for a
-            result of the graph, and -1 if none does; an array.
+            result of the graph, and -1 if none does.
         resident: whether each value is there.
+        weighty: whether it is, and holds memory.
         computed: whether each operator has been evaluated at least once.
         highest: the most memory that was found to be within the budget. With any budget down to
             this, the run is the same, or fails the same way.
@@ -94,8 +71,6 @@ class Eviction:
         self.workspace = problem.costs.workspace
         self.root, self.views, self.size = problem.root, views_of(problem), problem.size.tolist()
         self.sizes: Integers = problem.size[problem.root]
-        # A source, whose producer is -1, costs nothing; a graph may have no operators.
-        self.own_costs = np.append(problem.cost, 0.0)[problem.flat.producer]
         self.order: list[int] = []
         self.position = 0
         self.clock = 0.0
@@ -104,8 +79,7 @@ class Eviction:
         self.resident = bytearray(len(graph.data))
         self.computed = bytearray(len(graph.operators))
         self.live = self.highest = 0
-        self._weighty = bytearray(len(graph.data))  # resident values that hold memory
-        self._is_weighty = np.frombuffer(self._weighty, np.uint8)
+        self.weighty = bytearray(len(graph.data))
         self._holders = [0] * len(graph.data)  # resident values of each storage, by its root
         self._locks = [0] * len(graph.data)
         self._is_result = bytearray(len(graph.data))
@@ -119,9 +93,9 @@ class Eviction:
         self._anchored: dict[int, list[int]] = {}  # anchors, by the last position to hold them for
         if anchors:
             self._anchor()
-        self._next_use = array("q", [uses[-1] if uses else -1 for uses in self._uses])
-        self.next_use = np.frombuffer(self._next_use, np.int64)
+        self.next_use = [uses[-1] if uses else -1 for uses in self._uses]
         self.pins = Pins(self) if graph.once else None
+        self.victims: Queue | Scan = (Scan if score.falls else Queue)(self)
 
     def run(self) -> list[int]:
         """Run the sequence; return the order of evaluations.
@@ -172,7 +146,8 @@ class Eviction:
             uses = self._uses[data]
             while uses and uses[-1] < self.position:
                 uses.pop()
-            self._next_use[data] = uses[-1] if uses else -1
+            self.next_use[data] = uses[-1] if uses else -1
+            self.victims.renew(data)
 
     def _anchor(self) -> None:
         """Give each separator that the backward half does not read a use on the way back."""
@@ -188,25 +163,6 @@ class Eviction:
             if later:
                 self._uses[data].insert(0, max(later))
                 self._anchored.setdefault(max(later), []).append(data)
-
-    def recompute_cost(self, data: int, most: float = inf) -> float:
-        """Return what it takes to compute a value again from what is resident.
-
-        Beyond ``most`` the exact sum is of no interest, and infinity is returned.
-        """
-        operators = {self.producer[data]}
-        todo = list(operators)
-        total = 0.0
-        while todo:
-            operator = todo.pop()
-            total += self.cost[operator]
-            if total > most:
-                return inf
-            for value in self.inputs[operator]:
-                if not self.resident[value] and self.producer[value] not in operators:
-                    operators.add(self.producer[value])
-                    todo.append(self.producer[value])
-        return total
 
     def _ask_for(self, operator: int) -> None:
         """Lock what an operator reads, resident or not, until it has been evaluated."""
@@ -237,39 +193,44 @@ class Eviction:
             self.resident[data] = 1
             root = self.root[data]
             if self.size[root]:
-                self._weighty[data] = 1
+                self.weighty[data] = 1
             self._holders[root] += 1
             if self._holders[root] == 1:
                 self.live += self.size[root]
             if not self.computed[operator]:
                 self._last_access[data] = self.clock
         self.computed[operator] = 1
+        self.victims.made(operator)
 
     def _let_go(self, operator: int) -> None:
         """Unlock what an operator has read, and drop what the sequence reads no more."""
         for data in self.inputs[operator]:
             self._locks[self.root[data]] -= 1
         for data in (*self.inputs[operator], *self.outputs[operator]):
-            unread = self.resident[data] and self._next_use[data] < 0
-            if not unread or self._locks[self.root[data]]:
+            if self._locks[self.root[data]]:
                 continue
-            if self.pins is None or self.pins.may_drop(data):
+            unread = self.resident[data] and self.next_use[data] < 0
+            if unread and (self.pins is None or self.pins.may_drop(data)):
                 self._remove(data)
+            self.victims.wake(self.root[data])
 
     def _remove(self, data: int) -> None:
         self.resident[data] = 0
-        self._weighty[data] = 0
+        self.weighty[data] = 0
         root = self.root[data]
         self._holders[root] -= 1
         if not self._holders[root]:
             self.live -= self.size[root]
+        self.victims.gone(data)
+        if self._is_result[data]:
+            self.victims.wake(root)
 
     def _make_room(self, needed: int) -> None:
         """Evict until so much memory is free."""
         for data in () if self.pins is None else self.pins.unwanted():
             self._remove(data)
         while self.live + needed > self.budget:
-            best = self._lowest()
+            best = self.victims.lowest()
             if best < 0:
                 unit = self.problem.costs.memory_unit
                 raise BudgetError(
@@ -281,68 +242,9 @@ class Eviction:
                 if self.resident[data]:
                     self._remove(data)
 
-    def _lowest(self) -> int:
-        """Return the value with the lowest score that may go, of equals the latest; -1 if none."""
-        values = np.flatnonzero(self._is_weighty)
-        if not len(values):
-            return -1
-        divisors = self.score.divisor(self, values)
-        bounds = (self.own_costs[values] if self.score.own else 1.0) * (1 - SLACK) / divisors
-        bounds[bounds != bounds] = inf  # costs nothing, and was asked for just now
-        best, lowest = -1, inf
-        # The first is most often the one, and a score parts the few that may be lower from the
-        # others before they are sorted.
-        first = int(bounds.argmin())
-        if self._may_go(int(values[first])):
-            best = int(values[first])
-            lowest = self._score(best, float(divisors[first]), inf)
-            chosen = np.flatnonzero(bounds <= lowest)
-            values, divisors, bounds = values[chosen], divisors[chosen], bounds[chosen]
-        ascending = bounds.argsort(kind="stable")
-        for data, divisor, bound in zip(
-            values[ascending].tolist(), divisors[ascending].tolist(), bounds[ascending].tolist(),
-            strict=True,
-        ):  # fmt: skip
-            if bound > lowest:
-                break
-            if data != best and self._may_go(data):
-                score = self._score(data, divisor, lowest)
-                if score < lowest or (score == lowest and data > best):
-                    best, lowest = data, score
-        return best
-
-    def _may_go(self, data: int) -> bool:
+    def may_go(self, data: int) -> bool:
         """Whether nothing needs a value now, and it is no result nor in the memory of one."""
         root = self.root[data]
         if self._locks[root] or self._holds_result(root):
             return False
         return self.pins is None or self.pins.may_go(root)
-
-    def _score(self, data: int, divisor: float, lowest: float) -> float:
-        """Return the score of a value, or infinity if it is above the lowest so far."""
-        if not divisor > 0:
-            return inf  # what was asked for just now must stay
-        return self.score.cost(self, data, lowest * divisor * (1 + SLACK)) / divisor
-
-
-def memory(run: Eviction, data: Any) -> Any:
-    """Return the memory that goes with values."""
-    return run.sizes[data]
-
-
-def by_distance(
-    exponent: float, cost: Callable[[Eviction, int, float], float] = Eviction.recompute_cost
-) -> Score:
-    """Return the score cost / (memory x distance^exponent), for runs that know the future.
-
-    Args:
-        exponent: how much it counts that a value is not needed for long.
-        cost: of a value; of what must be recomputed before it, if not given.
-    """
-
-    def divisor(run: Eviction, data: Any) -> Any:
-        next_use = run.next_use[data]
-        distance = np.where(next_use >= 0, next_use - run.position + 1, len(run.sequence))
-        return memory(run, data) * distance**exponent
-
-    return Score(cost, divisor)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from math import inf
 from typing import Any
 
 from tinyckpt.analysis.limits import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
@@ -30,8 +29,9 @@ from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, PolicyOptionError, meant
 from tinyckpt.graph import Graph
-from tinyckpt.orders.eviction import Eviction, Score, memory
+from tinyckpt.orders.eviction import Eviction
 from tinyckpt.orders.lowering import from_order, kept_values
+from tinyckpt.orders.scores import Cost, Run, Score, memory, recompute_cost
 from tinyckpt.policies.levels import (
     Candidate,
     Levels,
@@ -43,83 +43,51 @@ from tinyckpt.policies.policy import Policy
 from tinyckpt.schedule import Schedule
 
 
-def evicted_neighbourhood(
-    run: Eviction, data: int, most: float = inf, both_ways: bool = True
-) -> float:
-    """Return the cost of the evicted values that a value is entangled with, itself not included.
+def entangled_cost(run: Run, data: int, most: float) -> Cost:
+    """Return c0 plus that of e*, and the operators.
 
-    Beyond ``most`` the exact sum is of no interest, and infinity is returned.
+    Beyond ``most`` the exact sum is of no interest, and what has been summed up is returned.
     """
-    own = run.producer[data]
-    operators = {own}
-    todo = [own]
-    total = 0.0
-    while todo:
-        for value in run.inputs[todo.pop()]:
-            producer = run.producer[value]
-            if not run.resident[value] and producer not in operators:
-                operators.add(producer)
-                todo.append(producer)
-                total += run.cost[producer]
-        if total > most:
-            return inf
-    if both_ways:
-        total = 0.0
-        seen = {own}
-        todo = [own]
-        while todo:
-            for value in run.outputs[todo.pop()]:
-                for reader in run.consumers[value]:
-                    if reader in seen or not run.computed[reader]:
-                        continue
-                    if not any(run.resident[made] for made in run.outputs[reader]):
-                        seen.add(reader)
-                        todo.append(reader)
-                        total += run.cost[reader]
-            if total > most:
-                return inf
-        operators |= seen
-    return sum(run.cost[operator] for operator in operators) - run.cost[own]
+    total, operators = recompute_cost(run, data, most)
+    todo = [run.producer[data]]
+    while todo and total <= most:
+        for value in run.outputs[todo.pop()]:
+            for reader in run.consumers[value]:
+                if reader in operators or not run.computed[reader]:
+                    continue
+                if not any(run.resident[made] for made in run.outputs[reader]):
+                    operators.add(reader)
+                    todo.append(reader)
+                    total += run.cost[reader]
+    return total, operators
 
 
-def entangled_cost(run: Eviction, data: int, most: float) -> float:
-    """Return c0 plus that of e*."""
-    own = run.cost[run.producer[data]]
-    return own + evicted_neighbourhood(run, data, most - own)
-
-
-def ancestors_cost(run: Eviction, data: int, most: float) -> float:
-    """Return c0 plus that of the ancestors in e*."""
-    own = run.cost[run.producer[data]]
-    return own + evicted_neighbourhood(run, data, most - own, both_ways=False)
-
-
-def own_cost(run: Eviction, data: int, most: float) -> float:
+def own_cost(run: Run, data: int, most: float) -> Cost:
     """Return c0."""
-    return run.cost[run.producer[data]]
+    return run.cost[run.producer[data]], set()
 
 
-def one(run: Eviction, data: int, most: float) -> float:
+def one(run: Run, data: int, most: float) -> Cost:
     """Return 1, for a score that regards no costs."""
-    return 1.0
+    return 1.0, set()
 
 
-def staleness(run: Eviction, data: Any) -> Any:
+def staleness(run: Run, data: Any) -> Any:
     """Return the time since values were last asked for."""
     return run.clock - run.last_access[data]
 
 
-def memory_and_staleness(run: Eviction, data: Any) -> Any:
+def memory_and_staleness(run: Run, data: Any) -> Any:
     """Return m s."""
     return run.sizes[data] * staleness(run, data)
 
 
 HEURISTICS: dict[str, Score] = {
-    "dtr": Score(entangled_cost, memory_and_staleness),
+    "dtr": Score(entangled_cost, memory_and_staleness, falls=True),
     "e_star": Score(entangled_cost, memory),
-    "msps": Score(ancestors_cost, memory),
-    "local": Score(own_cost, memory_and_staleness),
-    "lru": Score(one, staleness, own=False),
+    "msps": Score(recompute_cost, memory),
+    "local": Score(own_cost, memory_and_staleness, falls=True),
+    "lru": Score(one, staleness, own=False, falls=True),
     "size": Score(one, memory, own=False),
 }
 

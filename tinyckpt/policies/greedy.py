@@ -26,8 +26,9 @@ from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_sequence
-from tinyckpt.orders.eviction import Eviction, Score, by_distance
+from tinyckpt.orders.eviction import Eviction
 from tinyckpt.orders.lowering import from_order, kept_values
+from tinyckpt.orders.scores import Score, by_distance
 from tinyckpt.policies.dtr import entangled_cost
 from tinyckpt.policies.levels import (
     Candidate,
@@ -266,6 +267,6 @@ GREEDY = Policy(
     plan_greedy,
     "evict with foresight by cost / (memory x distance), then undo what need not be",
     "a heuristic; the one to beat on large graphs",
-    "up to 20 runs, each O(n) evictions over what is resident",
+    "up to 20 runs, each O(n k log n) with k operators evicted around a value",
     "Belady 1966 and Kirisame et al. 2021, with liveness checked exactly",
 )

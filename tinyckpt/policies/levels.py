@@ -26,7 +26,8 @@ from tinyckpt.analysis.limits import ENDLESS, Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.errors import BudgetError
 from tinyckpt.orders.backward import frugal_sequence
-from tinyckpt.orders.eviction import Eviction, by_distance
+from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.scores import by_distance
 from tinyckpt.units import memory_text
 
 # Runs over a graph, times its operators, that a search may take: a run takes some 20 microseconds

@@ -14,9 +14,12 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.analysis.limits import Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
-from tinyckpt.cost import evaluations, flops, traffic
+from tinyckpt.cost import Costs, evaluations, flops, traffic
+from tinyckpt.networks.named import network_from_text
 from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.scores import Score
+from tinyckpt.orders.victims import Scan
 from tinyckpt.policies.dtr import HEURISTICS
 from tinyckpt.policies.greedy import SCORES, pruned
 
@@ -50,33 +53,52 @@ def test_what_is_pruned_stays_within_the_budget(
     assert tc.replay(tc.from_order(graph, shorter)).peak_bytes <= budget
 
 
-class ScoresAll(Eviction):
-    """A run that scores every value that may go, as its definition says."""
+class ScoresAll(Scan):
+    """All values that may go are scored, as the definition says."""
 
-    def _lowest(self) -> int:
-        best, lowest = -1, inf
-        for data, is_weighty in enumerate(self._weighty):
-            if is_weighty and self._may_go(data):
-                divisor = float(self.score.divisor(self, np.array([data]))[0])
-                score = self._score(data, divisor, inf)
+    def lowest(self) -> int:
+        run, best, lowest = self.run, -1, inf
+        for data, is_weighty in enumerate(run.weighty):
+            if is_weighty and run.may_go(data):
+                where = np.array([data]) if self.score.falls else data
+                divisor = float(np.ravel(self.score.divisor(run, where))[0])
+                score = self.score.cost(run, data, inf)[0] / divisor if divisor > 0 else inf
                 if score <= lowest:  # of equals the latest
                     best, lowest = data, score
         return best
 
 
-@settings(max_examples=examples(150))
-@given(st.one_of(graphs_of_views(), training_graphs().map(lambda case: case[0])), st.data())
-def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -> None:
-    problem = Problem(graph, data.draw(st.sampled_from([evaluations, flops, traffic]))(graph))
-    score = data.draw(st.sampled_from([*SCORES.values(), *HEURISTICS.values()]))
-    budget = problem.peak(range(len(graph.operators))) * data.draw(st.integers(40, 95)) // 100
+def check_who_goes(graph: tc.Graph, costs: Costs, score: Score, percent: int) -> None:
+    """Check that the order of a run is that of the run that scores all."""
+    problem = Problem(graph, costs)
+    budget = problem.peak(range(len(graph.operators))) * percent // 100
     orders = []
-    for kind in (Eviction, ScoresAll):
-        run = kind(problem, budget, score, frugal_sequence(problem), anchors=True)
+    for kind in (None, ScoresAll):
+        run = Eviction(problem, budget, score, frugal_sequence(problem), anchors=True)
+        if kind is not None:
+            run.victims = kind(run)
         with contextlib.suppress(tc.BudgetError):
             run.run()
         orders.append(run.order)
     assert orders[0] == orders[1]
+
+
+ALL_SCORES = [*SCORES.values(), *HEURISTICS.values()]
+
+
+@settings(max_examples=examples(150))
+@given(st.one_of(graphs_of_views(), training_graphs(40).map(lambda case: case[0])), st.data())
+def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -> None:
+    costs = data.draw(st.sampled_from([evaluations, flops, traffic]))(graph)
+    score = data.draw(st.sampled_from(ALL_SCORES))
+    check_who_goes(graph, costs, score, data.draw(st.integers(20, 95)))
+
+
+@pytest.mark.parametrize("name", ["transformer:4x256", "residual:12x16", "unet:1", "chain:60"])
+@pytest.mark.parametrize("score", range(len(ALL_SCORES)))
+def test_who_goes_is_the_same_in_networks(name: str, score: int) -> None:
+    graph = network_from_text(name)[0]
+    check_who_goes(graph, flops(graph), ALL_SCORES[score], 75)
 
 
 def test_a_clock_ends_a_run() -> None:
