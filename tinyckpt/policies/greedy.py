@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from tinyckpt.analysis.limits import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
-from tinyckpt.analysis.liveness import Integers, Problem
+from tinyckpt.analysis.liveness import Problem
 from tinyckpt.analysis.separators import anchors_of
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
@@ -28,6 +26,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction
 from tinyckpt.orders.lowering import from_order, kept_values
+from tinyckpt.orders.pruning import pruned as pruned
 from tinyckpt.orders.scores import Score, by_distance
 from tinyckpt.policies.dtr import entangled_cost
 from tinyckpt.policies.levels import (
@@ -53,67 +52,6 @@ SCORES: dict[str, Score] = {
     "entangled cost / memory": by_distance(0.0, entangled_cost),
     "entangled cost / (memory sqrt(distance))": by_distance(0.5, entangled_cost),
 }
-
-
-def pruned(problem: Problem, order: Sequence[int], budget: int) -> list[int]:
-    """Return the order without the recomputations that the budget has room to do without.
-
-    Dearest first. What an operator made stays until the reader that had it recomputed.
-
-    Args:
-        problem: graph and costs.
-        order: evaluations with a peak within the budget, as long as no update has to wait.
-        budget: the peak to stay within.
-    """
-    positions = problem.flat.updates_last(np.asarray(order, np.int64))
-    if problem.flat.updates is not None and problem.peak(positions) > budget:
-        return [int(index) for index in positions]
-    while True:
-        # What is struck out frees inputs as well, which may make room for more: look again.
-        shorter = without_roomy(problem, positions, budget)
-        if len(shorter) == len(positions):
-            return [int(index) for index in positions]
-        assert problem.peak(shorter) <= budget  # see there
-        positions = shorter
-
-
-def without_roomy(problem: Problem, order: Integers, budget: int) -> Integers:
-    """Return the order without recomputations whose results can stay from the time before.
-
-    There is room if the memory between the last time that a result was there and this one, and the
-    memory that the result is in, are within the budget. A view that stays holds the block that it
-    was made in for as long as it would have held the new one, and its base may be in a new block
-    by then: the old one counts up to the view's end. All this is judged without regard to what its
-    inputs then free, or to a view's memory being there already: it is enough for the peak, and one
-    after another can go.
-    """
-    spans = problem.flat.spans(order)
-    live = problem.live(order)
-    again = np.flatnonzero(np.diff(spans.data, prepend=-1) == 0)
-    root = np.asarray(problem.root)[spans.data[again]]
-    sizes = problem.size[root].tolist()
-    until = spans.begin[again]
-    if problem.view_levels:
-        held = problem.block_ends(spans, len(order))[again] + 1
-        until = np.where(root == spans.data[again], until, held)
-    # For each recomputation, what it makes: from when to when it takes memory, and how much.
-    absent: dict[int, list[tuple[int, int, int]]] = {}
-    begins, ends = spans.begin[again].tolist(), spans.end[again - 1].tolist()
-    for begin, end, stop, size in zip(begins, ends, until.tolist(), sizes, strict=True):
-        absent.setdefault(begin, []).append((end + 1, stop, size))
-    kept = np.ones(len(order), bool)
-    widths = np.diff(problem.flat.writes.first)
-    for place in sorted(absent, key=lambda place: (-problem.cost[order[place]], place)):
-        made = absent[place]
-        if len(made) < widths[order[place]]:
-            continue  # one of its results has not been there before
-        for first, stop, size in made:
-            live[first:stop] += size
-        kept[place] = any(live[first:stop].max(initial=0) > budget for first, stop, _ in made)
-        if kept[place]:
-            for first, stop, size in made:
-                live[first:stop] -= size
-    return order[kept]
 
 
 class Sweep:
@@ -153,7 +91,7 @@ class Sweep:
         parts = FINEST // max(len(self.levels.budgets), 1)
         for part in range(1, parts + 1):
             limit.check()
-            roomy = pruned(problem, order, budget + (room - budget) * part // parts)
+            roomy = pruned(problem, order, budget + (room - budget) * part // parts, limit)
             yield self.candidate(label, roomy)
         if level and not self.is_feasible(level - 1, limit):
             yield from self.lowest(self.levels.budgets[level - 1], budget, limit)
@@ -220,7 +158,7 @@ def greedy_orders(
             order = Eviction(problem, budget, score, sequence, anchors, limit).run()
         except BudgetError:
             continue
-        order = pruned(problem, order, budget)
+        order = pruned(problem, order, budget, limit)
         yield problem.cost_of(order), label, order
 
 
