@@ -22,7 +22,9 @@ from tinyckpt.orders.victims import Queue, Scan
 from tinyckpt.units import memory_text
 
 NEVER = 1 << 60
-LONGEST = 200  # evaluations per operator, after which a sequence is taken to be thrashing
+# Evaluations per operator, after which a run is taken to be thrashing: of the whole sequence, as in
+# the least memory for a chain of 400 layers; and for one operator of it, where once is usual.
+LONGEST, LONGEST_FOR_ONE = 200, 50
 CHECKED_EVERY = 64  # evaluations: between two looks at the clock
 
 
@@ -112,6 +114,7 @@ class Eviction:
         longest = min(LONGEST * len(self.sequence), MOST_EVALUATIONS)
         resident, inputs, order = self.resident, self.inputs, self.order
         for target in self.sequence:
+            until = min(longest, len(order) + LONGEST_FOR_ONE * len(self.sequence))
             stack = [target]
             self._ask_for(target)
             while stack:
@@ -130,7 +133,7 @@ class Eviction:
                     continue
                 stack.append(self.producer[missing])
                 self._ask_for(stack[-1])
-                if len(order) > longest or len(stack) > len(self.cost):
+                if len(order) > until or len(stack) > len(self.cost):
                     budget = memory_text(self.budget, self.problem.costs.memory_unit)
                     raise BudgetError(f"within {budget} almost all is recomputation")
         if (peak := self.problem.peak(self.order)) > self.budget:

@@ -2,6 +2,7 @@
 
 import contextlib
 from math import inf
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.analysis.limits import Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
-from tinyckpt.cost import Costs, evaluations, flops, traffic
+from tinyckpt.cost import Costs, cost_of, evaluations, flops, traffic
+from tinyckpt.graph import DataNode, Operator
 from tinyckpt.networks.named import network_from_text
+from tinyckpt.orders import eviction
 from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction
 from tinyckpt.orders.scores import Score
@@ -106,3 +109,53 @@ def test_a_clock_ends_a_run() -> None:
     problem = Problem(graph, evaluations(graph))
     with pytest.raises(OutOfTimeError):
         Eviction(problem, 50 * 512, SCORES["cost / memory"], limit=Clock(0)).run()
+
+
+# What greedy and dtr cost, in FLOPs, before a heap found what goes: shares of store-all's peak.
+COST_BEFORE = {
+    ("chain:300", "greedy"): {0.9: 79232, 0.7: 83136, 0.5: 86592, 0.2: 92352, 0.1: 95104},
+    ("chain:300", "dtr"): {0.9: 79232, 0.7: 83584, 0.5: 86592, 0.2: 92352, 0.1: 100864},
+    ("residual:8x16", "greedy"): {0.9: 1806338, 0.7: 1907714, 0.5: 2448386},
+    ("residual:8x16", "dtr"): {0.9: 1806338, 0.7: 1907714, 0.5: 2615810},
+    ("lenet5:4", "greedy"): {0.9: 10247526},
+    ("branching:3x8", "greedy"): {0.9: 28738, 0.7: 40066},
+    ("branching:3x8", "dtr"): {0.9: 39747},
+}
+
+
+@pytest.mark.parametrize(("name", "policy"), COST_BEFORE)
+def test_plans_cost_no_more_than_when_all_were_scored(name: str, policy: str) -> None:
+    graph = network_from_text(name)[0]
+    costs, largest = flops(graph), tc.replay(tc.plan(graph)).peak_bytes
+    for share, before in COST_BEFORE[name, policy].items():
+        schedule = tc.POLICIES[policy].plan(graph, costs, budget=int(share * largest))
+        assert tc.replay(schedule).peak_bytes <= share * largest
+        assert cost_of(schedule, costs) <= before
+
+
+def far_readers(count: int) -> tc.Graph:
+    """Return a graph, forward only, in which operators read values from far back."""
+    random = Random(count)
+    reads = [sorted(random.sample(range(index), min(index, 3))) for index in range(count)]
+    data = [
+        DataNode(index, f"v{index}", tc.Spec(1, "uint8"), "activation", 1, index)
+        for index in range(count)
+    ]
+    operators = [
+        Operator(index, f"o{index}", "o", tuple(some), (index,), "forward")
+        for index, some in enumerate(reads)
+    ]
+    return tc.Graph(f"far:{count}", tuple(data), tuple(operators), (), None, count - 1)
+
+
+def test_a_run_that_gets_no_further_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = far_readers(200)  # one of its operators takes 5.6 evaluations of each in this memory
+    problem = Problem(graph, evaluations(graph))
+    budget = problem.peak(range(200)) // 3
+    monkeypatch.setattr(eviction, "LONGEST_FOR_ONE", 6)
+    assert len(Eviction(problem, budget, SCORES["cost / memory"]).run()) == 8980
+    monkeypatch.setattr(eviction, "LONGEST_FOR_ONE", 5)
+    run = Eviction(problem, budget, SCORES["cost / memory"])
+    with pytest.raises(tc.BudgetError, match="almost all is recomputation"):
+        run.run()
+    assert len(run.order) < 8980
