@@ -67,11 +67,15 @@ def without_roomy(problem: Problem, order: Integers, budget: int, limit: Clock) 
     for number, place in enumerate(ranked):
         if not number % CHECKED_EVERY and not limit.left():
             break
-        for first, stop, size in roomy[place]:
+        stays = roomy[place]
+        if any(memory.most(first, stop) + size > budget for first, stop, size in stays):
+            continue
+        for first, stop, size in stays:
             memory.add(first, stop, size)
-        kept[place] = any(memory.most(first, stop) > budget for first, stop, _ in roomy[place])
+        # Several results, each with room alone, may have none together.
+        kept[place] = any(memory.most(first, stop) > budget for first, stop, _ in stays[1:])
         if kept[place]:
-            for first, stop, size in roomy[place]:
+            for first, stop, size in stays:
                 memory.add(first, stop, -size)
     return order[kept]
 
