@@ -59,13 +59,16 @@ class Sweep:
 
     Attributes:
         problem, levels: what is planned, and for which budgets.
-        settings: the ways to plan at a level, the more promising first.
+        settings: the ways to plan at a level, the more promising first: as many as there is time
+            for, and where there are anchors at least one with and one without.
         has_plan: of levels that were tried, whether one was found.
     """
 
     def __init__(self, problem: Problem, levels: Levels) -> None:
         self.problem, self.levels = problem, levels
-        self.settings = settings_of(problem)
+        settings = settings_of(problem)
+        modes = len({anchors for *_, anchors in settings})
+        self.settings = settings[: max(levels.runs, modes)]
         self.has_plan: dict[int, bool] = {}
 
     def at(self, level: int, limit: Clock = ENDLESS) -> Iterator[Candidate]:
@@ -101,8 +104,8 @@ class Sweep:
 
         Where none of the first few leads to a plan, others hardly ever do, and are left out.
         """
-        settings, has_plan = self.settings[: self.levels.runs], False
-        for some in (settings[:FIRST], settings[FIRST:]):
+        has_plan = False
+        for some in (self.settings[:FIRST], self.settings[FIRST:]):
             for entry in greedy_orders(self.problem, budget, some, limit):
                 has_plan = True
                 yield entry

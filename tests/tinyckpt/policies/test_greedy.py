@@ -24,7 +24,8 @@ from tinyckpt.orders.eviction import Eviction
 from tinyckpt.orders.scores import Score
 from tinyckpt.orders.victims import Scan
 from tinyckpt.policies.dtr import HEURISTICS
-from tinyckpt.policies.greedy import SCORES, pruned
+from tinyckpt.policies.greedy import SCORES, Sweep, pruned
+from tinyckpt.policies.levels import Levels
 
 
 def test_a_view_that_stays_holds_a_second_block_once_its_base_is_made_again() -> None:
@@ -159,3 +160,11 @@ def test_a_run_that_gets_no_further_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(tc.BudgetError, match="almost all is recomputation"):
         run.run()
     assert len(run.order) < 8980
+
+
+def test_where_there_is_time_for_one_run_there_is_time_for_anchors() -> None:
+    for name, modes in (("transformer:2x64", [False, True]), ("chain:8", [False])):
+        problem = Problem(graph := network_from_text(name)[0], evaluations(graph))
+        highest = problem.peak(range(len(graph.operators)))
+        sweep = Sweep(problem, Levels((highest // 2,), 1, highest))
+        assert [anchors for *_, anchors in sweep.settings] == modes
