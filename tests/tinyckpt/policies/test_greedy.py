@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.conftest import examples
-from tests.random_dags import graphs_of_views, training_graphs
+from tests.random_dags import graphs_of_views, training_graphs, with_once
 from tinyckpt.analysis.limits import Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of, evaluations, flops, traffic
@@ -95,6 +95,7 @@ ALL_SCORES = [*SCORES.values(), *HEURISTICS.values()]
 def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -> None:
     costs = data.draw(st.sampled_from([evaluations, flops, traffic]))(graph)
     score = data.draw(st.sampled_from(ALL_SCORES))
+    graph = data.draw(st.sampled_from([graph, data.draw(with_once(graph))]))
     check_who_goes(graph, costs, score, data.draw(st.integers(20, 95)))
 
 
