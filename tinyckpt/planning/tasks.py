@@ -27,7 +27,7 @@ from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction, Score
 from tinyckpt.orders.reversal import nothing_to_reverse, order_of
 from tinyckpt.orders.segments import read_on_the_way_back, segmented_order
-from tinyckpt.policies import POLICIES, chen_budget, greedy, rotor
+from tinyckpt.policies import POLICIES, blocks, chen_budget, greedy, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
 from tinyckpt.policies.dtr import dtr_at
 from tinyckpt.policies.greedy import SCORES, pruned
@@ -53,6 +53,8 @@ AS_THEY_ARE: tuple[tuple[str, dict[str, object]], ...] = (
     ("knapsack", {"activation_memory_budget": 0.25}),
     ("knapsack", {"activation_memory_budget": 0.75}),
 )
+# Operators from which one run of greedy takes longer than all that ``blocks`` does.
+FEWEST_BLOCKS_FIRST = 1_000
 LARGEST_QUICK = 5_000  # operators, up to which each of them takes a fraction of a second
 RECURSIONS = (2, 3, 5, 8)
 # Of graphs so small, all states are searched at so many budgets, while they are not more than that.
@@ -111,6 +113,9 @@ def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
     halves = not nothing_to_reverse(graph)
     found = at_levels(problem, levels, sweep)
     if halves:
+        by_blocks = block_plans(problem)
+        is_large = len(graph.operators) >= FEWEST_BLOCKS_FIRST
+        found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
         rotors = cache(lambda: rotor.Sweep(problem))
         if len(graph.operators) > LARGEST_QUICK:
             found += [Task(as_it_is(problem, *policy), 1) for policy in AS_THEY_ARE[1:]]
@@ -216,6 +221,20 @@ def rotor_plans(problem: Problem, made: Callable[[], rotor.Sweep], half: bool) -
                 yield Candidate("rotor", f"{counted(len(sweep.parts), 'stage')}, pruned", order)
 
     return attempts
+
+
+def block_plans(problem: Problem) -> list[Task]:
+    """Return what ``blocks`` makes of each of its tables."""
+    made = cache(lambda: blocks.Sweep(problem))
+
+    def attempts(every: int, half: bool) -> Attempts:
+        def plans(clock: Clock) -> Iterator[Candidate]:
+            with suppress(ScheduleError):  # too much crosses the cuts
+                yield from made().plans(every, half, clock)
+
+        return plans
+
+    return [Task(attempts(every, half), 1) for every, half in blocks.SWEEPS]
 
 
 def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candidate]:

@@ -1,5 +1,6 @@
 """The policies by name: each turns a training graph into a schedule."""
 
+from tinyckpt.policies.blocks import BLOCKS
 from tinyckpt.policies.chen_budget import CHEN_BUDGET
 from tinyckpt.policies.chen_recursive import CHEN_RECURSIVE
 from tinyckpt.policies.dtr import DTR
@@ -26,6 +27,7 @@ POLICIES: dict[str, Policy] = {
         CHEN_BUDGET,
         REVOLVE,
         ROTOR,
+        BLOCKS,
         OPTIMAL,
         DTR,
         GREEDY,

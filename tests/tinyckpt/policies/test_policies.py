@@ -249,7 +249,9 @@ def test_costs_of_all_kinds() -> None:
     assert all(traffic(graph).operators[view] == 0 for view in views)
 
 
-NAMED = ["chen_recursive", "chen_budget", "revolve", "rotor", "dtr", "knapsack", "saveable"]
+NAMED = [
+    "chen_recursive", "chen_budget", "revolve", "rotor", "blocks", "dtr", "knapsack", "saveable",
+]  # fmt: skip
 
 
 @settings(max_examples=examples(75))
