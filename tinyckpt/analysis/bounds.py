@@ -22,6 +22,7 @@ gradient is the usual argument for chains.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from math import ceil, exp, inf, log
 
@@ -68,20 +69,43 @@ def flow_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) 
     if not limit.left():
         return base
     known = Dependencies(problem, needed)
-    moments = known.moments()
-    most = max(2, min(MOMENTS, WORK // max(len(needed), 1)))
-    step = max(1, len(moments) // most)
-    extra = [(known.bound(moment, budget), moment) for moment in moments[::step] if limit.left()]
-    best = max((value for value, _ in extra), default=0.0)
-    if step > 1 and best > 0:  # look around the best of the sample
-        at = moments.index(max(extra)[1])
-        nearby = moments[max(0, at - step + 1) : at + step]
-        nearby = nearby[:: max(1, len(nearby) // most)]
-        best = max([best, *(known.bound(moment, budget) for moment in nearby if limit.left())])
+    best = highest_moment(known, budget, limit)
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
     # Sums of floats may come out a little high.
     total = base + best * (1 - 1e-9)
     return float(ceil(total - 1e-6)) if whole else total
+
+
+def highest_moment(known: Dependencies, budget: int, limit: Clock) -> float:
+    """Return the highest bound of the moments that are tried; any of them is true.
+
+    Those at the turn from the forward to the backward half, where most is held as a rule; a sample
+    of all, and a finer one around its best; then up the hill from the best of these, by steps that
+    get smaller.
+    """
+    moments = known.moments()
+    found: dict[int, float] = {}
+
+    def tried(places: Iterable[int]) -> None:
+        for place in places:
+            if 0 <= place < len(moments) and place not in found and limit.left():
+                found[place] = known.bound(moments[place], budget)
+
+    most = max(2, min(MOMENTS, WORK // max(len(known.operators), 1)))
+    step = max(1, len(moments) // most)
+    turn = bisect_left(moments, known.problem.graph.forward_count)
+    tried([turn, turn - 1])
+    tried(range(0, len(moments), step))
+    if not found or max(found.values()) <= 0:
+        return 0.0
+    best = max(found, key=found.__getitem__)
+    nearby = range(max(0, best - step + 1), min(len(moments), best + step))
+    tried(nearby[:: max(1, len(nearby) // most)])
+    while step > 1 and limit.left():
+        step //= 2
+        best = max(found, key=found.__getitem__)
+        tried([best - step, best + step])
+    return max(found.values())
 
 
 def necessary(graph: Graph) -> list[int]:

@@ -14,6 +14,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
 from tinyckpt.cost import evaluations, flops, in_nodes
+from tinyckpt.networks import network_from_text
 from tinyckpt.networks.transformer import transformer
 from tinyckpt.orders.lowering import without_dead
 from tinyckpt.tree import leaves
@@ -323,3 +324,9 @@ def test_a_long_chain_has_its_frontier_too() -> None:
     assert trace.peak_nodes <= 2 * root
     assert trace.evaluations <= 1.01 * fewest_evaluations(2000, 2 * root)
     assert np.array_equal(trace.schedule.steps[:1], [tc.Compute(0)])
+
+
+def test_the_bound_climbs_to_the_best_moment_of_a_long_graph() -> None:
+    graph = network_from_text("residual:300x8")[0]
+    bound = tc.lower_bound(graph, 0.5, flops(graph))
+    assert bound == 27753303.0  # a sample and a finer one alone end at 27731520
