@@ -14,14 +14,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from threading import Lock, RLock
 
-import numpy as np
-
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of_order
 from tinyckpt.graph import Graph
-from tinyckpt.orders.lowering import without_dead
+from tinyckpt.orders.lowering import alive_order
 from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.planning.tasks import other_tasks, quick_tasks
 from tinyckpt.policies.levels import Candidate, Levels, levels_of
@@ -59,7 +57,7 @@ class Search:
         Of two that are equal the one of the lower rank stays, so that it is all the same in which
         order they were found.
         """
-        evaluated = np.asarray(without_dead(self.graph, candidate.order), np.int64)
+        evaluated = alive_order(self.problem.flat, candidate.order)
         peak, cost = self.problem.peak(evaluated), cost_of_order(evaluated.tolist(), self.costs)
         point = Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
         for other in self.points:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -113,7 +114,7 @@ def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
     halves = not nothing_to_reverse(graph)
     found = at_levels(problem, levels, sweep)
     if halves:
-        by_blocks = block_plans(problem)
+        by_blocks = block_plans(problem, levels)
         is_large = len(graph.operators) >= FEWEST_BLOCKS_FIRST
         found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
         rotors = cache(lambda: rotor.Sweep(problem))
@@ -223,18 +224,25 @@ def rotor_plans(problem: Problem, made: Callable[[], rotor.Sweep], half: bool) -
     return attempts
 
 
-def block_plans(problem: Problem) -> list[Task]:
-    """Return what ``blocks`` makes of each of its tables."""
+def block_plans(problem: Problem, levels: Levels) -> list[Task]:
+    """Return what ``blocks`` makes of each of its tables, from a level of memory to the next."""
     made = cache(lambda: blocks.Sweep(problem))
 
-    def attempts(every: int, half: bool) -> Attempts:
+    def attempts(which: int, half: bool, level: int) -> Attempts:
+        low = levels.budgets[level] if level else 0
+        high = inf if level + 1 == len(levels.budgets) else levels.budgets[level + 1]
+
         def plans(clock: Clock) -> Iterator[Candidate]:
             with suppress(ScheduleError):  # too much crosses the cuts
-                yield from made().plans(every, half, clock)
+                yield from made().plans(which, half, clock, low, high)
 
         return plans
 
-    return [Task(attempts(every, half), 1) for every, half in blocks.SWEEPS]
+    return [
+        Task(attempts(which, half, level), 1, level)
+        for level in coarse_first(list(range(len(levels.budgets)))[::-1])
+        for which, half in blocks.SWEEPS
+    ]
 
 
 def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candidate]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph, producer_of
 from tinyckpt.orders.backward import frugal_sequence, reordered, translated
-from tinyckpt.orders.lowering import from_order, kept_values, without_dead
+from tinyckpt.orders.lowering import alive_order, from_order, kept_values
 from tinyckpt.orders.reversal import merged, nothing_to_reverse
 from tinyckpt.orders.ways import Way, Ways
 from tinyckpt.policies.levels import Candidate, cheapest, first_that_fits
@@ -38,7 +39,7 @@ from tinyckpt.units import counted, memory_text
 MOST_BLOCKS, FEWEST_BLOCKS = 130, 4
 LEVELS = 256
 LENGTHS = (1, 2)  # of blocks, in separators
-SWEEPS = tuple((every, half) for every in LENGTHS for half in (False, True))
+SWEEPS = tuple((which, half) for which in range(len(LENGTHS)) for half in (False, True))
 
 
 class Pass(NamedTuple):
@@ -68,8 +69,7 @@ def block_cuts(problem: Problem) -> list[int]:
         elif chosen:
             chosen[-1] = place  # nothing but views since: the later of the two
         before = place
-    step = -(-len(chosen) // MOST_BLOCKS)
-    return chosen[::-1][:: max(1, step)][::-1]
+    return chosen
 
 
 class BlockTable:
@@ -93,10 +93,10 @@ class BlockTable:
         back = [rounded([way.back_peak for way in each]) for each in both]
         # Column 0 stands for "less than nothing" and is never feasible.
         memory = np.arange(-1, levels + 1)
-        self.best = np.full((count, count, len(memory)), np.inf, np.float32)
-        lowered = np.full_like(self.best, np.inf)
+        best_of = np.full((count, count, len(memory)), np.inf, np.float32)
+        lowered = np.full_like(best_of, np.inf)
         # k - s: keep state k; -1 - w: go through s in way w; 0: infeasible. Of a single block w.
-        self.choice = np.zeros(self.best.shape, np.int16)
+        self.choice = np.zeros(best_of.shape, np.int16)
         for s in range(count - 1, -1, -1):
             limit.check()
             own_state = shifted(memory, self.state[0, s : s + 1])[0]
@@ -105,35 +105,36 @@ class BlockTable:
             after_record = shifted(memory, self.held[s])
             alone = costs[count + s][:, None] + np.zeros(len(memory))
             alone[memory < (back[count + s] + behind[s])[:, None]] = np.inf
-            self.best[s, s], self.choice[s, s] = alone.min(axis=0), alone.argmin(axis=0)
-            lowered[s, s] = self.best[s, s, own_state]
+            best_of[s, s], self.choice[s, s] = alone.min(axis=0), alone.argmin(axis=0)
+            lowered[s, s] = best_of[s, s, own_state]
             held = np.append(0, self.state[s, s + 1 :])
             passing = np.maximum.accumulate(advance_peak[s:] + held)
             back_from = (back[s] + behind[s])[:, None]
             for t in range(s + 1, count):
-                cost = lowered[s + 1 : t + 1, t] + self.best[s, s:t]
+                cost = lowered[s + 1 : t + 1, t] + best_of[s, s:t]
                 for place, column in zip(sharing, columns, strict=True):
                     if place < t - s:
-                        cost[place] = self.best[s + 1 + place, t, column] + self.best[s, s + place]
+                        cost[place] = best_of[s + 1 + place, t, column] + best_of[s, s + place]
                 cost += (advanced[s + 1 : t + 1] - advanced[s])[:, None]
                 cost[memory < (pending[t] + passing[: t - s])[:, None]] = np.inf
                 pick = cost.argmin(axis=0)
                 best = np.take_along_axis(cost, pick[None], 0)[0]
                 choice = (pick + 1).astype(np.int16)
                 if len(self.held[s]):
-                    first = self.best[s + 1, t][after_record] + costs[s][:, None].astype(np.float32)
+                    first = best_of[s + 1, t][after_record] + costs[s][:, None].astype(np.float32)
                     first[memory < np.maximum(pending[t] + there[s][:, None], back_from)] = np.inf
                     way = first.argmin(axis=0)
                     through = np.take_along_axis(first, way[None], 0)[0]
                     better = through <= best
                     best[better], choice[better] = through[better], -1 - way[better]
-                self.best[s, t], self.choice[s, t] = best, choice
+                best_of[s, t], self.choice[s, t] = best, choice
                 lowered[s, t] = best[own_state]
+        self.is_feasible = np.isfinite(best_of[0, -1, 1:]).tolist()
 
     def passes(self, level: int) -> list[Pass]:
         """Return what to do in the best plan from a level of memory, which must be feasible."""
         found = [Pass("keep", 0)]
-        todo: list[tuple[int, int, int] | Pass] = [(0, len(self.best) - 1, level)]
+        todo: list[tuple[int, int, int] | Pass] = [(0, len(self.choice) - 1, level)]
         while todo:
             item = todo.pop()
             if isinstance(item, Pass):
@@ -198,9 +199,9 @@ def unit_of(sizes: StageSizes, ways: Ways, largest: int) -> int:
 class Sweep:
     """The plans of one graph, from tables that no budget decides.
 
-    The blocks lie between separators, or are twice as long; a table is for all of store-all's peak,
-    or finer, for the lower half of it. The backward half is in the order in which memory grows
-    least.
+    The blocks lie between separators, or are twice as long; longer, where those are too many. A
+    table is for all of store-all's peak, or finer, for the lower half of it. The backward half is
+    in the order in which memory grows least.
     """
 
     def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
@@ -216,46 +217,58 @@ class Sweep:
         )
         self.highest = problem.peak(range(len(sequence)))
         cuts = block_cuts(self.reordered)
-        self.cuts = {every: cuts[::-1][::every][::-1] for every in LENGTHS if len(cuts) >= every}
+        lengths = LENGTHS if len(cuts) <= MOST_BLOCKS else (-(-len(cuts) // MOST_BLOCKS),)
+        self.cuts = [cuts[::-1][::length][::-1] for length in lengths]
         self.known: dict[int, tuple[Stages, StageSizes, Ways]] = {}
+        self.tables: dict[tuple[int, bool], BlockTable] = {}
 
-    def blocks(self, every: int, limit: Clock) -> tuple[Stages, StageSizes, Ways]:
-        """Return the blocks of a length, what they hold and the ways through them."""
-        if every not in self.known:
-            parts = stages(self.reordered.flat, self.cuts[every])
+    def blocks(self, which: int, limit: Clock) -> tuple[Stages, StageSizes, Ways]:
+        """Return the blocks of one of the lengths, what they hold and the ways through them."""
+        if which not in self.known:
+            parts = stages(self.reordered.flat, self.cuts[which])
             sizes = stage_sizes(self.reordered, parts, limit)
             ways = Ways(self.reordered, parts, self.sequence, limit)
-            self.known[every] = parts, sizes, ways
-        return self.known[every]
+            self.known[which] = parts, sizes, ways
+        return self.known[which]
 
-    def plans(self, every: int, half: bool, limit: Clock = ENDLESS) -> Iterator[Candidate]:
-        """Yield plans, from much memory to little, each once.
+    def table(self, which: int, half: bool, limit: Clock) -> BlockTable:
+        """Return the table for blocks of a length, and for all of memory or the lower half."""
+        if (which, half) not in self.tables:
+            _, sizes, ways = self.blocks(which, limit)
+            highest = self.highest // 2 if half else self.highest
+            unit = unit_of(sizes, ways, highest)
+            self.tables[which, half] = BlockTable(sizes, ways, unit, LEVELS, limit)
+        return self.tables[which, half]
+
+    def plans(
+        self, which: int, half: bool, limit: Clock = ENDLESS, low: float = 0, high: float = inf
+    ) -> Iterator[Candidate]:
+        """Yield plans, from little memory to much, those next to each other not alike.
 
         Args:
-            every: how many separators apart the blocks end.
+            which: of the lengths of blocks.
             half: whether the table is for the lower half of memory.
             limit: of the time.
+            low, high: memory from which, and below which, plans are made; about what they take.
 
         Raises:
             OutOfTimeError: if the time is up.
             ScheduleError: if too much crosses the cuts.
         """
-        if every not in self.cuts:
+        if which >= len(self.cuts):
             return
-        parts, sizes, ways = self.blocks(every, limit)
-        highest = self.highest // 2 if half else self.highest
-        table = BlockTable(sizes, ways, unit_of(sizes, ways, highest), LEVELS, limit)
+        table, parts = self.table(which, half, limit), self.blocks(which, limit)[0]
         before: list[Pass] = []
-        for level in range(LEVELS, -1, -1):
+        for level in range(LEVELS + 1):
             limit.check()
-            if not np.isfinite(table.best[0, -1, level + 1]):
-                return
+            if not table.is_feasible[level] or not low <= level * table.unit < high:
+                continue
             passes = table.passes(level)
             if passes != before:
-                order = without_dead(self.reordered.graph, order_of_passes(parts, passes))
+                order = alive_order(self.reordered.flat, order_of_passes(parts, passes))
                 kept = sum(item.verb == "keep" for item in passes)
                 note = f"{counted(len(parts), 'block')}, {counted(kept, 'state')} kept"
-                yield Candidate("blocks", note, translated(order, self.sequence))
+                yield Candidate("blocks", note, translated(order.tolist(), self.sequence))
             before = passes
 
 
@@ -289,7 +302,7 @@ def plan_blocks(
             return stored
         sweep = Sweep(problem)
         plans = (
-            plan for every, half in SWEEPS for plan in sweep.plans(every, half, clock)
+            plan for which, half in SWEEPS for plan in sweep.plans(which, half, clock)
         )  # fmt: skip
         best, smallest = cheapest(problem, room, plans)
         if best is not None:

@@ -27,8 +27,8 @@ def test_every_plan_of_a_drawn_graph_is_legal(graph: tc.Graph, unit: Any, in_val
     costs = in_nodes(unit(graph)) if in_values else unit(graph)
     problem = Problem(graph, costs)
     sweep = Sweep(problem)
-    for every, half in SWEEPS:
-        for plan in sweep.plans(every, half):
+    for which, half in SWEEPS:
+        for plan in sweep.plans(which, half):
             schedule = tc.from_order(graph, plan.order)
             trace = tc.replay(schedule)
             peak = trace.peak_nodes if in_values else trace.peak_bytes
