@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -25,13 +25,14 @@ from tinyckpt.planning.points import Frontier, certificate_of
 from tinyckpt.planning.portfolio import BOUND_SHARE, DEFAULT_SECONDS, Progress
 from tinyckpt.planning.portfolio import frontier as search
 from tinyckpt.policies import POLICIES
+from tinyckpt.policies.retain import Keep
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Fetch, Offload, Schedule
 from tinyckpt.trace import Trace
 from tinyckpt.units import memory_text
 
 Budget = str | int | float
-OWN_OPTIONS = ("time_limit", "progress")  # of a plan without a policy
+OWN_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
 
 
 def plan(
@@ -79,8 +80,8 @@ def plan(
         costs: what evaluations cost and values weigh. If not given, the costs that the graph
             carries, or one an evaluation; and bytes.
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
-            ``frontier``: ``time_limit`` in seconds, and ``progress``. All policies that search have
-            a ``time_limit``, and return the best so far when it is up.
+            ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``. All policies that
+            search have a ``time_limit``, and return the best so far when it is up.
 
     Raises:
         PolicyOptionError: if the policy is unknown, or refuses its options; it is a ScheduleError.
@@ -150,7 +151,7 @@ def best_within(graph: Graph, costs: Costs, limit: int, options: Mapping[str, An
         # Nothing to search: Revolve is optimal at every budget.
         slots = slots_within(graph, *chain, limit, costs.memory_unit)
         return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
-    found = search(graph, costs, seconds, options.get("progress"), limit)
+    found = search(graph, costs, seconds, options.get("progress"), limit, options.get("seeds", ()))
     return found.cheapest(limit, limit=clock)
 
 
@@ -195,6 +196,7 @@ def frontier(
     nodes: bool = False,
     time_limit: float = DEFAULT_SECONDS,
     progress: Progress | None = None,
+    seeds: Iterable[Keep] = (),
 ) -> Frontier:
     """Return peak against cost of the best schedules that all planners but the solver find.
 
@@ -215,11 +217,14 @@ def frontier(
         time_limit: seconds after which the search ends, those spent on the same graph before
             included: asking again is a look-up, unless it is with more time.
         progress: called as ``progress(policy, points)`` after every attempt.
+        seeds: sets of forward values to save, each as in ``retain``: what another tool would save,
+            for example. The frontier is then no dearer than they are at their own peaks.
     """
     if not isinstance(graph, Graph):
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
     resolved = costs_of(graph, costs)
-    return search(graph, in_nodes(resolved) if nodes else resolved, time_limit, progress)
+    resolved = in_nodes(resolved) if nodes else resolved
+    return search(graph, resolved, time_limit, progress, seeds=seeds)
 
 
 def best_within_each(

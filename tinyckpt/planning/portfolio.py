@@ -11,18 +11,23 @@ The searches of the last few graphs are kept, so that a second budget is a look-
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import Lock, RLock
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of_order
+from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import alive_order
+from tinyckpt.orders.retaining import retaining_order
+from tinyckpt.orders.reversal import nothing_to_reverse
 from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.planning.tasks import other_tasks, quick_tasks
 from tinyckpt.policies.levels import Candidate, Levels, levels_of
+from tinyckpt.policies.retain import Keep, selected
 
 Progress = Callable[[str, int], None]
 DEFAULT_SECONDS = 6.0
@@ -43,6 +48,7 @@ class Search:
         self.tasks = quick_tasks(self.problem)
         self.levels: Levels | None = None  # not found yet, nor the tasks that need them made
         self.done: set[int] = set()
+        self.planted: set[frozenset[int]] = set()
         self.spent = 0.0
         self.lock = RLock()  # a function that is told of the progress may plan itself
 
@@ -66,6 +72,17 @@ class Search:
                 return
         self.points = [p for p in self.points if p.peak < peak or p.cost < cost]
         self.points.append(point)
+
+    def plant(self, saved: frozenset[int]) -> None:
+        """Note the schedules that save some values and no others, unless that was done before."""
+        if saved in self.planted or nothing_to_reverse(self.graph):
+            return
+        self.planted.add(saved)
+        for reuse in (True, False):
+            with suppress(ScheduleError):  # too long
+                order = retaining_order(self.graph, saved, reuse)
+                rank = FIRST[0], 2 * len(self.planted) + (not reuse)
+                self.add(Candidate("retain", f"{len(saved)} values kept, as given", order), rank)
 
     def run(
         self, seconds: float, progress: Progress | None = None, budget: int | None = None
@@ -187,6 +204,7 @@ def frontier(
     time_limit: float = DEFAULT_SECONDS,
     progress: Progress | None = None,
     budget: int | None = None,
+    seeds: Iterable[Keep] = (),
 ) -> Frontier:
     """Return the frontier that the portfolio finds.
 
@@ -197,9 +215,14 @@ def frontier(
             graph and costs before included.
         progress: called as ``progress(policy, points)`` after every attempt.
         budget: what is asked for, if it is one budget: what matters to it is tried first.
+        seeds: sets of forward values, each as ``retain`` takes them. What saves just these is among
+            the schedules that are compared, so that the frontier is no dearer than they are.
     """
     clock = Clock(checked_seconds(time_limit))
     search = search_of(graph, costs)
+    for seed in seeds:
+        with search.lock:
+            search.plant(frozenset(selected(graph, seed)))
     reserve = BOUND_SHARE * time_limit if budget is not None else 0.0
     used = clock.seconds - clock.left()
     return search.run(max(0.0, time_limit - reserve - used), progress, budget)
