@@ -1,9 +1,10 @@
 """The tasks of the portfolio: what every policy makes of a graph, at settings no budget decides.
 
 The planners that take no budget, as they are; those for chains at all their settings; greedy and
-dtr at all levels of memory; Rotor from its two tables; all states of a small graph; the greedy
-planner with random weights. **A policy that is asked by its name for a budget answers from one of
-these very tasks**, so that the frontier of all of them is never dearer than any.
+dtr at all levels of memory; Rotor from its two tables, and blocks from those of each length; all
+states of a small graph; the greedy planner with random weights. **A policy that is asked by its
+name for a budget answers from one of these very tasks**, so that the frontier of all of them is
+never dearer than any.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ AS_THEY_ARE: tuple[tuple[str, dict[str, object]], ...] = (
     ("knapsack", {"activation_memory_budget": 0.25}),
     ("knapsack", {"activation_memory_budget": 0.75}),
 )
-# Operators from which one run of greedy takes longer than all that ``blocks`` does.
+# Operators from which ``blocks`` comes before greedy, whose runs take seconds there.
 FEWEST_BLOCKS_FIRST = 1_000
 LARGEST_QUICK = 5_000  # operators, up to which each of them takes a fraction of a second
 RECURSIONS = (2, 3, 5, 8)

@@ -1,0 +1,89 @@
+"""How good plans of large graphs are: thousands of operators, some shares of store-all's peak.
+
+What ``plan(budget=...)`` finds in its time limit, beside the lower bound: its peak, its cost, and
+how far from the bound that is at most. The networks are shipped ones of 1,500 to 7,800 operators;
+other graphs are given as documents, such as joint graphs of real models.
+
+    python benchmarks/large.py --seconds 20 [graph.json ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from time import perf_counter
+
+import table
+
+import tinyckpt as tc
+
+SHARES = (0.6, 0.5, 0.4, 0.3, 0.2)
+
+
+def shipped() -> Iterator[tc.Graph]:
+    """Yield networks of the package, narrow ones, but as deep as the largest are."""
+    for layers, length in ((32, 512), (64, 1024), (120, 1024)):
+        network = tc.networks.llama(
+            layers, 256, 4, length=length, batch=2, vocabulary=512, hidden=688, fused=True
+        )
+        yield replace(network.graph(), name=f"llama of {layers} layers")
+    network = tc.networks.gpt2(48, 768, length=1024, batch=4)
+    yield replace(network.graph(), name="gpt2 of 48 layers")
+    yield replace(tc.networks.resnet(152, 32).graph(), name="resnet152")
+
+
+def rows_of(graph: tc.Graph, seconds: float) -> Iterator[list[str]]:
+    """Yield a row for each share of store-all's peak."""
+    costs = tc.cost.flops(graph)
+    least = sum(costs.operators)
+    largest = tc.replay(tc.plan(graph)).peak_bytes
+    for share in SHARES:
+        # Another object: what was searched for the share before is not known here.
+        fresh = replace(graph)
+        begin = perf_counter()
+        try:
+            schedule = tc.plan(fresh, budget=share, costs=costs, time_limit=seconds)
+        except tc.BudgetError as error:
+            took = f"{perf_counter() - begin:.1f}"
+            smallest = (error.smallest or largest) / largest
+            proven = "proven" if error.proven else "found"
+            yield [
+                graph.name, f"{len(graph.operators):,}", f"{share}", took,
+                f"{smallest:.3f}, the smallest {proven}", "", "", "", "",
+            ]  # fmt: skip
+            continue
+        took = f"{perf_counter() - begin:.1f}"
+        certificate = schedule.certificate
+        assert certificate is not None
+        yield [
+            graph.name, f"{len(graph.operators):,}", f"{share}", took,
+            f"{tc.replay(schedule).peak_bytes / largest:.3f}",
+            f"{certificate.cost / least:.4f}", f"{certificate.lower_bound / least:.4f}",
+            f"{100 * certificate.gap:.2f} %", schedule.policy,
+        ]  # fmt: skip
+
+
+def main() -> None:
+    """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("graphs", nargs="*", help="documents of graphs, as save_graph writes them")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each plan")
+    parser.add_argument("--only", action="store_true", help="the documents, no shipped networks")
+    arguments = parser.parse_args()
+    graphs = [*map(tc.load_graph, arguments.graphs), *(() if arguments.only else shipped())]
+    body = []
+    for graph in graphs:
+        for row in rows_of(graph, arguments.seconds):
+            print(" | ".join(row), flush=True)
+            body.append(row)
+    header = [
+        "graph", "operators", "of store-all's peak", "s", "peak", "cost / store-all",
+        "lower bound", "gap at most", "found by",
+    ]  # fmt: skip
+    limit = f"FLOPs; a fresh search of {arguments.seconds:g} s for every budget:"
+    table.write("large", "Plans of large graphs", [limit, table.rows(header, body)], ["numpy"])
+
+
+if __name__ == "__main__":
+    main()
