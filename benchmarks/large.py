@@ -18,7 +18,7 @@ import table
 
 import tinyckpt as tc
 
-SHARES = (0.6, 0.5, 0.4, 0.3, 0.2)
+SHARES = (0.6, 0.4, 0.3, 0.2)
 
 
 def shipped() -> Iterator[tc.Graph]:

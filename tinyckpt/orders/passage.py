@@ -85,7 +85,10 @@ class Passage:
         dear = 1.0 + sum(costs.operators[i] for i in operators)
         small = Graph("block", tuple(nodes), tuple(made), (), sorted(kept))
         self.problem = Problem(small, Costs(
-            tuple(costs.operators[i] if i >= 0 else dear * len(made) for i in self.own),
+            tuple(
+                costs.operators[i] if i >= 0 and not graph.operators[i].once else dear * len(made)
+                for i in self.own
+            ),
             tuple(0 if root[data] in held else costs.data[data] for data in values),
             tuple(costs.workspace[i] if i >= 0 else 0 for i in self.own),
             costs.unit, costs.memory_unit,

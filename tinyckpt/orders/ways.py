@@ -185,7 +185,10 @@ class Ways:
             for operator in maker.values()
         }
         wanted = dict.fromkeys(root[data] for data in block.stage.tape)
+        # What may not be evaluated twice is saved in any case; no sum of others is as dear.
         cost = {operator: float(costs.operators[operator]) for operator in reads}
+        dear = 1.0 + 2.0 * sum(cost.values())
+        cost.update((operator, dear) for operator in cost if graph.operators[operator].once)
         size = {data: costs.data[data] for data in maker}
         return Making(reads, maker, cost, size), [data for data in wanted if data in maker]
 

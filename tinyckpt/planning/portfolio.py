@@ -32,7 +32,8 @@ from tinyckpt.policies.retain import Keep, selected
 Progress = Callable[[str, int], None]
 DEFAULT_SECONDS = 6.0
 # Of the time for a plan, what is left for the lower bound and the schedule itself.
-BOUND_SHARE = 0.1
+BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
+BOUND_SECONDS = 3e-4  # an operator
 FIRST = -1, 0  # the rank before all
 
 
@@ -223,6 +224,8 @@ def frontier(
     for seed in seeds:
         with search.lock:
             search.plant(frozenset(selected(graph, seed)))
-    reserve = BOUND_SHARE * time_limit if budget is not None else 0.0
+    # A good bound takes some such time on a graph of thousands of operators.
+    bound = min(BOUND_SECONDS * len(graph.operators), MOST_BOUND_SHARE * time_limit)
+    reserve = max(BOUND_SHARE * time_limit, bound) if budget is not None else 0.0
     used = clock.seconds - clock.left()
     return search.run(max(0.0, time_limit - reserve - used), progress, budget)
