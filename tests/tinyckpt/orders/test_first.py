@@ -1,0 +1,86 @@
+"""Orders of first evaluations: legal, counted as they are, and of little memory."""
+
+from itertools import permutations
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.layered_graphs import forward_graph, layered_graph
+from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs
+from tinyckpt.analysis.limits import Clock, OutOfTimeError
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.cost import evaluations
+from tinyckpt.orders.first import Blocks, State, evaluated, frugal_order
+
+
+def problem_of(graph: tc.Graph) -> Problem:
+    return Problem(graph, evaluations(graph))
+
+
+def lowest_peak(problem: Problem) -> float:
+    """The lowest peak of all orders, one by one."""
+    best = inf
+    for order in permutations(range(len(problem.graph.operators))):
+        place = {operator: position for position, operator in enumerate(order)}
+        if all(
+            place[data] < place[operator.id]
+            for operator in problem.graph.operators
+            for data in operator.inputs
+        ):
+            best = min(best, problem.peak(order))
+    return best
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn, largest: int = 5) -> tc.Graph:
+    count = draw(st.integers(1, largest))
+    reads = [
+        sorted(draw(st.sets(st.integers(0, index - 1), max_size=3))) if index else []
+        for index in range(count)
+    ]
+    return forward_graph("small", reads, [draw(st.integers(1, 9)) for _ in range(count)])
+
+
+@given(small_graphs())
+def test_a_wide_beam_finds_the_lowest_peak(graph: tc.Graph) -> None:
+    # Five operators have 32 sets: the beam sees all.
+    problem = problem_of(graph)
+    assert problem.peak(frugal_order(Blocks(problem), 32)) == lowest_peak(problem)
+
+
+def walked(blocks: Blocks, order: list[int]) -> State:
+    """The state that the beam would have after an order, found by its own rules."""
+    state = blocks.start
+    for operator in order:
+        made, workspace = blocks.makes[operator]
+        live = state.live + made
+        peak = max(state.peak, live + workspace)
+        live -= blocks.useless[operator]
+        live -= sum(size for block, size in blocks.reads[operator] if state.unread[block] == 1)
+        assert operator in state.ready
+        state = evaluated(blocks, peak, live, 0, state, operator)
+    return state
+
+
+@given(st.one_of(training_graphs().map(lambda drawn: drawn[0]), graphs_of_views(),
+                 graphs_with_updates().map(lambda drawn: drawn[0])))  # fmt: skip
+def test_the_peak_is_what_replay_counts(graph: tc.TrainingGraph) -> None:
+    problem = problem_of(graph)
+    blocks = Blocks(problem)
+    for order in (frugal_order(blocks, 10), list(range(len(graph.operators)))):
+        assert sorted(order) == list(range(len(graph.operators)))
+        trace = tc.replay(tc.from_order(graph, order))
+        assert trace.peak_bytes == problem.peak(order) == walked(blocks, order).peak
+
+
+def test_layered_graphs_take_less_in_another_order() -> None:
+    problem = problem_of(layered_graph(100))
+    assert problem.peak(frugal_order(Blocks(problem), 50)) < problem.peak(range(100))
+
+
+def test_time_is_kept() -> None:
+    with pytest.raises(OutOfTimeError):
+        frugal_order(Blocks(problem_of(layered_graph(100))), 10, Clock(0.0))
