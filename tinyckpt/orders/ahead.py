@@ -134,11 +134,11 @@ class Ahead:
                     return None
                 continue
             failures += 1
-            if failures > PATIENCE:
+            again = recomputations(sight.order)
+            if failures > PATIENCE or not (again or self.has_moves(sight)):
                 return None
             spread = min(0.9, 0.2 + FREE * failures)
             if failures % KICKED_EVERY == 0:
-                again = recomputations(sight.order)
                 dropped = self.random.sample(again, -(-len(again) // KICKED_SHARE))
                 sight = self.sight(without(sight.order, dropped))
         return sight.order
@@ -168,6 +168,12 @@ class Ahead:
             if found is None or score > found[0]:
                 found = score, after
         return None if found is None else self.sight(found[1])
+
+    def has_moves(self, sight: Sight) -> bool:
+        """Whether there is any change that may be for the better; random weights do not matter."""
+        return any(True for _ in self.later(sight, 0.0)) or any(
+            True for _ in self.earlier(sight, 0.0)
+        )
 
     def over(self, order: list[int]) -> Any:
         """Return how far above the budget each evaluation is, as a share of it; an array."""

@@ -29,6 +29,7 @@ from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction, Score
 from tinyckpt.orders.reversal import nothing_to_reverse, order_of
 from tinyckpt.orders.segments import read_on_the_way_back, segmented_order
+from tinyckpt.planning.forward import forward_attempts
 from tinyckpt.policies import POLICIES, blocks, chen_budget, greedy, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
 from tinyckpt.policies.dtr import dtr_at
@@ -113,7 +114,9 @@ def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
     sweep = cache(lambda: greedy.Sweep(problem, levels))
     # What keeps and recomputes forward values for a backward half needs one; the others do not.
     halves = not nothing_to_reverse(graph)
-    found = at_levels(problem, levels, sweep)
+    # In a graph without two halves orders matter more than what is kept.
+    found = [] if halves else [Task(*attempt) for attempt in forward_attempts(problem, levels)]
+    found += at_levels(problem, levels, sweep)
     if halves:
         by_blocks = block_plans(problem, levels)
         is_large = len(graph.operators) >= FEWEST_BLOCKS_FIRST
