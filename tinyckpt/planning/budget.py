@@ -21,10 +21,11 @@ UNITS = {
     "b": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-FORMS = (
-    "'64 MiB', '24 GiB in all' (sources included), a number of bytes, '9 nodes', '50 %', or a "
-    "share from 0 to 1 of store-all's peak"
+BYTE_FORMS = (
+    "'64 MiB', '24 GiB in all' (sources included), a number of bytes, '50 %', or a share from 0 to "
+    "1 of store-all's peak"
 )
+FORMS = BYTE_FORMS.replace("bytes, ", "bytes, '9 nodes', ")
 
 
 def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Costs]:
@@ -49,8 +50,7 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     if is_for_all(budget):
         return without_sources(graph, costs, str(budget)), costs
     if isinstance(budget, str):
-        match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*", budget)
-        number, unit = (Fraction(match[1]), match[2].lower()) if match else (Fraction(-1), "")
+        number, unit = quantity(budget)
         if unit in ("node", "nodes") and number.denominator == 1:
             return int(number), in_nodes(costs)
         if unit in UNITS and costs.memory_unit == "bytes":
@@ -64,6 +64,54 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     elif isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
         return share_of_store_all(graph, costs, Fraction(float(budget)).limit_denominator()), costs
     raise BudgetError(f"budget {budget!r:.80}; legal are {FORMS}")
+
+
+def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
+    """Return a budget in bytes, for a step whose operators are no graph.
+
+    Args:
+        budget: as ``parse_budget`` takes it, nodes excepted.
+        whole: the peak that a share is of, in bytes.
+        sources: bytes of what the caller supplies, which ``in all`` counts, too.
+
+    Raises:
+        BudgetError: if it is none of the forms, or for all, and the sources alone are more.
+
+    >>> [budget_in_bytes(budget, 1000, 200) for budget in ("1 KB", "50 %", 0.25, "1 KB in all")]
+    [1000, 500, 250, 800]
+    """
+    if is_for_all(budget):
+        text = " ".join(str(budget).split()[:-2])
+        limit = budget_in_bytes(text, whole + sources, 0)
+        if limit < sources:
+            raise too_little(budget, sources, limit)
+        return limit - sources
+    number, unit = Fraction(-1), ""
+    if isinstance(budget, str):
+        number, unit = quantity(budget)
+    elif isinstance(budget, Integral) and not isinstance(budget, bool):
+        number = Fraction(int(budget))
+    elif isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
+        return int(whole * Fraction(float(budget)).limit_denominator())
+    if unit == "%" and 0 <= number <= 100:
+        return int(whole * number / 100)
+    if number >= 0 and (unit in UNITS or (unit == "" and number.denominator == 1)):
+        return int(number * UNITS.get(unit, 1))
+    raise BudgetError(f"budget {budget!r:.80}; legal are {BYTE_FORMS}")
+
+
+def quantity(text: str) -> tuple[Fraction, str]:
+    """Return the number and the unit of a text, in small letters; -1 if it is not of that form."""
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*", text)
+    return (Fraction(match[1]), match[2].lower()) if match else (Fraction(-1), "")
+
+
+def too_little(budget: str | int | float, sources: int, limit: int) -> BudgetError:
+    """Return the error about a budget for all that is less than the sources."""
+    return BudgetError(
+        f"budget {budget!r:.80}: the sources alone are {memory_text(sources, 'bytes')} "
+        f"({memory_text(limit, 'bytes')} in all is less than that)"
+    )
 
 
 def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
@@ -110,8 +158,5 @@ def without_sources(graph: Graph, costs: Costs, budget: str) -> int:
         stored = share_of_store_all(graph, costs, Fraction(1)) + sources
         limit = int(Fraction(text[:-1].strip()) / 100 * stored)
     if limit < sources:
-        raise BudgetError(
-            f"budget {budget!r:.80}: the sources alone are {memory_text(sources, 'bytes')} "
-            f"({memory_text(limit, 'bytes')} in all is less than that)"
-        )
+        raise too_little(budget, sources, limit)
     return limit - sources
