@@ -8,17 +8,22 @@
     schedule = tc.plan(traced.graph, budget="2 GiB")
     step = tct.step(schedule, traced)
     loss, gradients = step(x, y)
+
+    advice = tct.advise(model, x, y, budget="2 GiB")  # or for plain training: what to wrap
+    advice.apply(model)
 """
 
 from tinyckpt.interop.torch.versions import check_torch
 
 check_torch()  # before what follows fails for want of it, with less of a clue
 
+from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.partitioning import inductor_partitioner, partitioner
 from tinyckpt.interop.torch.running import step
 from tinyckpt.interop.torch.tracing import Traced, trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
-    "Traced", "allocator_peak", "inductor_partitioner", "partitioner", "step", "trace",
+    "Advice", "Traced", "advise", "allocator_peak", "inductor_partitioner", "partitioner", "step",
+    "trace",
 ]  # fmt: skip

@@ -1,0 +1,278 @@
+"""Advice on plain training: the allocator holds what was predicted, to the byte."""
+
+from functools import partial
+from itertools import combinations
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import checkpoint
+
+from tests.torch_models import EXAMPLES, ResNet, eager_step, example, images_for
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.advising import blocks_of
+from tinyckpt.interop.torch.choosing import FEW, Choosing
+from tinyckpt.interop.torch.eager import record
+from tinyckpt.interop.torch.workspace import allocator_peak
+from tinyckpt.interop.torch.wrapping import Wrapping
+
+
+class Chain(nn.Module):
+    """Blocks in a row, of two widths; the parts that are advised on are small to read."""
+
+    def __init__(self, blocks: int = 4) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 16)) for _ in range(blocks)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.parts:
+            x = x + part(x)
+        return x.square().mean()
+
+
+def wrapped(model: nn.Module, names: tuple[str, ...]) -> nn.Module:
+    """What somebody would write by hand."""
+    for name in names:
+        module = model.get_submodule(name)
+        module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+    return model
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_allocator_holds_what_was_predicted(name: str) -> None:
+    model, args = example(name)
+    names = tuple(each for each in blocks_of(model) if each not in ("tokens", "places"))
+    wrapping = Wrapping(record(model, args, {each: model.get_submodule(each) for each in names}))
+    for chosen in ((), names, names[::2], names[1:3]):
+        peak, _ = allocator_peak(eager_step(wrapped(example(name)[0], chosen), args))
+        assert wrapping.evaluate(chosen)[0] == peak
+
+
+def test_advice_is_the_cheapest_of_all_choices_and_what_is_held() -> None:
+    def made() -> nn.Module:
+        torch.manual_seed(0)
+        return Chain()
+
+    x = torch.randn(512, 16)
+    plain, loss = allocator_peak(eager_step(made(), (x,)))
+    advice = tct.advise(made(), x, budget="65 %")
+    assert advice.plain_peak == plain
+    assert advice.optimal
+    model = advice.apply(made())
+    peak, again = allocator_peak(eager_step(model, (x,)))
+    assert peak == advice.peak <= 0.65 * plain
+    assert torch.equal(loss, again)
+    names = blocks_of(made())
+    wrapping = Wrapping(record(made(), (x,), {each: made().get_submodule(each) for each in ()}))
+    total = wrapping.flops
+    every = [
+        (flops, peak)
+        for count in range(len(names) + 1)
+        for chosen in combinations(names, count)
+        for peak, flops in [evaluated(made(), x, chosen)]
+    ]
+    assert round(advice.cost * total) == min(f for f, peak in every if peak <= 0.65 * plain)
+
+
+def evaluated(model: nn.Module, x: torch.Tensor, chosen: tuple[str, ...]) -> tuple[int, int]:
+    """Peak and FLOPs of a choice, by a recording of its own of the wrapped model."""
+    wrapping = Wrapping(record(wrapped(model, chosen), (x,), {}))
+    return wrapping.evaluate(())
+
+
+def test_resnet_18_needs_few_of_its_blocks() -> None:
+    """Three of eight blocks hold as little as all eight."""
+    model, args = images_for(ResNet((2, 2, 2, 2), bottleneck=False), 8, 64)
+    names = tuple(f"body.{index}" for index in range(8))
+    wrapping = Wrapping(record(model, args, {each: model.get_submodule(each) for each in names}))
+    every, dear = wrapping.evaluate(names)
+    advice = tct.advise(model, *args, budget=every, modules=names)
+    assert advice.peak <= every
+    assert len(advice.modules) <= 3
+    assert advice.cost <= 1.13 < 1.3 < dear / wrapping.flops
+
+
+def test_running_averages_are_updated_once() -> None:
+    model, args = example("ResNet")
+    advice = tct.advise(model, *args, budget=0.96, modules=["body.0", "body.1"])
+    assert advice.averaging == advice.modules
+    eager_step(advice.apply(model), args)()
+    plain, _ = example("ResNet")
+    eager_step(plain, args)()
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]), name
+    for parameter, other in zip(plain.parameters(), model.parameters(), strict=True):
+        assert torch.equal(parameter.grad, other.grad)
+
+
+SOURCE = """\
+from functools import partial
+from torch.utils.checkpoint import checkpoint
+
+for name in (
+    "parts.0",
+    "parts.3",
+):
+    module = model.get_submodule(name)
+    module.forward = partial(checkpoint, module.forward, use_reentrant=False)"""
+
+
+def test_advice_says_what_to_write_and_that_does_what_apply_does() -> None:
+    advice = tct.Advice("Chain", ("parts.0", "parts.3"), 0, 1.0, 0, 0, ())
+    assert advice.source == SOURCE
+    assert advice.source in str(advice)
+    names: dict[str, object] = {"model": (model := Chain())}
+    exec(advice.source, names)
+    assert [name for name, part in model.named_modules() if "forward" in vars(part)] == list(
+        advice.modules
+    )
+
+
+def test_enough_memory_asks_for_nothing() -> None:
+    advice = tct.advise(Chain(), torch.ones(4, 16), budget="1 GiB")
+    assert advice.modules == ()
+    assert advice.cost == 1
+    assert "nothing to wrap" in str(advice)
+
+
+def test_budgets_are_written_as_elsewhere() -> None:
+    model, x = Chain(), torch.ones(512, 16)
+    whole = tct.advise(model, x, budget=1.0)
+    sources = sum(p.nbytes for p in model.parameters()) + x.nbytes
+    assert whole.source_bytes == sources
+    half = [whole.plain_peak * 3 // 5, "60 %", 0.6, f"{whole.plain_peak * 3 // 5} bytes"]
+    chosen = {tct.advise(model, x, budget=budget).modules for budget in half}
+    assert len(chosen) == 1
+    in_all = tct.advise(model, x, budget=f"{whole.plain_peak * 3 // 5 + sources} bytes in all")
+    assert {in_all.modules} == chosen
+    with pytest.raises(tc.BudgetError, match="the sources alone are"):
+        tct.advise(model, x, budget="1 KiB in all")
+    with pytest.raises(tc.BudgetError, match=r"legal are '64 MiB'.*'50 %'"):
+        tct.advise(model, x, budget="9 nodes")
+
+
+def test_what_no_choice_reaches_says_the_smallest() -> None:
+    with pytest.raises(tc.BudgetError, match="the smallest peak of any choice of 4") as e:
+        tct.advise(Chain(), torch.ones(512, 16), budget="1 KiB")
+    assert e.value.proven
+    assert tct.advise(Chain(), torch.ones(512, 16), budget=e.value.smallest).peak == (
+        e.value.smallest
+    )
+
+
+class Odd(nn.Module):
+    """One module is called twice, one never, one writes to its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice, self.never = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.writes = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.writes(self.twice(torch.tanh(self.twice(x)))).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("twise", r"no module 'twise' \(did you mean twice\?\); known are twice, never"),
+        ("twice", "twice is called 2 times; it cannot be wrapped"),
+        ("never", "never is never called; it cannot be wrapped"),
+        ("writes", r"writes writes to what it is given \(aten.relu_.default\)"),
+    ],
+)
+def test_modules_that_cannot_be_wrapped_are_named(name: str, text: str) -> None:
+    with pytest.raises(tc.GraphError, match=text):
+        tct.advise(Odd(), torch.ones(4, 8), budget=0.5, modules=[name])
+
+
+def test_modules_in_one_another_are_not_both_wrapped() -> None:
+    with pytest.raises(tc.GraphError, match=r"parts.0.1 is in parts.0; legal is one"):
+        tct.advise(Chain(), torch.ones(4, 16), budget=0.5, modules=["parts.0", "parts.0.1"])
+
+
+def test_unusable_modules_are_left_out_if_nobody_asked_for_them() -> None:
+    assert tct.advise(Odd(), torch.ones(4, 8), budget=1.0).candidates == ()
+
+
+def test_nothing_is_wrapped_twice_or_by_half() -> None:
+    advice = tct.Advice("Chain", ("parts.0",), 0, 1.0, 0, 0, ())
+    model = advice.apply(Chain())
+    with pytest.raises(tc.GraphError, match=r"parts.0 is wrapped already"):
+        advice.apply(model)
+    other = Chain(0)
+    with pytest.raises(tc.GraphError, match=r"no module 'parts.0'"):
+        advice.apply(other)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, args = example("GPT with dropout")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    attributes = {
+        name: {key: repr(value) for key, value in vars(part).items() if "hooks" in key}
+        for name, part in model.named_modules()
+    }
+    state = torch.get_rng_state()
+    tct.advise(model, *args, budget=0.8)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert attributes == {
+        name: {key: repr(value) for key, value in vars(part).items() if "hooks" in key}
+        for name, part in model.named_modules()
+    }
+
+
+def test_a_model_without_a_loss_is_one_error() -> None:
+    with pytest.raises(tc.GraphError, match="legal is one scalar to differentiate"):
+        tct.advise(nn.Linear(4, 4), torch.ones(2, 4), budget=0.5)
+    with pytest.raises(tc.GraphError, match="legal are arguments that forward takes"):
+        tct.advise(Chain(), torch.ones(2, 3), budget=0.5)
+
+
+def test_a_search_among_many_modules_finds_what_all_choices_would() -> None:
+    """Peaks that add up, so that the best is known: save the bytes that cost least."""
+    saves = {f"m{index}": (index % 3 + 1, index % 5 + 1) for index in range(FEW + 8)}
+
+    def evaluate(names: object) -> tuple[int, int]:
+        chosen = [saves[name] for name in names]
+        return 100 - sum(nbytes for nbytes, _ in chosen), 1000 + sum(cost for _, cost in chosen)
+
+    search = Choosing(list(saves), evaluate)
+    assert not search.exact
+    best = {0: 0}  # the least FLOPs by the bytes that are saved
+    for nbytes, cost in saves.values():
+        for saved, flops in sorted(best.items(), reverse=True):
+            best[saved + nbytes] = min(best.get(saved + nbytes, 10**9), flops + cost)
+    for budget in (95, 90, 80, 70):
+        found = search.search(budget)
+        least = min(flops for saved, flops in best.items() if 100 - saved <= budget)
+        assert found.peak <= budget
+        assert found.flops - 1000 <= 1.1 * least
+    assert search.search(10) is None
+
+
+class Loss(nn.Module):
+    """The loss is a scalar in the memory of all differences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4096)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(self.layer(x), torch.zeros(x.shape[0], 4096))
+
+
+def test_results_take_the_memory_that_their_kernels_gave_them() -> None:
+    model, x = Loss(), torch.ones(64, 8)
+    peak, _ = allocator_peak(eager_step(model, (x,)))
+    assert tct.advise(model, x, budget=1.0).peak == peak

@@ -1,0 +1,297 @@
+"""Which modules of a model to put under ``torch.utils.checkpoint``, for plain eager training.
+
+In: a model, arguments, a budget. Out: an ``Advice``, which says what to write, and does it. Its
+peak is what PyTorch's allocator will hand out, to the byte, since what is held follows from a
+recording of PyTorch's own autograd (``eager``, ``wrapping``).
+
+It does not move or reorder operators, as plans for compiled steps do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tinyckpt.errors import BudgetError, GraphError, meant
+from tinyckpt.interop.torch.choosing import Choosing
+from tinyckpt.interop.torch.eager import Called, record
+from tinyckpt.interop.torch.wrapping import Wrapping
+from tinyckpt.planning.budget import budget_in_bytes
+from tinyckpt.units import size_text
+
+LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+NORMS = nn.modules.batchnorm._NormBase  # public names of it are its many children
+NAMED = 6  # modules that an error names
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Modules to wrap, and what comes of it.
+
+    Attributes:
+        model: the name of the model's class.
+        modules: names of the modules to wrap, as ``get_submodule`` takes them.
+        peak: bytes at the peak of a training step: activations, gradients, workspace; parameters,
+            buffers and arguments are not in it.
+        cost: FLOPs of a step, in those of the plain one.
+        plain_peak: bytes at the peak of the plain step.
+        source_bytes: of parameters, buffers and arguments.
+        candidates: the modules that were to choose from.
+        optimal: whether every choice of them was looked at.
+        averaging: those of the modules that have running averages, as BatchNorm.
+    """
+
+    model: str
+    modules: tuple[str, ...]
+    peak: int
+    cost: float
+    plain_peak: int
+    source_bytes: int
+    candidates: tuple[str, ...] = field(repr=False)
+    optimal: bool = False
+    averaging: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.model}: {size_text(self.peak)} at the peak"
+            if not self.modules
+            else f"{self.model}: {size_text(self.peak)} at the peak instead of "
+            f"{size_text(self.plain_peak)}, at {self.cost:.3f} times the FLOPs"
+        )
+        found = (
+            f"the cheapest of all {2 ** len(self.candidates)} choices"
+            if self.optimal
+            else f"found by a search among 2**{len(self.candidates)} choices"
+        )
+        if not self.modules:
+            return f"{head} as it is; nothing to wrap"
+        lines = [
+            f"{head}; {found}.",
+            f"Wrap {len(self.modules)} of {len(self.candidates)} modules:",
+            "",
+            self.source,
+        ]
+        if self.averaging:
+            lines += [
+                "",
+                "Their running averages (BatchNorm) would then be updated twice a step; "
+                "Advice.apply(model) wraps them so that they are not.",
+            ]
+        return "\n".join(lines)
+
+    @property
+    def source(self) -> str:
+        """The lines to write, once the model is there."""
+        names = "".join(f'    "{name}",\n' for name in self.modules)
+        return (
+            "from functools import partial\n"
+            "from torch.utils.checkpoint import checkpoint\n"
+            "\n"
+            f"for name in (\n{names}):\n"
+            "    module = model.get_submodule(name)\n"
+            "    module.forward = partial(checkpoint, module.forward, use_reentrant=False)"
+        )
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Wrap the modules of a model, which may be another one of the same kind; return it.
+
+        Running averages are updated once a step, as without wrapping.
+
+        Raises:
+            GraphError: if a module is not there, or is wrapped already; nothing is wrapped then.
+        """
+        known = dict(model.named_modules())
+        check_names(self.modules, known, type(model).__name__)
+        for name in self.modules:
+            if is_wrapped(known[name]):
+                raise GraphError(f"{type(model).__name__}: {name} is wrapped already")
+        for name in self.modules:
+            wrap(known[name])
+        return model
+
+
+def advise(
+    model: nn.Module, *args: Any, budget: str | int | float, modules: Sequence[str] | None = None
+) -> Advice:
+    """Return which modules to put under ``torch.utils.checkpoint`` to stay within a budget.
+
+    No kernel runs but, once each and alone, those whose temporaries are to be known; the model is
+    left as it is until ``Advice.apply``. The cost that is least is that in FLOPs, as PyTorch's own
+    counter counts them.
+
+    Args:
+        model: a module in training whose forward returns a scalar loss.
+        args: what forward takes.
+        budget: of a step's peak: ``"24 GiB"``, ``"24 GiB in all"`` with parameters, buffers and
+            arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
+        modules: names of modules to choose from; by default the elements of the outermost lists
+            and sequences of modules, and what stands beside them.
+
+    Raises:
+        BudgetError: if no choice of modules was found within the budget; says the smallest.
+        GraphError: if a module is unknown, is never called or more than once, stands in another
+            one, or writes to its arguments; or the model cannot be run as a training step.
+    """
+    name = type(model).__name__
+    known = dict(model.named_modules())
+    asked = modules is not None
+    names = list(dict.fromkeys(blocks_of(model) if modules is None else modules))
+    if asked:
+        check_names(names, known, name)
+        check_apart(names, name)
+    recording = record(model, args, {each: known[each] for each in names})
+    usable = []
+    for each in names:
+        reason = unusable(recording.calls[each])
+        if asked and reason:
+            raise GraphError(f"{name}: {each} {reason}; it cannot be wrapped")
+        if not reason:
+            usable.append(each)
+    wrapping = Wrapping(recording)
+    usable = [each for each in usable if asked or wrapping.modules[each].inside]
+    plain, flops = wrapping.evaluate(())
+    limit = budget_in_bytes(budget, plain, recording.source_bytes)
+    choosing = Choosing(usable, wrapping.evaluate)
+    found = choosing.search(limit)
+    if found is None:
+        raise unreachable(name, choosing, limit)
+    return Advice(
+        name, found.names, found.peak, found.flops / max(flops, 1), plain, recording.source_bytes,
+        tuple(usable), choosing.exact, tuple(n for n in found.names if norms_in(known[n])),
+    )  # fmt: skip
+
+
+# Candidates --------------------------------------------------------------------------------------
+
+
+def blocks_of(model: nn.Module) -> list[str]:
+    """Return the modules that one would wrap: elements of the outermost lists of modules.
+
+    A sequence of modules without children of their own, as of a convolution, a norm and a
+    nonlinearity, is one of them as a whole.
+    """
+    found: list[str] = []
+    stack = [("", model)]
+    while stack:
+        name, module = stack.pop()
+        within = [part for _, part in module.named_modules()][1:]
+        opened = not name or is_list_of_blocks(module)
+        in_list = bool(name) and isinstance(known_parent(model, name), LISTS)
+        if opened or (not in_list and any(map(is_list_of_blocks, within))):
+            children = [
+                (f"{name}.{child}" if name else child, part)
+                for child, part in module.named_children()
+            ]
+            stack += reversed(children)
+        else:
+            found.append(name)
+    return found
+
+
+def known_parent(model: nn.Module, name: str) -> nn.Module:
+    """Return the module in which another one stands."""
+    return model.get_submodule(name.rpartition(".")[0])
+
+
+def is_list_of_blocks(module: nn.Module) -> bool:
+    """Whether a module holds others for no purpose of its own, some of them not single layers."""
+    if isinstance(module, nn.ModuleList | nn.ModuleDict):
+        return True
+    return isinstance(module, nn.Sequential) and any(
+        list(part.children()) for part in module.children()
+    )
+
+
+def unusable(calls: Sequence[Called]) -> str:
+    """Return why a module cannot be wrapped, or nothing."""
+    if len(calls) != 1:
+        return f"is called {len(calls)} times" if calls else "is never called"
+    if calls[0].writes:
+        return f"writes to what it is given ({calls[0].writes})"
+    return ""
+
+
+def check_names(names: Sequence[str], known: dict[str, nn.Module], model: str) -> None:
+    """Raise a GraphError about the first name that no module of a model has."""
+    for name in names:
+        if not name or name not in known:
+            some = ", ".join([each for each in known if each][:NAMED])
+            raise GraphError(
+                f"{model}: no module {name!r:.80}{meant(name, known)}; known are {some}, …"
+            )
+
+
+def check_apart(names: Sequence[str], model: str) -> None:
+    """Raise a GraphError if one of some modules stands in another."""
+    for name in names:
+        for other in names:
+            if name.startswith(f"{other}."):
+                raise GraphError(f"{model}: {name} is in {other}; legal is one of the two")
+
+
+def unreachable(name: str, choosing: Choosing, limit: int) -> BudgetError:
+    """Return the error about a budget that no choice of modules reaches."""
+    best = choosing.smallest()
+    what = "any choice" if choosing.exact else "the choices tried"
+    return BudgetError(
+        f"{name}: budget {size_text(limit)}: the smallest peak of {what} of "
+        f"{len(choosing.names)} modules is {size_text(best.peak)}, with {best.count} wrapped; "
+        "other modules can be named (modules=), and plans for compiled steps go lower",
+        best.peak,
+        choosing.exact,
+    )
+
+
+# Wrapping ----------------------------------------------------------------------------------------
+
+
+def wrap(module: nn.Module) -> None:
+    """Put a module's forward under ``checkpoint``."""
+    context: dict[str, Callable[[], Any]] = {}
+    if norms_in(module):
+        context["context_fn"] = partial(once_averaging, module)
+    module.forward = partial(checkpoint, module.forward, use_reentrant=False, **context)
+
+
+def is_wrapped(module: nn.Module) -> bool:
+    """Whether ``wrap`` was applied to a module."""
+    return getattr(vars(module).get("forward"), "func", None) is checkpoint
+
+
+def norms_in(module: nn.Module) -> list[nn.Module]:
+    """Return the modules in one that keep running averages."""
+    return [
+        part
+        for part in module.modules()
+        if isinstance(part, NORMS) and part.training and part.track_running_stats
+    ]
+
+
+def once_averaging(
+    module: nn.Module,
+) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return contexts for both evaluations of a module; averages are not updated in the second."""
+    return nullcontext(), not_averaging(norms_in(module))
+
+
+@contextmanager
+def not_averaging(norms: Sequence[Any]) -> Iterator[None]:
+    """While this is active, running averages take up nothing: the batch counts with factor 0.
+
+    Were they not tracked at all, autograd would save less than the first time, which ``checkpoint``
+    does not allow.
+    """
+    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
+    try:
+        for norm in norms:
+            norm.momentum, norm.num_batches_tracked = 0.0, None
+        yield
+    finally:
+        for norm, momentum, batches in before:
+            norm.momentum, norm.num_batches_tracked = momentum, batches

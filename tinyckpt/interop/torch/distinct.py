@@ -1,0 +1,84 @@
+"""The distinct operators of a step that was watched, each measured once, alone.
+
+``workspace`` and ``costs`` measure nodes of a joint graph; here nodes are made up for operators
+that no graph was captured of, with stand-ins for the tensors that they read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from tinyckpt.interop.torch.capture import Joint
+from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.workspace import measure
+
+
+class Operators:
+    """The distinct operators of a step, and which events are which.
+
+    Attributes:
+        graph, values: each as a node of a graph without order, on stand-ins for what it reads.
+        node_of: by what an evaluation depends on.
+        events: the node of each event.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self.mode = mode
+        self.graph = fx.Graph()
+        self.values: dict[fx.Node, Any] = {}
+        self.node_of: dict[Any, fx.Node] = {}
+        self.events: dict[int, fx.Node] = {}
+
+    def note(self, now: int, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note an event that evaluates an operator."""
+        key = func, repr(pytree.tree_map(layout, (args, kwargs)))
+        if key not in self.node_of:
+            given = pytree.tree_map(self.placeholder, (args, kwargs))
+            node = self.graph.create_node("call_function", func, *given)
+            self.values[node] = pytree.tree_map(self.stand_in, result)
+            self.node_of[key] = node
+        self.events[now] = self.node_of[key]
+
+    def placeholder(self, value: Any) -> Any:
+        """Return a node for a tensor."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        node = self.graph.placeholder("given")
+        self.values[node] = self.stand_in(value)
+        return node
+
+    def stand_in(self, value: Any) -> Any:
+        """Return a FakeTensor with the layout of another, whose memory it is not in."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        size = value.untyped_storage().nbytes() // max(value.element_size(), 1)
+        with self.mode, torch.no_grad():
+            made = torch.empty(size, dtype=value.dtype, device=value.device)
+            return made.as_strided(value.shape, value.stride(), value.storage_offset())
+
+    def measured(self, events: int) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
+        """Return workspace and FLOPs of every event, and the storages that some of them make."""
+        joint = Joint(
+            fx.GraphModule({}, fx.Graph()), self.values, sources=(), tangents=(), forward=(),
+            gradients=(), mutations={}, writes=(), inputs={}, gradient_of=(),
+        )  # fmt: skip
+        nodes = list(self.node_of.values())
+        found = measure(joint, nodes, timed=False)
+        counted = {node: flops_of(joint, node) for node in nodes}
+        workspace, flops = [0] * events, [0] * events
+        for event, node in self.events.items():
+            workspace[event], flops[event] = found[node].workspace, counted[node]
+        return workspace, flops, {event: found[node].outputs for event, node in self.events.items()}
+
+
+def layout(value: Any) -> Any:
+    """Return what an evaluation depends on, of a value: layout and device, if it is a tensor."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    nbytes = value.untyped_storage().nbytes()
+    return (value.dtype, value.device, tuple(value.shape), value.stride(), nbytes)

@@ -1,0 +1,150 @@
+"""What a training step holds if some of its modules are under ``torch.utils.checkpoint``.
+
+From one recording follows every choice of modules, without running anything again. A module that is
+wrapped drops what autograd saved inside it, and holds its arguments instead; when the backward half
+first reads one of the dropped values, the module is evaluated again up to the last value that it
+had saved, and these stay until they are released, as in the plain step.
+
+This is PyTorch's checkpoint with ``use_reentrant=False``, its default ``early_stop`` included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tinyckpt.interop.torch.eager import NEVER, Called, Recording
+
+# The generator's state, which a wrapped module holds so as to draw the same numbers again.
+STATE_BYTES = torch.get_rng_state().nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What wrapping one module changes.
+
+    Attributes:
+        begin, end: its call in the forward half.
+        read: the event of the backward half before which it is evaluated again; ``NEVER`` if its
+            backward reads nothing.
+        released: the event with which all that it saved is gone, and its arguments with it.
+        given: the storages of its arguments.
+        inside: storages made inside it and saved there, each with its last release.
+        again: bytes at the peak of its second evaluation, beyond what is there already.
+        flops: of its second evaluation.
+    """
+
+    begin: int
+    end: int
+    read: int
+    released: int
+    given: tuple[int, ...]
+    inside: dict[int, int]
+    again: int
+    flops: int
+
+
+class Wrapping:
+    """The step's peak and FLOPs for any choice of modules."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        events = len(recording.flops)
+        self.last = events - 1
+        self.state = STATE_BYTES if recording.on_cpu else 0
+        self.nbytes = np.array([s.nbytes for s in recording.storages], dtype=np.int64)
+        self.born = np.array([s.born for s in recording.storages], dtype=np.int64)
+        self.workspace = np.array(recording.workspace, dtype=np.int64)
+        self.flops = sum(recording.flops)
+        self.modules = {
+            name: self.module(calls[0])
+            for name, calls in recording.calls.items()
+            if len(calls) == 1
+        }
+        # Of every storage its last use, as far as it is not autograd's saving inside some module.
+        self.saved_in: list[dict[str, int]] = [{} for _ in recording.storages]
+        for name, module in self.modules.items():
+            for storage, released in module.inside.items():
+                self.saved_in[storage][name] = released
+        self.fixed = self.fixed_ends()
+
+    def until(self, time: int) -> int:
+        """Return a time as an event of the step: what is never gone is there at the last."""
+        return min(time, self.last)
+
+    def module(self, called: Called) -> Module:
+        """Return what wrapping one module changes."""
+        record = self.recording
+        saved = [s for s in record.saved if called.begin <= s.saved <= called.end]
+        inside: dict[int, int] = {}
+        for each in saved:
+            number = each.storage
+            if number >= 0 and record.storages[number].born >= called.begin:
+                inside[number] = max(inside.get(number, -1), self.until(each.released))
+        read = min((s.read for s in saved), default=NEVER)
+        stop = max((s.saved for s in saved), default=called.begin)
+        released = max((self.until(s.released) for s in saved), default=called.end)
+        again = flops = 0
+        if read < NEVER:
+            flops = sum(record.flops[called.begin : stop + 1])
+            again = self.peak_again(called.begin, stop, inside)
+        return Module(
+            called.begin, called.end, read, released, tuple(sorted(called.given)), inside, again,
+            flops,
+        )  # fmt: skip
+
+    def peak_again(self, begin: int, stop: int, inside: Collection[int]) -> int:
+        """Return the most bytes that a second evaluation holds of its own."""
+        change = np.zeros(stop - begin + 2, dtype=np.int64)
+        for number, storage in enumerate(self.recording.storages):
+            if begin <= storage.born <= stop:
+                end = stop if number in inside else min(storage.alone, stop)
+                change[storage.born - begin] += storage.nbytes
+                change[end + 1 - begin] -= storage.nbytes
+        held = np.cumsum(change[:-1]) + self.workspace[begin : stop + 1]
+        # fork_rng notes the state that it comes back to.
+        return int(held.max()) + self.state
+
+    def fixed_ends(self) -> np.ndarray:
+        """Return when every storage would be gone if all modules were wrapped, arguments aside."""
+        ends = np.array([self.until(s.alone) for s in self.recording.storages], dtype=np.int64)
+        for each in self.recording.saved:
+            if each.storage >= 0 and not any(
+                module.begin <= each.saved <= module.end and each.storage in module.inside
+                for module in self.modules.values()
+            ):
+                ends[each.storage] = max(ends[each.storage], self.until(each.released))
+        return ends
+
+    def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
+        """Return peak, in bytes, and FLOPs of a step with some modules wrapped."""
+        ends = self.fixed.copy()
+        for name, module in self.modules.items():
+            if name in chosen:
+                given = list(module.given)
+                ends[given] = np.maximum(ends[given], module.released)
+            elif module.inside:
+                inside = list(module.inside)
+                ends[inside] = np.maximum(ends[inside], list(module.inside.values()))
+        change = np.zeros(self.last + 2, dtype=np.int64)
+        np.add.at(change, self.born, self.nbytes)
+        np.subtract.at(change, ends + 1, self.nbytes)
+        wrapped = [self.modules[name] for name in chosen]
+        for module in wrapped:
+            change[module.begin] += self.state
+            change[module.released + 1] -= self.state
+            for storage, released in module.inside.items() if module.read < NEVER else ():
+                # Computed again right before it is read.
+                change[module.read + 1] += self.nbytes[storage]
+                change[max(released, module.read) + 1] -= self.nbytes[storage]
+        held = np.cumsum(change[:-1])
+        peak = int((held + self.workspace).max())
+        flops = self.flops
+        for module in wrapped:
+            if module.read < NEVER:
+                peak = max(peak, int(held[module.read]) + module.again)
+                flops += module.flops
+        return peak, flops
