@@ -15,6 +15,7 @@ from typing import Any
 
 from tinyckpt.api import RunResult, run
 from tinyckpt.cli.demo import demo
+from tinyckpt.cli.models import torch_job
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.request import (
     COSTS,
@@ -314,5 +315,5 @@ def play_job(options: Any) -> int:
 
 JOBS = {
     "demo": demo_job, "plan": plan_job, "run": run_job, "compare": compare_job,
-    "graph": graph_job, "gif": gif_job, "play": play_job,
+    "graph": graph_job, "gif": gif_job, "play": play_job, "torch": torch_job,
 }  # fmt: skip

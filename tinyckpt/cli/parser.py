@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from tinyckpt.backend import BACKENDS
+from tinyckpt.cli.models import OPTIMIZERS
 from tinyckpt.cli.request import COSTS
 from tinyckpt.display import printable
 from tinyckpt.errors import meant
@@ -29,6 +30,12 @@ POLICY_HELP = "POLICY is one of\n" + "\n".join(
 )
 BUDGET_HELP = """BUDGET is the peak to stay within: '64 MiB', a number of bytes, '9 nodes',
 or '50 %' or 0.5 of store-all's peak"""
+TORCH_HELP = """FUNCTION takes nothing and returns a model in training and its arguments, as in
+  def make():
+      return MyModelWithItsLoss(), (tokens, labels)
+where the model's forward returns the loss.
+BUDGET is for everything, parameters and the optimizer's state included: '24 GiB', a number of
+bytes, or '50 %' of what it takes now"""
 EXAMPLES = """start here
   tinyckpt demo                                  see everything, in seconds
   tinyckpt compare chain:16                      what each policy costs
@@ -37,6 +44,7 @@ EXAMPLES = """start here
   tinyckpt plan chain:16 --frontier              the best at every budget
   tinyckpt gif chain:16 -o sqrt.gif              watch it
   tinyckpt play chain:16 -o sqrt.html            step through it, in a browser
+  tinyckpt torch model.py:make --budget '24 GiB'  will it fit, and what to write
   tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif
   tinyckpt play mlp:6x64 --policy store_all --policy sqrt_n -o both.html"""
 Job = Callable[[Any], int]
@@ -145,7 +153,29 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
     sub.add_argument("--theme", default="auto", choices=("auto", "light", "dark"))
     sub.add_argument("--title", help="of the page; for one policy, in place of its name too")
     add_naming(sub)
+
+    add_torch(command("torch", "say whether a PyTorch model fits, and what to write"))
     return parser
+
+
+def add_torch(parser: Any) -> None:
+    """Add what ``tinyckpt torch`` is told."""
+    parser.epilog = TORCH_HELP
+    parser.add_argument("model", metavar="FILE.py:FUNCTION", help="what makes it, see below")
+    parser.add_argument("--budget", required=True, metavar="BUDGET", help="for all, see below")
+    parser.add_argument(
+        "--optimizer", default="adamw", choices=tuple(OPTIMIZERS),
+        help="whose state is there, too; adamw by default, two values a parameter",
+    )  # fmt: skip
+    parser.add_argument(
+        "--advise", action="store_true",
+        help="for plain training: which modules to wrap in torch.utils.checkpoint",
+    )  # fmt: skip
+    parser.add_argument("--explain", action="store_true", help="print why the plan is as it is")
+    parser.add_argument("--play", metavar="OUT.html", help="write a page that plays it")
+    parser.add_argument(
+        "--time-limit", type=seconds, metavar="S", help="seconds to search for plans; 6 by default"
+    )
 
 
 def add_pictures(parser: Any) -> None:

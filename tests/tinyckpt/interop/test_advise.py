@@ -276,3 +276,11 @@ def test_results_take_the_memory_that_their_kernels_gave_them() -> None:
     model, x = Loss(), torch.ones(64, 8)
     peak, _ = allocator_peak(eager_step(model, (x,)))
     assert tct.advise(model, x, budget=1.0).peak == peak
+
+
+def test_without_workspace_no_kernel_runs() -> None:
+    model, args = example("ResNet")
+    assert (
+        tct.advise(model, *args, budget=1.0, workspace=False).peak
+        < tct.advise(model, *args, budget=1.0).peak
+    )

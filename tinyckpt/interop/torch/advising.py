@@ -117,7 +117,11 @@ class Advice:
 
 
 def advise(
-    model: nn.Module, *args: Any, budget: str | int | float, modules: Sequence[str] | None = None
+    model: nn.Module,
+    *args: Any,
+    budget: str | int | float,
+    modules: Sequence[str] | None = None,
+    workspace: bool = True,
 ) -> Advice:
     """Return which modules to put under ``torch.utils.checkpoint`` to stay within a budget.
 
@@ -132,6 +136,8 @@ def advise(
             arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
         modules: names of modules to choose from; by default the elements of the outermost lists
             and sequences of modules, and what stands beside them.
+        workspace: whether to see which memory kernels hold besides inputs and outputs. Without,
+            no kernel runs, and peaks are somewhat too small.
 
     Raises:
         BudgetError: if no choice of modules was found within the budget; says the smallest.
@@ -145,7 +151,7 @@ def advise(
     if asked:
         check_names(names, known, name)
         check_apart(names, name)
-    recording = record(model, args, {each: known[each] for each in names})
+    recording = record(model, args, {each: known[each] for each in names}, workspace)
     usable = []
     for each in names:
         reason = unusable(recording.calls[each])

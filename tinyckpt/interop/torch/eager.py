@@ -103,13 +103,16 @@ class Recording:
     on_cpu: bool = True
 
 
-def record(model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> Recording:
+def record(
+    model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any], workspace: bool = True
+) -> Recording:
     """Return what happens in a training step, without memory and without a trace in the model.
 
     Args:
         model: a module in training whose forward returns a scalar loss.
         args: what forward takes.
         watched: modules of the model, by name.
+        workspace: whether to evaluate each distinct operator once, to see what its kernel holds.
 
     Raises:
         GraphError: if forward does not take the arguments, or does not return a loss.
@@ -131,7 +134,7 @@ def record(model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, An
             storage.alone = alone.died if alone.died < NEVER else storage.died
         for storage in seen.made[len(bare.made) :]:
             storage.alone = storage.died
-        return seen.recording()
+        return seen.recording(workspace)
 
 
 class Ticket:
@@ -195,13 +198,13 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
         made.grad = None
         return made
 
-    def recording(self) -> Recording:
+    def recording(self, measuring: bool) -> Recording:
         """Return what was seen; operators are measured only now."""
-        workspace, flops, outputs = self.operators.measured(self.clock)
+        workspace, flops, outputs = self.operators.measured(self.clock, measuring)
         for storage in self.made:
             # Some kernels make a result in memory larger than it, and never give that back.
             sizes = outputs.get(storage.born, ())
-            storage.nbytes = max(storage.nbytes, *sizes[storage.place : storage.place + 1])
+            storage.nbytes = max([storage.nbytes, *sizes[storage.place : storage.place + 1]])
         return Recording(
             flops, workspace, self.forward, self.made, self.saved, self.calls,
             self.source_bytes, self.device == "cpu",

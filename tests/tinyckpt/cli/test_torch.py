@@ -1,0 +1,115 @@
+"""``tinyckpt torch``: will it fit, and what to write."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require
+
+require("torch")
+
+from tinyckpt.cli import main  # noqa: E402
+
+MODEL = """
+import torch
+from tests.torch_models import GPT, tokens_for
+
+def make():
+    torch.manual_seed(0)
+    return tokens_for(GPT(2, 32, 2, 64), 4, 64)
+
+def meta():
+    with torch.device("meta"):
+        return make()
+
+def alone():
+    return GPT(2, 32, 2, 64)
+
+def broken():
+    raise ValueError("no data")
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "my_model.py"
+    path.write_text(MODEL)
+    return str(path)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["torch", *arguments, "--time-limit", "2"])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_what_fits_needs_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, f"{model}:make", "--budget", "1 GiB")
+    assert code == 0
+    assert out.startswith("GPT fits as it is; nothing to write.\n")
+    assert "optimizer state" in out
+    code, out, _ = said(capsys, f"{model}:make", "--budget", "1 GiB", "--advise")
+    assert (code, out.splitlines()[0]) == (0, "GPT fits as it is.")
+
+
+def test_what_does_not_fit_gets_a_plan_to_write(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "out.html"
+    code, out, _ = said(
+        capsys, f"{model}:make", "--budget", "80 %", "--explain", "--play", str(page)
+    )
+    assert code == 0
+    assert out.startswith("GPT does not fit as it is.")
+    assert "GPT fits, with a plan, at 1." in out
+    assert "partition_fn=tct.partitioner(" in out
+    rows = [line.split("  ") for line in out.splitlines() if line.startswith("in all")]
+    assert len(rows) == 2  # as it is, and beside it the plan
+    assert "GPT" in page.read_text()
+
+
+def test_advice_counts_the_optimizer_in_the_budget(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, plain, _ = said(
+        capsys, f"{model}:make", "--budget", "85 %", "--advise", "--optimizer", "sgd"
+    )
+    assert "advised" in plain
+    assert "module.forward = partial(checkpoint, module.forward, use_reentrant=False)" in plain
+    _, adam, _ = said(capsys, f"{model}:make", "--budget", "85 %", "--advise")
+    of_sgd, of_adam = (
+        next(line for line in out.splitlines() if line.startswith("optimizer state"))
+        for out in (plain, adam)
+    )
+    assert of_sgd.split()[2] == "0"
+    assert of_adam.split()[2] != "0"
+
+
+def test_what_cannot_fit_says_the_least(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--advise"]):
+        code, _, err = said(capsys, f"{model}:make", "--budget", "2 MiB", *more)
+        assert code == 1
+        assert "it does not fit in 2 MiB" in err
+        assert "with parameters and the optimizer's state," in err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (":meta", "parameters are on the device meta"),
+        (":alone", "returned a GPT; expected a tuple of a model and its arguments"),
+        (":broken", "ValueError: no data"),
+        (":makes", "has no function 'makes' (did you mean make?)"),
+        ("", "expected path/to/file.py:function"),
+    ],
+)
+def test_wrong_usage_says_what_is_expected(
+    model: str, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["torch", f"{model}{name}", "--budget", "1 GiB"])
+    assert exit_.value.code == 2
+    assert text in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["torch", f"{model}:make", "--budget", "1 GiB", "--advise", "--explain"])
+    assert "--advise is about plain training" in capsys.readouterr().err

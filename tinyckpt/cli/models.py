@@ -1,0 +1,190 @@
+"""``tinyckpt torch``: whether a PyTorch model fits, and what to write so that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tinyckpt.cli.request import number_or_text, searching, time_to_search, wrong_usage
+from tinyckpt.cost import cost_of, given
+from tinyckpt.documents.scripts import function_of_file, user_code
+from tinyckpt.errors import BudgetError, GraphError
+from tinyckpt.planning.budget import budget_in_bytes
+from tinyckpt.planning.explain import explain
+from tinyckpt.planning.plan import plan
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Schedule
+from tinyckpt.table import table
+from tinyckpt.training import ledger
+from tinyckpt.units import size_text
+
+# How many values an optimiser keeps for each trainable parameter.
+OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+TO_WRITE = """\
+backend = aot_autograd(
+    fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=tct.partitioner({budget})
+)
+model = torch.compile(model, backend=backend, fullgraph=True)"""
+IMPORTS = """\
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+from tinyckpt.interop import torch as tct
+"""
+
+
+def torch_job(options: Any) -> int:
+    """Say whether a model fits in a budget, what its bytes are, and what to write."""
+    model, args = model_of(options)
+    if options.advise:
+        if options.play or options.explain:
+            wrong_usage(
+                options, "--advise is about plain training; --play and --explain show plans"
+            )
+        return advise_job(options, model, args)
+    from tinyckpt.interop import torch as tct
+
+    graph = tct.trace(model, *args).graph
+    stored = plan(graph)
+    state = state_bytes(options, model)
+    whole = replay(stored).peak_bytes
+    limit = limit_of(options, whole, graph.source_bytes + state)
+    planned = stored if whole <= limit else None
+    if planned is None:
+        print(f"{graph.name} does not fit as it is.\n{ledgers([stored], state)}\n")
+        try:
+            with searching(graph.name) as progress:
+                planned = plan(
+                    graph, budget=limit, time_limit=time_to_search(options), progress=progress
+                )
+        except BudgetError as error:
+            raise in_all(error, options, graph.source_bytes + state) from error
+    print(answer(graph.name, planned, stored, state, limit))
+    if options.explain:
+        print(f"\n{explain(planned, time_limit=time_to_search(options))}")
+    if options.play:
+        import viz
+
+        traces = [replay(each) for each in ([stored] if planned is stored else [stored, planned])]
+        print(f"\nwritten to {viz.player(traces, options.play)}; open it in a browser")
+    return 0
+
+
+def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
+    """Say which modules to wrap for plain training, and what the bytes are then."""
+    from tinyckpt.interop import torch as tct
+
+    state = state_bytes(options, model)
+    plain = tct.advise(model, *args, budget=1.0, modules=())
+    sources = plain.source_bytes + state
+    limit = limit_of(options, plain.peak, sources)
+    try:
+        advice = tct.advise(model, *args, budget=limit)
+    except BudgetError as error:
+        raise in_all(error, options, sources) from error
+    rows = [
+        ["parameters, buffers, arguments", *[size_text(plain.source_bytes)] * 2],
+        ["optimizer state", *[size_text(state)] * 2],
+        ["gradients, activations, workspace", size_text(plain.peak), size_text(advice.peak)],
+        ["in all", size_text(plain.peak + sources), size_text(advice.peak + sources)],
+    ]
+    print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
+    print(table(["at the peak", "now", "advised"], rows))
+    print(f"\n{advice}")
+    return 0
+
+
+# What was asked for -------------------------------------------------------------------------------
+
+
+def model_of(options: Any) -> tuple[Any, Sequence[Any]]:
+    """Return the model and the arguments that a function in a file makes."""
+    path, colon, name = options.model.rpartition(":")
+    try:
+        if not colon or not path.endswith(".py"):
+            raise GraphError(
+                f"{options.model}: expected path/to/file.py:function, a function that takes "
+                "nothing and returns a model and its arguments"
+            )
+        function = function_of_file(path, name)
+        with user_code(path, name):
+            made = function()
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise GraphError(
+                f"{options.model} returned a {type(made).__name__}; expected a tuple of a model "
+                "and its arguments"
+            )
+        if any(parameter.device.type == "meta" for parameter in made[0].parameters()):
+            raise GraphError(
+                f"{options.model}: parameters are on the device meta, where PyTorch differentiates "
+                "other operators than where it trains; make them on the device that trains"
+            )
+    except GraphError as error:
+        wrong_usage(options, str(error))
+    model, args = made
+    return model, args if isinstance(args, tuple | list) else (args,)
+
+
+def state_bytes(options: Any, model: Any) -> int:
+    """Return the bytes that the optimiser keeps."""
+    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return OPTIMIZERS[options.optimizer] * int(trained)
+
+
+def limit_of(options: Any, whole: int, sources: int) -> int:
+    """Return what a budget for everything leaves to a step's own values, in bytes."""
+    value = number_or_text(options.budget)
+    text = str(value).removesuffix("in all").strip()
+    if isinstance(value, float):
+        text = f"{100 * value:g} %"
+    elif isinstance(value, int):
+        text = f"{value} bytes"
+    return budget_in_bytes(f"{text} in all", whole, sources)
+
+
+def in_all(error: BudgetError, options: Any, sources: int) -> BudgetError:
+    """Return the error about what is left to a step as one about everything."""
+    smallest = None if error.smallest is None else error.smallest + sources
+    text = f"it does not fit in {options.budget}: {error}"
+    if smallest is not None:
+        text += f"; with parameters and the optimizer's state, {size_text(smallest)} in all"
+    return BudgetError(text, smallest, error.proven)
+
+
+# What is said -------------------------------------------------------------------------------------
+
+
+def answer(name: str, planned: Schedule, stored: Schedule, state: int, limit: int) -> str:
+    """Return what a person wants to know about a plan."""
+    if planned is stored:
+        return f"{name} fits as it is; nothing to write.\n{ledgers([stored], state)}"
+    costs = given(planned.graph)
+    times = cost_of(planned, costs) / (cost_of(stored, costs) or 1.0)
+    lines = [
+        f"{name} fits, with a plan, at {times:.3f} times the cost.",
+        ledgers([stored, planned], state),
+        "",
+        str(planned.certificate) if planned.certificate else planned.note,
+        "",
+        "Write:",
+        "",
+        IMPORTS,
+        TO_WRITE.format(budget=limit),
+    ]
+    return "\n".join(lines)
+
+
+def ledgers(schedules: Sequence[Schedule], state: int) -> str:
+    """Return what the bytes are at the peaks of some schedules, the optimiser's among them."""
+    columns = []
+    for schedule in schedules:
+        held = dict(ledger(schedule).at_peak)
+        held["optimizer state"] += state
+        columns.append(held)
+    rows = [
+        [what, *(size_text(column[what]) for column in columns)]
+        for what in columns[0]
+        if any(column[what] for column in columns)
+    ]
+    rows.append(["in all", *(size_text(sum(column.values())) for column in columns)])
+    return table(["at the peak", "now", "planned"][: len(columns) + 1], rows)
