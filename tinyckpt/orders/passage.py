@@ -16,7 +16,8 @@ from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph, Operator
-from tinyckpt.orders.eviction import Eviction, by_distance
+from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.scores import by_distance
 
 GIVEN = 2  # operators that give what waits: storages, then views of them
 SCORES = (by_distance(0.0), by_distance(0.5))

@@ -19,13 +19,13 @@ from tinyckpt.analysis.limits import (
 from tinyckpt.cost import Costs, cost_of, given, in_nodes
 from tinyckpt.errors import BudgetError, PolicyOptionError, ScheduleError, meant
 from tinyckpt.graph import Graph
+from tinyckpt.orders.retaining import Keep
 from tinyckpt.planning.asked import PolicyLike, name_of, options_of, planned, resolved, takes
 from tinyckpt.planning.budget import is_for_all, parse_budget, with_sources
 from tinyckpt.planning.points import Frontier, certificate_of
 from tinyckpt.planning.portfolio import BOUND_SHARE, DEFAULT_SECONDS, Progress
 from tinyckpt.planning.portfolio import frontier as search
 from tinyckpt.policies import POLICIES
-from tinyckpt.policies.retain import Keep
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Fetch, Offload, Schedule
 from tinyckpt.trace import Trace

@@ -22,12 +22,11 @@ from tinyckpt.cost import Costs, cost_of_order
 from tinyckpt.errors import ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import alive_order
-from tinyckpt.orders.retaining import retaining_order
+from tinyckpt.orders.retaining import Keep, retaining_order, selected
 from tinyckpt.orders.reversal import nothing_to_reverse
 from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.planning.tasks import other_tasks, quick_tasks
 from tinyckpt.policies.levels import Candidate, Levels, levels_of
-from tinyckpt.policies.retain import Keep, selected
 
 Progress = Callable[[str, int], None]
 DEFAULT_SECONDS = 6.0
@@ -223,7 +222,7 @@ def frontier(
     search = search_of(graph, costs)
     for seed in seeds:
         with search.lock:
-            search.plant(frozenset(selected(graph, seed)))
+            search.plant(frozenset(selected(graph, seed, "frontier")))
     # A good bound takes some such time on a graph of thousands of operators.
     bound = min(BOUND_SECONDS * len(graph.operators), MOST_BOUND_SHARE * time_limit)
     reserve = max(BOUND_SHARE * time_limit, bound) if budget is not None else 0.0
