@@ -1,10 +1,10 @@
 """Moccasin: rematerialisation by constraint programming over retention intervals, with CP-SAT.
 
-Written from the paper, to compare with: Bartan, Li, Teague, Lott and Dilkina, "Moccasin: efficient
+Written to compare with: Bartan, Li, Teague, Lott and Dilkina, "Moccasin: efficient
 tensor rematerialization for neural networks", ICML 2023, arXiv 2304.14463.
 
 An operator v is evaluated up to C times; each evaluation begins a retention interval [start, end]
-during which its value is held, and may be absent but for the first. As in the paper (section 2.3):
+during which its value is held, and may be absent but for the first. With staged starts:
 
 - Operators are evaluated for the first time in the order given. Stage j ends with that of the j-th;
   before it, in the same stage, operators with smaller numbers may be evaluated again, in their

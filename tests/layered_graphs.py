@@ -1,9 +1,10 @@
 """Random layered graphs: the synthetic benchmark of papers about orders and rematerialisation.
 
 Source: Gagrani et al., "Neural topological ordering for computation graphs", NeurIPS 2022, arXiv
-2207.05899, appendix A. How wide the instances of the Moccasin paper are (Bartan et al., ICML 2023,
-arXiv 2304.14463), and that costs are whole numbers below 1,000, is read off the files that its
-authors published; the mixture of sizes is checked against them.
+2207.05899, appendix A, by way of a public implementation of its layers and edges. How wide the
+instances of the Moccasin paper are (Bartan et al., ICML 2023, arXiv 2304.14463), and that costs are
+whole numbers below 1,000, is read off published files of such instances (GitHub,
+haoming-codes/moccasin); the mixture of sizes is checked against them.
 """
 
 from __future__ import annotations
