@@ -272,8 +272,7 @@ def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
     with mode, torch.no_grad():
         for node in nodes:
             if node.op == "get_attr":
-                found = rerun.fetch_attr(str(node.target))
-                rerun.env[node] = mode.from_tensor(found)
+                rerun.env[node] = mode.from_tensor(rerun.fetch_attr(str(node.target)))
             else:
                 rerun.env[node] = rerun.run_node(node)
     return dict(rerun.env)
@@ -300,10 +299,9 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8)
 
 
-def with_real_tensors() -> AbstractContextManager[Any]:
+def with_real_tensors() -> Any:
     """Return a context in which operators compute, though PyTorch is in the middle of tracing."""
-    context: AbstractContextManager[Any] = _disable_current_modes()
-    return context
+    return _disable_current_modes()
 
 
 # Operators ---------------------------------------------------------------------------------------
