@@ -18,12 +18,13 @@ from tinyckpt.interop.torch.versions import check_torch
 check_torch()  # before what follows fails for want of it, with less of a clue
 
 from tinyckpt.interop.torch.advising import Advice, advise
+from tinyckpt.interop.torch.comparing import Comparison, compare
 from tinyckpt.interop.torch.partitioning import inductor_partitioner, partitioner
 from tinyckpt.interop.torch.running import step
 from tinyckpt.interop.torch.tracing import Traced, trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
-    "Advice", "Traced", "advise", "allocator_peak", "inductor_partitioner", "partitioner", "step",
-    "trace",
+    "Advice", "Comparison", "Traced", "advise", "allocator_peak", "compare",
+    "inductor_partitioner", "partitioner", "step", "trace",
 ]  # fmt: skip

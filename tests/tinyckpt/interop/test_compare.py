@@ -1,0 +1,48 @@
+"""PyTorch's own budgets beside plans, at the peaks that are measured."""
+
+import pytest
+
+from tests.conftest import require
+
+require("torch")
+
+import torch
+
+from tests.torch_models import GPT, eager_step, tokens_for
+from tinyckpt.interop import torch as tct
+
+
+@pytest.fixture(scope="module")
+def compared() -> tct.Comparison:
+    torch.manual_seed(0)
+    model, args = tokens_for(GPT(3, 32, 2, 64), 4, 64)
+    return tct.compare(model, *args, budgets=(1.0, 0.3, 0.0), time_limit=4)
+
+
+def test_a_budget_of_one_recomputes_nothing_that_counts(compared: tct.Comparison) -> None:
+    first = compared.rows[0]
+    assert (first.budget, first.cost, first.planned) == (1.0, 1.0, 1.0)
+
+
+def test_plans_are_never_dearer_at_the_same_true_peak(compared: tct.Comparison) -> None:
+    for row in compared.rows:
+        assert not row.failed
+        assert row.planned is not None
+        assert row.planned <= row.cost
+
+
+def test_it_prints_as_a_table(compared: tct.Comparison) -> None:
+    lines = str(compared).splitlines()
+    assert lines[0].split("  ")[0] == "activation_memory_budget"
+    assert [line.split()[0] for line in lines[1:]] == ["1", "0.3", "0"]
+    assert compared._repr_html_().startswith("<table>")
+
+
+def test_the_model_is_left_alone() -> None:
+    torch.manual_seed(0)
+    model, args = tokens_for(GPT(1, 16, 2, 16), 2, 16)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tct.compare(model, *args, budgets=(0.5,), time_limit=1)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    eager_step(model, args)()

@@ -1,0 +1,182 @@
+"""PyTorch's own ways to trade time for memory, measured, beside plans: ``compare``.
+
+``activation_memory_budget`` is PyTorch's option for compiled steps, from 0 to 1; what it leaves at
+the peak is measured, by the allocator, on a copy of the model, and what it computes is counted in
+the two graphs that it makes. Plans are those of the same step's joint graph, within these peaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+from torch._functorch import config as functorch_config
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from tinyckpt.errors import BudgetError
+from tinyckpt.interop.torch.advising import advise
+from tinyckpt.interop.torch.capture import Joint
+from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.tracing import trace
+from tinyckpt.interop.torch.workspace import allocator_peak
+from tinyckpt.planning.plan import frontier
+from tinyckpt.planning.points import Frontier
+from tinyckpt.table import html_table, table
+from tinyckpt.units import size_text
+
+BUDGETS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # PyTorch's, all of its range
+PATIENCE = 20.0  # seconds to search for plans
+HEADER = ("activation_memory_budget", "peak", "FLOPs", "a plan in that peak", "modules wrapped")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting of PyTorch's, and what there is within the peak that it leaves.
+
+    Attributes:
+        budget: the setting.
+        peak: bytes at the peak of a step, as the allocator hands them out.
+        cost: FLOPs of a step, in those of one that recomputes nothing.
+        planned: the cost of the best plan found within that peak; None if there is none.
+        advised: the cost of the best choice of modules to wrap, likewise.
+        failed: what PyTorch raised; peak and cost are 0 then.
+    """
+
+    budget: float
+    peak: int
+    cost: float
+    planned: float | None = None
+    advised: float | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """PyTorch's own settings beside plans.
+
+    Attributes:
+        rows: by setting.
+        frontier: the plans, for ``viz.frontier``.
+    """
+
+    rows: tuple[Row, ...]
+    frontier: Frontier = field(repr=False)
+
+    def __str__(self) -> str:
+        return table(HEADER, self.texts())
+
+    def _repr_html_(self) -> str:
+        return html_table(HEADER, self.texts())
+
+    def texts(self) -> list[list[str]]:
+        """Return the rows of the table."""
+        return [
+            [f"{row.budget:g}", row.failed, "", "", ""]
+            if row.failed
+            else [
+                f"{row.budget:g}",
+                size_text(row.peak),
+                *("-" if cost is None else f"{cost:.3f}" for cost in (
+                    row.cost, row.planned, row.advised
+                )),
+            ]
+            for row in self.rows
+        ]  # fmt: skip
+
+
+def compare(
+    model: nn.Module,
+    *args: Any,
+    budgets: Sequence[float] = BUDGETS,
+    time_limit: float = PATIENCE,
+) -> Comparison:
+    """Return what PyTorch's ``activation_memory_budget`` does to a step, and what plans do.
+
+    The step runs for every setting, compiled to PyTorch's own operators (no Inductor), on a copy of
+    the model; it must fit in memory.
+
+    Args:
+        model: a module in training whose forward returns a scalar loss.
+        args: what forward takes.
+        budgets: PyTorch's settings, from 0 to 1.
+        time_limit: seconds to search for plans.
+
+    Raises:
+        GraphError: if the model cannot be traced.
+    """
+    graph = trace(model, *args).graph
+    found = frontier(graph, time_limit=time_limit)
+    once = max(sum(operator.flops for operator in graph.operators), 1)
+    rows = []
+    for budget in budgets:
+        try:
+            peak, flops = min_cut_step(model, args, budget)
+        except Exception as error:
+            text = " ".join(str(error).split())[:60]
+            rows.append(Row(budget, 0, 0.0, failed=f"{type(error).__name__}: {text}"))
+            continue
+        planned = within(partial(plan_cost, found, peak))
+        advised = within(partial(advised_cost, model, args, peak))
+        rows.append(Row(budget, peak, flops / once, planned and planned / once, advised))
+    return Comparison(tuple(rows), found)
+
+
+def plan_cost(found: Frontier, peak: int) -> float:
+    """Return the FLOPs of the best plan within a peak."""
+    return found.within(peak).cost
+
+
+def advised_cost(model: nn.Module, args: Sequence[Any], peak: int) -> float:
+    """Return what the best choice of modules to wrap costs, in FLOPs of the plain step."""
+    return advise(model, *args, budget=peak).cost
+
+
+def within(cost: Callable[[], float]) -> float | None:
+    """Return a cost, or None if there is nothing within the budget."""
+    try:
+        return cost()
+    except BudgetError:
+        return None
+
+
+def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> tuple[int, int]:
+    """Return peak and FLOPs of a step under PyTorch's own partitioner, in bytes and FLOPs."""
+    halves: list[fx.GraphModule] = []
+
+    def partition(joint: Any, inputs: Any, **options: Any) -> Any:
+        halves[:] = min_cut_rematerialization_partition(joint, inputs, **options)
+        return tuple(halves)
+
+    backend = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition)
+    own = deepcopy(model)
+    patched = functorch_config.patch(activation_memory_budget=budget, enable_autograd_cache=False)
+    torch._dynamo.reset()
+    with torch.random.fork_rng(), patched:
+        compiled = torch.compile(own, backend=backend, fullgraph=True)
+
+        def step() -> None:
+            compiled(*args).backward()
+
+        step()  # compiles
+        own.zero_grad(set_to_none=True)
+        device = next((str(p.device) for p in own.parameters()), "cpu")
+        peak, _ = allocator_peak(step, device)
+    torch._dynamo.reset()
+    return peak, sum(map(flops_in, halves))
+
+
+def flops_in(half: fx.GraphModule) -> int:
+    """Return the FLOPs of one evaluation of a graph that PyTorch made."""
+    values = {node: node.meta.get("val") for node in half.graph.nodes}
+    joint = Joint(
+        half, values, sources=(), tangents=(), forward=(), gradients=(), mutations={}, writes=(),
+        inputs={}, gradient_of=(),
+    )  # fmt: skip
+    return sum(flops_of(joint, node) for node in half.graph.nodes if node.op == "call_function")
