@@ -17,10 +17,21 @@ from torch import fx
 
 from tinyckpt.building.check import check_graph
 from tinyckpt.errors import GraphError
-from tinyckpt.graph import DataNode, Graph, Operator, Role, Spec, TrainingGraph, checked_dtype
+from tinyckpt.graph import (
+    DataNode,
+    Graph,
+    Operator,
+    Phase,
+    Role,
+    Spec,
+    TrainingGraph,
+    checked_dtype,
+)
 from tinyckpt.interop.torch.capture import (
     Joint,
+    fake_state,
     is_piece,
+    is_random,
     kind_of,
     scope_of,
     sequence_of,
@@ -33,6 +44,9 @@ from tinyckpt.tree import Template
 
 Cost = Literal["flops", "roofline", "measured"]
 BEGIN = "backward_begins"  # the operator between the halves
+STATE = "generator_state"  # the operator before one that draws random numbers
+# Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
+SEEDS = torch.ops.prims.inductor_seeds.default
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "constant", "argument": "input"}
 
 
@@ -43,7 +57,8 @@ class Imported:
     Attributes:
         graph: the graph.
         joint: what it was made from.
-        calls: the node of every operator, by operator id; None for the one between the halves.
+        calls: the node of every operator, by operator id; None for the one between the halves, and
+            for those that stand for the state of a generator.
         pieces: for a node with several results, the nodes that take one out of them.
         begin: the id of the operator between the halves.
     """
@@ -78,8 +93,8 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool) -> Imported:
         building.add_call(node, flops, evaluation, measured, position < len(forward))
     if not backward:
         building.add_begin()
-    calls = (*forward, None, *backward)
-    return Imported(building.graph(name), joint, calls, building.pieces, len(forward))
+    graph, calls = building.graph(name), tuple(building.calls)
+    return Imported(graph, joint, calls, building.pieces, building.begin)
 
 
 # The graph ---------------------------------------------------------------------------------------
@@ -93,10 +108,14 @@ class Building:
         data, operators: what is there already.
         values: the data nodes that each node makes, or, for one of several results, that it is.
         pieces: for a node with several results, the nodes that take one out of them.
+        calls: the node of each operator.
+        begin: the operator between the halves, once it is there.
     """
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
+        self.calls: list[fx.Node | None] = []
+        self.begin = -1
         self.data: list[DataNode] = []
         self.operators: list[Operator] = []
         self.values: dict[fx.Node, tuple[int, ...]] = {}
@@ -129,16 +148,42 @@ class Building:
             self.values[node] = (outputs[-1],)
         if not outputs:
             raise GraphError("the joint graph has no backward half: nothing requires a gradient")
+        self.begin = number
+        self.calls.append(None)
         self.operators.append(
-            Operator(number, BEGIN, BEGIN, tuple(inputs), tuple(outputs), "backward", cost=0.0)
+            Operator(
+                number, BEGIN, BEGIN, tuple(inputs), tuple(outputs), "backward", cost=0.0, once=True
+            )
         )
+
+    def add_state(self, node: fx.Node, forward: bool) -> int:
+        """Add what a random node must have to draw the same again: the state of its generator.
+
+        It is there once, before the first draw; whoever draws again reads it.
+        """
+        number, name = len(self.operators), f"{node.name}.state"
+        role: Role = "activation" if forward else "cotangent"
+        state = self.add_value(name, fake_state(self.joint, node), role, number, ())
+        phase: Phase = "forward" if forward else "backward"
+        self.calls.append(None)
+        self.operators.append(
+            Operator(
+                number, name, STATE, (), (state,), phase, None, scope_of(node), cost=0.0, once=True
+            )
+        )
+        return state
 
     def add_call(
         self, node: fx.Node, flops: int, cost: float, measured: Measured, forward: bool
     ) -> None:
         """Add a node's operator, with all that it makes."""
-        number = len(self.operators)
         inputs = [data for source in node.all_input_nodes for data in self.values[source]]
+        is_seeds, workspace = node.target is SEEDS, measured.workspace
+        if is_random(node) and not is_seeds:
+            inputs.append(self.add_state(node, forward))
+            # Drawing again, it puts the generator's own state aside for as long.
+            workspace += self.data[inputs[-1]].nbytes
+        number = len(self.operators)
         role: Role = "activation" if forward else "cotangent"
         made = self.joint.values[node]
         several = isinstance(made, list | tuple)
@@ -157,6 +202,7 @@ class Building:
         sequence = sequence_of(node)
         if forward and sequence is not None:
             self.adjoint.setdefault(sequence, number)
+        self.calls.append(node)
         self.operators.append(
             Operator(
                 number,
@@ -168,8 +214,9 @@ class Building:
                 None if forward or sequence is None else self.adjoint.get(sequence),
                 scope_of(node),
                 flops,
-                measured.workspace,
+                workspace,
                 cost=cost,
+                once=is_seeds,
             )
         )
 

@@ -5,8 +5,9 @@ the schedule is a copy of the operator's node; reads go to the latest copy. ``Fr
 FX's programs let go of a value after its last reader, which is what schedules do.
 
 A random operator that is evaluated again saves the generator's state the first time, 5 kB on a CPU,
-which no prediction counts, and draws from it again. What draws first still has to do so in the
-order of the traced step, for the generator itself goes on from one to the next.
+and draws from it again; in the graph the state is a value of its own, which is there only for as
+long. What draws first still has to do so in the order of the traced step, for the generator itself
+goes on from one to the next.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ from tinyckpt.interop.torch.importer import Imported
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Free, Schedule, Step, step_text
 
-# Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
-SEEDS = torch.ops.prims.inductor_seeds.default
 NO_VERSION_CHECK = "saved_tensor_with_no_vc_check"  # AOTAutograd wants values with it last
 
 
@@ -123,8 +122,8 @@ class Half:
             if not isinstance(step, Compute):
                 continue
             node = self.imported.calls[step.operator]
-            if node is None or (node.target is SEEDS and node in self.copies):
-                continue  # seeds are drawn once; they are a few bytes, and stay
+            if node is None:
+                continue
             if step.operator in self.again and is_random(node):
                 self.copies[node] = self.drawn(node)
             else:

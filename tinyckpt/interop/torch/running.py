@@ -22,8 +22,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
 
     It takes what ``trace`` was given, with the same shapes, and returns the loss and the gradients,
     by the names of parameters; an argument that requires a gradient is ``args[0]``. It holds what
-    ``replay`` of the schedule says, no autograd tape, and on a CPU 5 kB for each random operator
-    that is evaluated again, the state it draws from. Parameters are those that the model has
+    ``replay`` of the schedule says, and no autograd tape. Parameters are those that the model has
     when it is called, and its buffers are written to as by a call of the model, once. ``.grad`` is
     left as it is::
 
