@@ -51,6 +51,9 @@ def test_a_budget_is_kept(made: tuple[Any, int]) -> None:
     schedule = tc.plan(graph, budget=BUDGET, time_limit=1.0)
     assert tc.replay(schedule).peak_bytes <= BUDGET
     assert schedule.certificate is not None
-    assert schedule.certificate.cost < 1.2 * len(graph.operators)
+    # However short the search, it is no dearer than a policy that needs none.
+    sqrt_n = tc.replay(tc.plan(graph, "sqrt_n"))
+    assert sqrt_n.peak_bytes <= BUDGET
+    assert schedule.certificate.cost <= sqrt_n.evaluations
     in_all = tc.plan(graph, "greedy", budget="96 GiB in all", time_limit=60.0)
     assert tc.ledger(in_all).peak_bytes <= 96 * 2**30
