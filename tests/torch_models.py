@@ -16,12 +16,12 @@ VOCABULARY = 500
 class Block(nn.Module):
     """A layer of a GPT: norms first, one product for query, key and value, dropout twice."""
 
-    def __init__(self, width: int, heads: int, rate: float) -> None:
+    def __init__(self, width: int, heads: int, rate: float, causal: bool = True) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.joint, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.heads, self.rate = heads, rate
+        self.heads, self.rate, self.causal = heads, rate, causal
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
@@ -29,7 +29,7 @@ class Block(nn.Module):
         query, key, value = (
             part.view(batch, length, self.heads, -1).transpose(1, 2) for part in parts
         )
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         mixed = self.out(mixed.transpose(1, 2).reshape(x.shape))
         x = x + F.dropout(mixed, self.rate, self.training)
         hidden = self.narrow(F.gelu(self.wide(self.norms[1](x))))
@@ -39,17 +39,46 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A language model of the GPT-2 kind."""
 
-    def __init__(self, layers: int, width: int, heads: int, length: int, rate: float = 0.0) -> None:
+    def __init__(
+        self,
+        layers: int,
+        width: int,
+        heads: int,
+        length: int,
+        rate: float = 0.0,
+        vocabulary: int = VOCABULARY,
+    ) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(length, width)
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads, rate) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
+
+
+class ViT(nn.Module):
+    """A vision transformer: patches of images as tokens, and one more that is classified."""
+
+    def __init__(
+        self, layers: int, width: int, heads: int, size: int, patch: int, classes: int = 1000
+    ) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.first = nn.Parameter(torch.zeros(1, 1, width))
+        self.places = nn.Parameter(torch.randn(1, (size // patch) ** 2 + 1, width))
+        self.blocks = nn.ModuleList(Block(width, heads, 0.0, causal=False) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(images), -1, -1), patches], 1) + self.places
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)[:, 0]), labels)
 
 
 class LlamaBlock(nn.Module):
@@ -198,9 +227,9 @@ def images_for(model: nn.Module, batch: int, size: int, classes: int = 10) -> Ex
     return model.train(), (torch.randn(batch, 3, size, size), torch.randint(classes, (batch,)))
 
 
-def unet_example() -> Example:
+def maps_for(model: nn.Module, batch: int, size: int) -> Example:
     """Return a U-Net with images and targets drawn for it."""
-    return UNet(16, 3).train(), (torch.randn(4, 3, 48, 48), torch.randn(4, 1, 48, 48))
+    return model.train(), (torch.randn(batch, 3, size, size), torch.randn(batch, 1, size, size))
 
 
 # Large enough that activations outweigh gradients; seconds on one core.
@@ -209,7 +238,18 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
     "GPT with dropout": lambda: tokens_for(GPT(4, 64, 4, 128, rate=0.1), 8, 128),
     "Llama": lambda: tokens_for(Llama(4, 64, 4, 172), 4, 128),
     "ResNet": lambda: images_for(ResNet((2, 2, 2), classes=10), 8, 64),
-    "U-Net": unet_example,
+    "U-Net": lambda: maps_for(UNet(16, 3), 4, 48),
+}
+# What is measured: hundreds of megabytes, and seconds a step on two cores.
+LARGE: dict[str, Callable[[], Example]] = {
+    "GPT": lambda: tokens_for(GPT(6, 256, 4, 128, vocabulary=1000), 8, 128),
+    "GPT with dropout": lambda: tokens_for(GPT(6, 256, 4, 128, 0.1, vocabulary=1000), 8, 128),
+    "Llama": lambda: tokens_for(Llama(16, 256, 4, 688, vocabulary=512), 2, 512),
+    "ViT": lambda: images_for(ViT(12, 192, 3, 160, 16), 16, 160),
+    "ResNet-18": lambda: images_for(ResNet((2, 2, 2, 2), bottleneck=False), 16, 160),
+    "ResNet-50": lambda: images_for(ResNet((3, 4, 6, 3)), 16, 128),
+    "U-Net": lambda: maps_for(UNet(32, 4, rate=0.0), 4, 96),
+    "U-Net with dropout": lambda: maps_for(UNet(32, 4), 4, 96),
 }
 
 
@@ -217,6 +257,12 @@ def example(name: str, seed: int = 0) -> Example:
     """Return a model and arguments by name; always the same for the same seed."""
     torch.manual_seed(seed)
     return EXAMPLES[name]()
+
+
+def large_example(name: str, seed: int = 0) -> Example:
+    """Return a model and arguments as ``example``, in the sizes that benchmarks measure."""
+    torch.manual_seed(seed)
+    return LARGE[name]()
 
 
 def eager_step(model: nn.Module, args: tuple[Any, ...]) -> Callable[[], Tensor]:
