@@ -1,17 +1,19 @@
 """How good plans of large graphs are: thousands of operators, some shares of store-all's peak.
 
 What ``plan(budget=...)`` finds in its time limit, beside the lower bound: its peak, its cost, and
-how far from the bound that is at most. The networks are shipped ones of 1,500 to 7,800 operators;
-other graphs are given as documents, such as joint graphs of real models.
+how far from the bound that is at most. The networks are shipped ones of 1,500 to 7,800 operators,
+or, with ``--pytorch``, the joint graphs of PyTorch models of 2,700 to 10,600.
 
-    python benchmarks/large.py --seconds 20 [graph.json ...]
+    python benchmarks/large.py [--pytorch] --seconds 20
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 
 import table
@@ -31,6 +33,22 @@ def shipped() -> Iterator[tc.Graph]:
     network = tc.networks.gpt2(48, 768, length=1024, batch=4)
     yield replace(network.graph(), name="gpt2 of 48 layers")
     yield replace(tc.networks.resnet(152, 32).graph(), name="resnet152")
+
+
+def joint() -> Iterator[tc.Graph]:
+    """Yield training steps of Llama-like models as PyTorch captures them; no memory is taken."""
+    from torch._subclasses import FakeTensorMode
+
+    from tinyckpt.interop import torch as tct
+
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tests.torch_models import Llama, tokens_for
+
+    for layers, length in ((16, 512), (32, 1024), (64, 1024)):
+        with FakeTensorMode():
+            model, args = tokens_for(Llama(layers, 256, 4, 688, vocabulary=512), 2, length)
+        traced = tct.trace(model, *args, workspace=False)
+        yield replace(traced.graph, name=f"Llama of {layers} layers")
 
 
 def rows_of(graph: tc.Graph, seconds: float) -> Iterator[list[str]]:
@@ -67,11 +85,10 @@ def rows_of(graph: tc.Graph, seconds: float) -> Iterator[list[str]]:
 def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("graphs", nargs="*", help="documents of graphs, as save_graph writes them")
+    parser.add_argument("--pytorch", action="store_true", help="joint graphs of PyTorch models")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each plan")
-    parser.add_argument("--only", action="store_true", help="the documents, no shipped networks")
     arguments = parser.parse_args()
-    graphs = [*map(tc.load_graph, arguments.graphs), *(() if arguments.only else shipped())]
+    graphs = joint() if arguments.pytorch else shipped()
     body = []
     for graph in graphs:
         for row in rows_of(graph, arguments.seconds):
