@@ -251,10 +251,25 @@ class Plans:
 
     def order(self, budget: int) -> tuple[int, ...]:
         """Return the order of evaluations of the best plan within a budget."""
-        names = {node.name for node in self.graph.data}
-        seeds = [sorted(saved & names) for saved in self.seeds]
+        seeds = [self.forward_values(saved) for saved in self.seeds]
         schedule = tc.plan(self.graph, budget=budget, time_limit=self.seconds, seeds=seeds)
         return tuple(step.operator for step in schedule.steps if isinstance(step, tc.Compute))
+
+    def forward_values(self, names: frozenset[str]) -> list[int]:
+        """Return ids of values, by name; of views that are made in the backward half, their bases.
+
+        What only the backward half reads stands there in the graph.
+        """
+        count, found = self.graph.forward_count, set()
+        for node in self.graph.data:
+            if node.name not in names:
+                continue
+            shown: tc.DataNode | None = node
+            while shown is not None and (shown.producer is None or shown.producer >= count):
+                shown = None if shown.view_of is None else self.graph.data[shown.view_of]
+            if shown is not None:
+                found.add(shown.id)
+        return sorted(found)
 
 
 def measured(name: str, backend: Backend, *args: Any, **options: Any) -> Outcome:
