@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import require
-from tests.readme import commands, python_blocks
+from tests.readme import commands, outputs, python_blocks
 from tinyckpt.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -73,3 +73,61 @@ def test_what_is_said_of_training_runs_as_it_stands(
         exec(code, names)
     assert "optimizer state" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"run.npz"}
+
+
+# What a plan costs depends on how far the search came in its seconds.
+NUMBER = re.compile(r"\d[\d.,e+]*")
+
+
+def said(line: str) -> str:
+    """Return a line without its numbers, and without what depends on their width."""
+    return " ".join(NUMBER.sub("#", line).split())
+
+
+def test_what_is_said_of_pytorch_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("torch")
+    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, object] = {"__name__": "torch_guide"}
+    for code in python_blocks(text):
+        exec(code, names)
+    printed = list(map(said, capsys.readouterr().out.splitlines()))
+    for block in re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        lines = [said(line) for line in block.splitlines()]
+        # A plan that is found in time may be proven to be the best, or nearly so.
+        assert [x for x in lines if x not in printed and "cost within" not in x] == []
+    assert {path.name for path in tmp_path.iterdir()} == {"docs", "frontier.svg", "step.html"}
+
+
+def test_the_command_prints_what_the_guide_to_pytorch_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("torch")
+    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(ROOT)
+    shown = outputs(text)
+    assert len(shown) == 3
+    for command, lines in shown.items():
+        assert main(shlex.split(command)[1:]) == 0
+        printed = capsys.readouterr().out.splitlines()
+        if any("with a plan" in line for line in lines):
+            printed = list(map(said, printed))
+            lines = [said(line) for line in lines if "cost within" not in line]
+        assert [line for line in lines if line not in printed] == [], command
+
+
+def test_what_is_said_of_jax_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("jax")
+    text = (ROOT / "docs" / "jax.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "jax_guide"}
+    for code in python_blocks(text):
+        exec(code, names)
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert capsys.readouterr().out.startswith(shown)
