@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nbformat.v4 import new_markdown_cell
 HERE = Path(__file__).parent
 LESSONS = HERE.parent / "lessons"
 FOLDERS = ("lessons", "gallery")
+NEEDS = {"19_pytorch": "torch"}  # without it that lesson has no page
 DRAWN = re.compile(r'OUT / "([\w.-]+\.(?:png|gif|svg|html))"')
 PLAYER = """<iframe class="player" src="out/{name}" title="A player: step through the schedules"
  loading="lazy"></iframe>
@@ -26,7 +28,11 @@ PLAYER = """<iframe class="player" src="out/{name}" title="A player: step throug
 
 def write(app: Any) -> None:
     """Write the notebooks of the lessons and of the gallery into the folder that Sphinx reads."""
-    pages = {f"lessons/{path.stem}": path for path in sorted(LESSONS.glob("[0-9]*.py"))}
+    pages = {
+        f"lessons/{path.stem}": path
+        for path in sorted(LESSONS.glob("[0-9]*.py"))
+        if path.stem not in NEEDS or find_spec(NEEDS[path.stem])
+    }
     pages["gallery/index"] = HERE / "gallery.py"
     for folder in FOLDERS:
         shutil.rmtree(Path(app.srcdir) / folder, ignore_errors=True)
