@@ -44,7 +44,7 @@ def torch_job(options: Any) -> int:
         return advise_job(options, model, args)
     from tinyckpt.interop import torch as tct
 
-    graph = tct.trace(model, *args).graph
+    graph = tct.trace(model, *args, workspace=has_kernels(model)).graph
     stored = plan(graph)
     state = state_bytes(options, model)
     whole = replay(stored).peak_bytes
@@ -60,6 +60,7 @@ def torch_job(options: Any) -> int:
         except BudgetError as error:
             raise in_all(error, options, graph.source_bytes + state) from error
     print(answer(graph.name, planned, stored, state, limit))
+    print_left_out(model)
     if options.explain:
         print(f"\n{explain(planned, time_limit=time_to_search(options))}")
     if options.play:
@@ -75,11 +76,12 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     from tinyckpt.interop import torch as tct
 
     state = state_bytes(options, model)
-    plain = tct.advise(model, *args, budget=1.0, modules=())
+    workspace = has_kernels(model)
+    plain = tct.advise(model, *args, budget=1.0, modules=(), workspace=workspace)
     sources = plain.source_bytes + state
     limit = limit_of(options, plain.peak, sources)
     try:
-        advice = tct.advise(model, *args, budget=limit)
+        advice = tct.advise(model, *args, budget=limit, workspace=workspace)
     except BudgetError as error:
         raise in_all(error, options, sources) from error
     rows = [
@@ -91,6 +93,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
     print(table(["at the peak", "now", "advised"], rows))
     print(f"\n{advice}")
+    print_left_out(model)
     return 0
 
 
@@ -114,15 +117,15 @@ def model_of(options: Any) -> tuple[Any, Sequence[Any]]:
                 f"{options.model} returned a {type(made).__name__}; expected a tuple of a model "
                 "and its arguments"
             )
-        if any(parameter.device.type == "meta" for parameter in made[0].parameters()):
-            raise GraphError(
-                f"{options.model}: parameters are on the device meta, where PyTorch differentiates "
-                "other operators than where it trains; make them on the device that trains"
-            )
     except GraphError as error:
         wrong_usage(options, str(error))
     model, args = made
     return model, args if isinstance(args, tuple | list) else (args,)
+
+
+def has_kernels(model: Any) -> bool:
+    """Whether a model's operators can be evaluated here: on the device ``meta`` there are none."""
+    return all(parameter.device.type != "meta" for parameter in model.parameters())
 
 
 def state_bytes(options: Any, model: Any) -> int:
@@ -172,6 +175,15 @@ def answer(name: str, planned: Schedule, stored: Schedule, state: int, limit: in
         TO_WRITE.format(budget=limit),
     ]
     return "\n".join(lines)
+
+
+def print_left_out(model: Any) -> None:
+    """Say what is not in the numbers for a model that takes no memory."""
+    if not has_kernels(model):
+        print(
+            "\nThe parameters are on the device meta, so no kernel ran: what kernels hold for "
+            "themselves is not counted."
+        )
 
 
 def ledgers(schedules: Sequence[Schedule], state: int) -> str:

@@ -68,6 +68,23 @@ def test_what_does_not_fit_gets_a_plan_to_write(
     assert "GPT" in page.read_text()
 
 
+@pytest.mark.parametrize("more", [[], ["--advise"]])
+def test_a_model_without_memory_is_told_as_one_with_it(
+    model: str, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    code, out, _ = said(capsys, f"{model}:meta", "--budget", "80 %", *more)
+    assert code == 0
+    assert out.endswith("what kernels hold for themselves is not counted.\n")
+    _, real, _ = said(capsys, f"{model}:make", "--budget", "80 %", *more)
+    found, expected = (
+        [row for row in text.splitlines() if row.startswith(("parameters", "gradients  "))]
+        for text in (out, real)
+    )
+    assert found
+    if not more:
+        assert found == expected
+
+
 def test_advice_counts_the_optimizer_in_the_budget(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,7 +113,6 @@ def test_what_cannot_fit_says_the_least(model: str, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (":meta", "parameters are on the device meta"),
         (":alone", "returned a GPT; expected a tuple of a model and its arguments"),
         (":broken", "ValueError: no data"),
         (":makes", "has no function 'makes' (did you mean make?)"),

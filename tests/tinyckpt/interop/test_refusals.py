@@ -90,6 +90,8 @@ def test_devices_that_are_not_here_have_no_workspace() -> None:
     model, x = Model(torch.sum).to("meta"), X.to("meta")
     with pytest.raises(tc.GraphError, match=r"no device meta here; pass workspace=False"):
         tct.trace(model, x)
+    with pytest.raises(tc.GraphError, match=r"no device meta here; pass workspace=False"):
+        tct.advise(model, x, budget=1.0)
     assert len(tct.trace(model, x, workspace=False).graph.operators) > 5
 
 

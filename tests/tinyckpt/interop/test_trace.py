@@ -3,6 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import tinyckpt as tc
 from tests.conftest import require
 
@@ -11,7 +13,7 @@ require("torch")
 import torch
 from torch import nn
 
-from tests.torch_models import GPT, tokens_for
+from tests.torch_models import EXAMPLES, GPT, example, tokens_for
 from tinyckpt.interop import torch as tct
 
 
@@ -104,6 +106,37 @@ def test_tracing_leaves_the_model_and_the_random_numbers_as_they_were() -> None:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert {name: list(vars(module)) for name, module in model.named_modules()} == attributes
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_model_without_memory_has_the_graph_of_one_with_it(name: str) -> None:
+    real, args = example(name)
+    args = tuple(argument.clone() for argument in args)  # each in memory of its own
+    model = example(name)[0].to("meta")
+    without = tuple(argument.to("meta") for argument in args)
+    before = dict(model.state_dict(keep_vars=True))
+    traced = tct.trace(model, *without, workspace=False)
+    assert traced.graph == tct.trace(real, *args, workspace=False).graph
+    assert all(value is before[key] for key, value in model.state_dict(keep_vars=True).items())
+    mixed = tct.trace(model, *args, workspace=False)
+    assert mixed.graph == traced.graph
+    asked = {"budget": 1.0, "modules": (), "workspace": False}
+    assert tct.advise(model, *without, **asked) == tct.advise(real, *args, **asked)
+
+
+def test_a_plan_of_a_model_without_memory_runs_once_it_has_some() -> None:
+    real, args = example("GPT")
+    model = example("GPT")[0].to("meta")
+    traced = tct.trace(model, *(argument.to("meta") for argument in args), workspace=False)
+    step = tct.step(tc.plan(traced.graph), traced)
+    with pytest.raises(tc.GraphError, match=r"tokens.weight is float32\[500,64\] on meta"):
+        step(*args)
+    model.to_empty(device="cpu").load_state_dict(real.state_dict())
+    loss, gradients = step(*args)
+    expected = real(*args)
+    expected.backward()
+    assert torch.equal(loss, expected)
+    assert all(torch.equal(gradients[name], p.grad) for name, p in real.named_parameters())
 
 
 def test_views_take_no_memory_and_hold_what_they_show() -> None:

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.errors import BudgetError, GraphError, meant
+from tinyckpt.interop.torch.checks import check_measurable
 from tinyckpt.interop.torch.choosing import Choosing
 from tinyckpt.interop.torch.eager import Called, record
 from tinyckpt.interop.torch.wrapping import Wrapping
@@ -151,6 +152,7 @@ def advise(
     if asked:
         check_names(names, known, name)
         check_apart(names, name)
+    check_measurable(model, args, workspace)
     recording = record(model, args, {each: known[each] for each in names}, workspace)
     usable = []
     for each in names:

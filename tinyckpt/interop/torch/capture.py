@@ -12,8 +12,8 @@ write to buffers, too.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +30,14 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.checks import captured, check_loss, is_symbolic
+from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic
+from tinyckpt.interop.torch.scopes import scope_of, scoped
 
-SCOPE = "tinyckpt_module"  # the key under which an operator's node says its module
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 
 
@@ -91,9 +87,10 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
         ExitStack() as stack,
         captured(name),
         scoped(model),
+        placed(model, args) as (given, _),
         fx.traceback.preserve_node_meta(),
     ):
-        graph = aot_export_joint_with_descriptors(stack, model, tuple(args)).graph_module
+        graph = aot_export_joint_with_descriptors(stack, model, given).graph_module
     descriptors = output_node(graph).meta["desc"]
     # An input without a gradient has no descriptor in the place of one.
     backward = (
@@ -179,43 +176,6 @@ def output_node(graph: fx.GraphModule) -> fx.Node:
     return next(node for node in reversed(graph.graph.nodes) if node.op == "output")
 
 
-@contextmanager
-def scoped(model: torch.nn.Module) -> Iterator[None]:
-    """While this is active, note for each node of a capture which module it belongs to.
-
-    By hooks for all modules there are: the model itself is not touched.
-    """
-    names = {module: name for name, module in model.named_modules() if name}
-    entered: list[AbstractContextManager[None]] = []
-
-    def enter(module: torch.nn.Module, args: Any) -> None:
-        if module in names:
-            entered.append(fx.traceback.annotate({SCOPE: names[module]}))
-            entered[-1].__enter__()
-
-    def leave(module: torch.nn.Module, args: Any, result: Any) -> None:
-        if module in names:
-            entered.pop().__exit__(None, None, None)
-
-    hooks = (
-        register_module_forward_pre_hook(enter),
-        register_module_forward_hook(leave, always_call=True),
-    )
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        while entered:
-            entered.pop().__exit__(None, None, None)
-
-
-def scope_of(node: fx.Node) -> str:
-    """Return the scope that a node's module is, such as ``blocks/0/attention``; or nothing."""
-    path: str = (node.meta.get("custom") or {}).get(SCOPE, "")
-    return path.replace(".", "/")
-
-
 def check_supported(graph: fx.GraphModule, name: str) -> None:
     """Raise one GraphError about the first node that cannot be planned."""
     for node in graph.graph.nodes:
@@ -238,6 +198,44 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
 # Values ------------------------------------------------------------------------------------------
 
 
+def mode_of(leaves: Iterable[Any]) -> FakeTensorMode | None:
+    """Return the mode that some FakeTensors belong to; None if there is no FakeTensor."""
+    return next((value.fake_mode for value in leaves if isinstance(value, FakeTensor)), None)
+
+
+@contextmanager
+def placed(
+    model: torch.nn.Module, args: Sequence[Any]
+) -> Iterator[tuple[tuple[Any, ...], FakeTensorMode]]:
+    """While this is active, parameters and buffers on the device ``meta`` are FakeTensors of a CPU.
+
+    On ``meta`` PyTorch has other operators, some of them without gradients. Yields the arguments
+    likewise, and the mode of these FakeTensors, which is that of any that were there before.
+    """
+    stores = [s for m in model.modules() for s in (m._parameters, m._buffers)]
+    held = [(store, key, value) for store in stores for key, value in store.items()]
+    leaves = [*(value for _, _, value in held), *pytree.tree_leaves(tuple(args))]
+    mode = mode_of(leaves) or FakeTensorMode(allow_non_fake_inputs=True)
+    of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
+    moved = [(store, key, value) for store, key, value in held if id(value) in of_meta]
+    try:
+        for store, key, value in moved:
+            store[key] = of_meta[id(value)]
+        yield pytree.tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
+    finally:
+        for store, key, value in moved:
+            store[key] = value
+
+
+def on_cpu(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    """Return a FakeTensor with the layout of a tensor on another device, as one of a CPU."""
+    with mode:
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(made, requires_grad=value.requires_grad)
+        return made.requires_grad_(value.requires_grad)
+
+
 class Rerun(fx.Interpreter):  # type: ignore[misc]
     """Evaluates a graph on FakeTensors once more, and remembers what every node makes.
 
@@ -257,15 +255,7 @@ class Rerun(fx.Interpreter):  # type: ignore[misc]
 def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
     """Return what each node makes, as FakeTensors that share storages as tensors would."""
     nodes = [node for node in graph.graph.nodes if node.op != "output"]
-    mode = next(
-        (
-            value.fake_mode
-            for node in nodes
-            for value in pytree.tree_leaves(node.meta.get("val"))
-            if isinstance(value, FakeTensor)
-        ),
-        None,
-    )
+    mode = mode_of(x for node in nodes for x in pytree.tree_leaves(node.meta.get("val")))
     if mode is None:
         raise GraphError("the joint graph computes no tensor")
     rerun = Rerun(graph)

@@ -60,6 +60,20 @@ def check_loss(returned: Sequence[Any], tangents: Sequence[Any], name: str) -> N
     )
 
 
+def is_meta(value: Any) -> bool:
+    """Whether a value is a tensor on the device ``meta``, which has no memory and no kernels."""
+    return isinstance(value, torch.Tensor) and value.device.type == "meta"
+
+
+def check_measurable(model: torch.nn.Module, args: Sequence[Any], measuring: bool) -> None:
+    """Raise a GraphError if kernels are to run for a model that has no memory anywhere."""
+    if measuring and any(map(is_meta, (*model.parameters(), *model.buffers(), *args))):
+        raise GraphError(
+            f"{type(model).__name__}: workspace and seconds are measured where the tensors are, "
+            "and there is no device meta here; pass workspace=False, and a cost other than measured"
+        )
+
+
 def value_text(value: Any) -> str:
     """Return dtype and shape of a tensor as errors say them."""
     if not isinstance(value, torch.Tensor):

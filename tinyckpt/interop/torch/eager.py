@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.capture import storage_of
+from tinyckpt.interop.torch.capture import placed, storage_of
 from tinyckpt.interop.torch.checks import captured, check_loss
 from tinyckpt.interop.torch.distinct import Operators
 
@@ -118,8 +118,7 @@ def record(
         GraphError: if forward does not take the arguments, or does not return a loss.
     """
     name = type(model).__name__
-    with captured(name), torch.random.fork_rng():
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with captured(name), torch.random.fork_rng(), placed(model, args) as (args, mode):
         seen = Watch(mode, saving=True)
         seen.step(model, args, watched)
         bare = Watch(mode, saving=False)

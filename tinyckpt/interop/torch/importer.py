@@ -33,12 +33,12 @@ from tinyckpt.interop.torch.capture import (
     is_piece,
     is_random,
     kind_of,
-    scope_of,
     sequence_of,
     storage_of,
 )
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
 from tinyckpt.interop.torch.halves import halves
+from tinyckpt.interop.torch.scopes import scope_of
 from tinyckpt.interop.torch.workspace import Measured, measure
 from tinyckpt.tree import Template
 

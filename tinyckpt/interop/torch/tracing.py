@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from tinyckpt.errors import GraphError, OptionError, meant
 from tinyckpt.graph import TrainingGraph
 from tinyckpt.interop.torch.capture import Joint, joint_of_module
+from tinyckpt.interop.torch.checks import check_measurable
 from tinyckpt.interop.torch.importer import Cost, Imported, graph_of
 
 
@@ -52,7 +53,8 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     Args:
         model: a module whose forward returns a scalar loss; or a program of ``torch.export`` whose
             forward does, or the path of its ``.pt2`` file. Its parameters and the arguments may be
-            FakeTensors or on the device ``meta``, if ``workspace`` is False.
+            FakeTensors or on the device ``meta``, which is traced as a CPU's, if ``workspace`` is
+            False.
         args: what forward takes: tensors, in any nesting that PyTorch knows. For an exported
             program they may be left out.
         cost: what plans minimise: ``flops``, as PyTorch's own counter counts them; ``roofline``,
@@ -71,6 +73,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
             f"cost {cost!r:.80}; legal are {', '.join(get_args(Cost))}{meant(cost, get_args(Cost))}"
         )
     model, arguments = module_and_arguments(model, args)
+    check_measurable(model, arguments, workspace or cost == "measured")
     joint = joint_of_module(model, arguments)
     imported = graph_of(joint, type(model).__name__, cost, workspace)
     return Traced(imported, model, layout_of(joint, arguments))
