@@ -21,10 +21,11 @@ from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.comparing import Comparison, compare
 from tinyckpt.interop.torch.partitioning import inductor_partitioner, partitioner
 from tinyckpt.interop.torch.running import step
+from tinyckpt.interop.torch.selective import Selective, selective
 from tinyckpt.interop.torch.tracing import Traced, trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
-    "Advice", "Comparison", "Traced", "advise", "allocator_peak", "compare",
-    "inductor_partitioner", "partitioner", "step", "trace",
+    "Advice", "Comparison", "Selective", "Traced", "advise", "allocator_peak", "compare",
+    "inductor_partitioner", "partitioner", "selective", "step", "trace",
 ]  # fmt: skip

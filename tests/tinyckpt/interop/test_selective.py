@@ -1,0 +1,90 @@
+"""Selective checkpointing: the allocator holds what was predicted, gradients are the plain ones."""
+
+from functools import partial
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from tests.torch_models import GPT, eager_step, example, tokens_for
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.selective import SAVED, Selective
+from tinyckpt.interop.torch.workspace import allocator_peak
+
+MISS = 0.001  # of the peak
+
+
+def made() -> tuple[GPT, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(0)
+    return tokens_for(GPT(3, 32, 2, 64, rate=0.1), 8, 64)
+
+
+def test_the_allocator_confirms_every_choice_and_gradients_are_the_plain_ones() -> None:
+    model, args = made()
+    names = tuple(f"blocks.{index}" for index in range(3))
+    torch.manual_seed(1)
+    plain, _ = allocator_peak(eager_step(model, args))
+    expected = [parameter.grad for parameter in model.parameters()]
+    fits = tct.selective(model, *args, budget=1.0, modules=names)
+    assert (fits.modules, fits.cost) == ((), 1.0)
+    assert abs(fits.peak - plain) <= MISS * plain
+    assert [saved for saved, _, _ in fits.tried] == list(SAVED)
+    for saved, peak, cost in fits.tried:
+        own, _ = made()
+        Selective("GPT", names, saved, peak, cost, plain, ()).apply(own)
+        torch.manual_seed(1)
+        measured, _ = allocator_peak(eager_step(own, args))
+        assert abs(peak - measured) <= MISS * measured, saved
+        for parameter, gradient in zip(own.parameters(), expected, strict=True):
+            assert torch.equal(parameter.grad, gradient), saved
+
+
+def test_the_cheapest_choice_within_the_budget_is_taken() -> None:
+    model, args = made()
+    every = tct.selective(model, *args, budget=1.0).tried
+    peaks = {saved: peak for saved, peak, _ in every}
+    costs = {saved: cost for saved, _, cost in every}
+    assert costs["matrix products and attention"] < costs["attention"] < costs["nothing"]
+    for budget in peaks.values():
+        found = tct.selective(model, *args, budget=budget)
+        assert found.peak <= budget
+        assert found.cost == min(costs[saved] for saved in peaks if peaks[saved] <= budget)
+    with pytest.raises(tc.BudgetError, match="the smallest peak of 4 choices of what to save") as e:
+        tct.selective(model, *args, budget=min(peaks.values()) - 1)
+    assert e.value.smallest == min(peaks.values())
+
+
+def test_the_policy_is_one_that_pytorch_takes() -> None:
+    model, args = made()
+    advice = Selective("GPT", ("blocks.0",), "attention", 0, 1.0, 0, ())
+    contexts = partial(create_selective_checkpoint_contexts, advice.policy)
+    block = model.blocks[0]
+    block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
+    by_hand, _ = allocator_peak(eager_step(model, args))
+    other, _ = made()
+    applied, _ = allocator_peak(eager_step(advice.apply(other), args))
+    assert by_hand == applied
+
+
+def test_running_averages_are_updated_once() -> None:
+    model, args = example("ResNet")
+    names = ("body.0", "body.1")
+    Selective("ResNet", names, "matrix products", 0, 1.0, 0, ()).apply(model)
+    eager_step(model, args)()
+    plain, _ = example("ResNet")
+    eager_step(plain, args)()
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]), name
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, args = made()
+    before = [dict(vars(module)) for module in model.modules()]
+    tct.selective(model, *args, budget=1.0)
+    assert [list(vars(module)) for module in model.modules()] == [list(each) for each in before]
