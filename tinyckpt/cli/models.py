@@ -21,16 +21,9 @@ from tinyckpt.units import size_text
 # How many values an optimiser keeps for each trainable parameter.
 OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 TO_WRITE = """\
-backend = aot_autograd(
-    fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=tct.partitioner({budget})
-)
-model = torch.compile(model, backend=backend, fullgraph=True)"""
-IMPORTS = """\
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.debugging import boxed_nop
 from tinyckpt.interop import torch as tct
-"""
+model = torch.compile(model, backend=tct.backend({budget}), fullgraph=True)"""
 
 
 def torch_job(options: Any) -> int:
@@ -171,7 +164,6 @@ def answer(name: str, planned: Schedule, stored: Schedule, state: int, limit: in
         "",
         "Write:",
         "",
-        IMPORTS,
         TO_WRITE.format(budget=limit),
     ]
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """``tinyckpt torch``: will it fit, and what to write."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,10 @@ from tests.conftest import require
 
 require("torch")
 
+import torch  # noqa: E402
+
 from tinyckpt.cli import main  # noqa: E402
+from tinyckpt.interop.torch import allocator_peak  # noqa: E402
 
 MODEL = """
 import torch
@@ -37,6 +41,24 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_what_is_written_runs_within_the_budget(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = said(capsys, f"{model}:make", "--budget", "80 %")
+    names: dict[str, Any] = {}
+    exec(Path(model).read_text(), names)
+    names["model"], args = names["make"]()
+    lines = out.partition("Write:\n\n")[2].splitlines()[:3]
+    exec("\n".join(lines), names)
+    compiled = names["model"]
+    compiled(*args).backward()
+    compiled.zero_grad(set_to_none=True)
+    peak, _ = allocator_peak(lambda: compiled(*args).backward())
+    torch.compiler.reset()
+    budget = int(lines[2].partition("tct.backend(")[2].partition(")")[0])
+    assert 0 < peak <= 1.005 * budget
+
+
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(["torch", *arguments, "--time-limit", "2"])
     out, err = capsys.readouterr()
@@ -62,7 +84,10 @@ def test_what_does_not_fit_gets_a_plan_to_write(
     assert code == 0
     assert out.startswith("GPT does not fit as it is.")
     assert "GPT fits, with a plan, at 1." in out
-    assert "partition_fn=tct.partitioner(" in out
+    _, _, written = out.partition("Write:\n\n")
+    lines = written.splitlines()[:3]
+    assert lines[:2] == ["import torch", "from tinyckpt.interop import torch as tct"]
+    assert lines[2].startswith("model = torch.compile(model, backend=tct.backend(")
     rows = [line.split("  ") for line in out.splitlines() if line.startswith("in all")]
     assert len(rows) == 2  # as it is, and beside it the plan
     assert "GPT" in page.read_text()

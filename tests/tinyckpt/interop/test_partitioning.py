@@ -99,6 +99,19 @@ def test_aot_autograd_holds_what_was_planned(name: str) -> None:
         assert same(buffers, planned[3])
 
 
+def test_a_backend_holds_what_was_planned() -> None:
+    plans: list[tc.Schedule] = []
+    backend = tct.backend(0.9, on_plan=plans.append, time_limit=3)
+    found = stepped("batch norm", lambda m: torch.compile(m, backend=backend, fullgraph=True))
+    trace = tc.replay(plans[0])
+    assert trace.recomputations > 0
+    assert found[0] <= 1.005 * trace.peak_bytes + sum(buffer.nbytes for buffer in found[3])
+    _, loss, gradients, buffers = stepped("batch norm", lambda model: model)
+    assert torch.equal(loss, found[1])
+    assert same(gradients, found[2])
+    assert same(buffers, found[3])
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch, about itself
 def test_inductor_takes_plans() -> None:
     if shutil.which("g++") is None:
@@ -117,12 +130,9 @@ def test_inductor_takes_plans() -> None:
 
 
 def test_budgets_that_nothing_fits_are_said_before_anything_runs() -> None:
-    backend = aot_autograd(
-        fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=tct.partitioner("1 KiB")
-    )
     model, args = MODELS["dropout"]()
     with pytest.raises(Exception, match=r"no schedule of compiled was found within 1.0 KiB"):
-        torch.compile(model, backend=backend)(*args)
+        torch.compile(model, backend=tct.backend("1 KiB"))(*args)
 
 
 def test_an_exported_program_is_traced_from_its_file(tmp_path: Path) -> None:

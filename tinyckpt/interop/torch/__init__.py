@@ -9,6 +9,8 @@
     step = tct.step(schedule, traced)
     loss, gradients = step(x, y)
 
+    model = torch.compile(model, backend=tct.backend("2 GiB"), fullgraph=True)  # the same plan
+
     advice = tct.advise(model, x, y, budget="2 GiB")  # or for plain training: what to wrap
     advice.apply(model)
 """
@@ -19,13 +21,13 @@ check_torch()  # before what follows fails for want of it, with less of a clue
 
 from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.comparing import Comparison, compare
-from tinyckpt.interop.torch.partitioning import inductor_partitioner, partitioner
+from tinyckpt.interop.torch.partitioning import backend, inductor_partitioner, partitioner
 from tinyckpt.interop.torch.running import step
 from tinyckpt.interop.torch.selective import Selective, selective
 from tinyckpt.interop.torch.tracing import Traced, trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
-    "Advice", "Comparison", "Selective", "Traced", "advise", "allocator_peak", "compare",
-    "inductor_partitioner", "partitioner", "selective", "step", "trace",
+    "Advice", "Comparison", "Selective", "Traced", "advise", "allocator_peak", "backend",
+    "compare", "inductor_partitioner", "partitioner", "selective", "step", "trace",
 ]  # fmt: skip

@@ -15,15 +15,12 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.debugging import boxed_nop
-from torch._functorch import config as functorch_config
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.advising import advise
 from tinyckpt.interop.torch.capture import Joint
 from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.lower import min_cut_backend
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 from tinyckpt.planning.plan import frontier
@@ -149,16 +146,9 @@ def within(cost: Callable[[], float]) -> float | None:
 def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> tuple[int, int]:
     """Return peak and FLOPs of a step under PyTorch's own partitioner, in bytes and FLOPs."""
     halves: list[fx.GraphModule] = []
-
-    def partition(joint: Any, inputs: Any, **options: Any) -> Any:
-        halves[:] = min_cut_rematerialization_partition(joint, inputs, **options)
-        return tuple(halves)
-
-    backend = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition)
     own = deepcopy(model)
-    patched = functorch_config.patch(activation_memory_budget=budget, enable_autograd_cache=False)
-    torch._dynamo.reset()
-    with torch.random.fork_rng(), patched:
+    torch.compiler.reset()
+    with torch.random.fork_rng(), min_cut_backend(budget, halves.extend) as backend:
         compiled = torch.compile(own, backend=backend, fullgraph=True)
 
         def step() -> None:
@@ -168,7 +158,7 @@ def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> tuple[
         own.zero_grad(set_to_none=True)
         device = next((str(p.device) for p in own.parameters()), "cpu")
         peak, _ = allocator_peak(step, device)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     return peak, sum(map(flops_in, halves))
 
 

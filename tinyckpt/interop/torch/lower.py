@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -202,6 +203,40 @@ def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
     found = output_node(joint.module).meta.get("desc")
     descriptors = list(found or [None] * (count + len(joint.gradients)))
     return descriptors[count:] if backward else descriptors[:count]
+
+
+def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a backend of ``torch.compile`` that runs the halves of a partition function as is."""
+    # Imported here, since all of Dynamo comes with it.
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.backends.debugging import boxed_nop
+
+    made: Callable[..., Any] = aot_autograd(
+        fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition
+    )
+    return made
+
+
+@contextmanager
+def min_cut_backend(
+    budget: float, on_halves: Callable[[Sequence[fx.GraphModule]], None]
+) -> Iterator[Callable[..., Any]]:
+    """Set PyTorch's ``activation_memory_budget``; yield a backend with its own partitioner.
+
+    Args:
+        budget: from 0 to 1.
+        on_halves: is called with the two graphs that it makes.
+    """
+    from torch._functorch import config
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    def partition(joint: Any, inputs: Any, **options: Any) -> Any:
+        halves = min_cut_rematerialization_partition(joint, inputs, **options)
+        on_halves(halves)
+        return halves
+
+    with config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
+        yield eager_backend(partition)
 
 
 def inductor_pass(partition: Callable[..., Any]) -> Any:

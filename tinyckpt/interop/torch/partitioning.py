@@ -1,4 +1,4 @@
-"""Plans for PyTorch's own compilers: ``partitioner`` and ``inductor_partitioner``."""
+"""Plans for PyTorch's compilers: ``backend``, ``partitioner`` and ``inductor_partitioner``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import fx
 
 from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.importer import Cost, graph_of
-from tinyckpt.interop.torch.lower import halves_of, inductor_pass
+from tinyckpt.interop.torch.lower import eager_backend, halves_of, inductor_pass
 from tinyckpt.planning.plan import Budget, plan
 from tinyckpt.schedule import Schedule
 
@@ -29,14 +29,10 @@ def partitioner(
 
     ::
 
-        from torch._dynamo.backends.common import aot_autograd
-        from torch._dynamo.backends.debugging import boxed_nop
-        backend = aot_autograd(
-            fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=tct.partitioner("2 GiB")
-        )
+        backend = aot_autograd(fw_compiler=…, bw_compiler=…, partition_fn=tct.partitioner("2 GiB"))
         model = torch.compile(model, backend=backend, fullgraph=True)
 
-    Without ``fullgraph=True`` a model may fall into several graphs, and the budget is for each.
+    ``backend`` is that with compilers that leave the halves as they are.
 
     Args:
         budget: the peak of the whole step, as ``tc.plan`` takes it; None for store-all.
@@ -60,6 +56,34 @@ def partitioner(
         return halves_of(schedule, imported)
 
     return partition
+
+
+def backend(
+    budget: Budget | None,
+    *,
+    cost: Cost = "flops",
+    workspace: bool = True,
+    on_plan: Callable[[Schedule], None] | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """Return a backend for ``torch.compile`` whose steps stay within a budget.
+
+    ::
+
+        model = torch.compile(model, backend=tct.backend("2 GiB"), fullgraph=True)
+
+    A step evaluates PyTorch's own kernels, those of an eager step. Without ``fullgraph=True`` a
+    model may fall into several graphs, and the budget is for each.
+
+    Args:
+        budget, cost, workspace, on_plan, options: as in ``partitioner``.
+
+    Raises, when a step runs for the first time:
+        As ``partitioner``.
+    """
+    return eager_backend(
+        partitioner(budget, cost=cost, workspace=workspace, on_plan=on_plan, **options)
+    )
 
 
 def inductor_partitioner(
