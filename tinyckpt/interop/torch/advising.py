@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.errors import BudgetError, GraphError, meant
+from tinyckpt.interop.torch.capture import NORMS
 from tinyckpt.interop.torch.checks import check_measurable
 from tinyckpt.interop.torch.choosing import Choosing
 from tinyckpt.interop.torch.eager import Called, record
@@ -27,7 +28,6 @@ from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-NORMS = nn.modules.batchnorm._NormBase  # public names of it are its many children
 NAMED = 6  # modules that an error names
 
 

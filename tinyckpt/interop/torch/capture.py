@@ -11,10 +11,8 @@ write to buffers, too.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,44 +30,18 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic
+from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 
+# What other files need of PyTorch that has no name without an underscore there.
+tree_leaves, tree_map, tree_flatten = pytree.tree_leaves, pytree.tree_map, pytree.tree_flatten
+DispatchMode, FakeMode = TorchDispatchMode, FakeTensorMode
+NORMS = torch.nn.modules.batchnorm._NormBase  # the parent of all that keep running averages
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Joint:
-    """The joint graph of a training step, and what its nodes are.
-
-    Attributes:
-        module: the graph, in FX.
-        values: the FakeTensor of every node, or a tuple or list of them.
-        sources: the placeholders and constants that the caller supplies, tangents aside.
-        tangents: the placeholders for cotangents of the forward half's results.
-        forward: the outputs of the forward half, as they stand in the graph.
-        gradients: the outputs of the backward half.
-        mutations: for an input that is written to, the node of its new value.
-        writes: the nodes that write them, where the graph does it itself, as Inductor's.
-        inputs: what each placeholder is: ``("parameter", name)``, ``("buffer", name)`` or
-            ``("argument", position among the flat arguments)``; empty for one whose graph does not
-            say, as Dynamo's.
-        gradient_of: the input of which each gradient is, if the graph says so.
-    """
-
-    module: fx.GraphModule
-    values: dict[fx.Node, Any]
-    sources: tuple[fx.Node, ...]
-    tangents: tuple[fx.Node, ...]
-    forward: tuple[Any, ...]
-    gradients: tuple[Any, ...]
-    mutations: dict[fx.Node, fx.Node]
-    writes: tuple[fx.Node, ...]
-    inputs: dict[fx.Node, tuple[str, Any]]
-    gradient_of: tuple[Any, ...]
 
 
 # Capturing ---------------------------------------------------------------------------------------
@@ -181,7 +153,7 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
     for node in graph.graph.nodes:
         target = node.target
         what = None
-        if any(map(is_symbolic, pytree.tree_leaves(node.meta.get("val")))):
+        if any(map(is_symbolic, tree_leaves(node.meta.get("val")))):
             what = "has a shape that is not known; legal are fixed shapes (dynamic=False)"
         elif isinstance(target, HigherOrderOperator):
             what = "is a higher-order operator; legal are operators on tensors alone"
@@ -214,14 +186,14 @@ def placed(
     """
     stores = [s for m in model.modules() for s in (m._parameters, m._buffers)]
     held = [(store, key, value) for store in stores for key, value in store.items()]
-    leaves = [*(value for _, _, value in held), *pytree.tree_leaves(tuple(args))]
+    leaves = [*(value for _, _, value in held), *tree_leaves(tuple(args))]
     mode = mode_of(leaves) or FakeTensorMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
     moved = [(store, key, value) for store, key, value in held if id(value) in of_meta]
     try:
         for store, key, value in moved:
             store[key] = of_meta[id(value)]
-        yield pytree.tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
+        yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
     finally:
         for store, key, value in moved:
             store[key] = value
@@ -255,7 +227,7 @@ class Rerun(fx.Interpreter):  # type: ignore[misc]
 def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
     """Return what each node makes, as FakeTensors that share storages as tensors would."""
     nodes = [node for node in graph.graph.nodes if node.op != "output"]
-    mode = mode_of(x for node in nodes for x in pytree.tree_leaves(node.meta.get("val")))
+    mode = mode_of(x for node in nodes for x in tree_leaves(node.meta.get("val")))
     if mode is None:
         raise GraphError("the joint graph computes no tensor")
     rerun = Rerun(graph)
@@ -282,7 +254,7 @@ def storage_of(value: Any) -> tuple[int, int] | None:
 def fake_state(joint: Joint, node: fx.Node) -> Any:
     """Return a FakeTensor like the state of the generator that a random operator draws from."""
     given = [joint.values[source] for source in (*node.all_input_nodes, node)]
-    tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, FakeTensor)]
+    tensors = [x for x in tree_leaves(given) if isinstance(x, FakeTensor)]
     on_gpu = any(x.device.type == "cuda" for x in tensors)
     nbytes = 16 if on_gpu else torch.get_rng_state().numel()  # a seed and an offset, or all words
     with tensors[0].fake_mode:
@@ -305,9 +277,29 @@ def is_random(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = dict(zip((a.name for a in target._schema.arguments), node.args, strict=False))
-    given = {a.name: a.default_value for a in target._schema.arguments} | given | node.kwargs
+    given = {a.name: a.default_value for a in target._schema.arguments}
+    given |= arguments_of(target, node.args, node.kwargs)
     return all(given.get(rate) != 0.0 for rate in ("p", "dropout_p"))
+
+
+def arguments_of(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an operator is given, by the names of its parameters."""
+    return dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | dict(kwargs)
+
+
+def is_mutable(target: Any) -> bool:
+    """Whether an operator writes to what it is given."""
+    return bool(target._schema.is_mutable)
+
+
+def written_by(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return what an operator writes to, of what it is given."""
+    given = arguments_of(target, args, kwargs)
+    return [
+        given.get(argument.name)
+        for argument in target._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
 
 
 def is_write(node: fx.Node) -> bool:
@@ -316,17 +308,6 @@ def is_write(node: fx.Node) -> bool:
     Inductor asks AOTAutograd to leave these in the graph, at the end of the forward half.
     """
     return node.target is torch.ops.aten.copy_.default
-
-
-def is_piece(node: fx.Node) -> bool:
-    """Whether a node takes one of several results out of a tuple."""
-    return node.op == "call_function" and node.target is operator.getitem
-
-
-def sequence_of(node: fx.Node) -> int | None:
-    """Return autograd's number of the forward operator that a node belongs to, either way."""
-    number = node.meta.get("seq_nr")
-    return number if isinstance(number, int) and number >= 0 else None
 
 
 def kind_of(node: fx.Node) -> str:

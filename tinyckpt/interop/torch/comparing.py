@@ -18,8 +18,8 @@ from torch import fx, nn
 
 from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.advising import advise
-from tinyckpt.interop.torch.capture import Joint
 from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.lower import min_cut_backend
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.workspace import allocator_peak

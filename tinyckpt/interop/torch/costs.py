@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
-from tinyckpt.interop.torch.capture import Joint, packet_of, storage_of
+from tinyckpt.interop.torch.capture import kind_of, packet_of, storage_of
+from tinyckpt.interop.torch.joint import Joint
 
 # The roofline's machine is NVIDIA's A100 of 80 GB by its data sheet: matrix products of bfloat16,
 # and its memory. What a plan depends on is their ratio: 153 FLOPs in the time of a byte.
 FLOPS_PER_SECOND = 312e12
 BYTES_PER_SECOND = 2039e9
 
-aten = torch.ops.aten
+ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def flops_of(joint: Joint, node: fx.Node) -> int:
@@ -27,9 +27,9 @@ def flops_of(joint: Joint, node: fx.Node) -> int:
     packet = packet_of(node)
     values = joint.values
     args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
-    if packet is aten._scaled_dot_product_flash_attention_for_cpu:
+    if kind_of(node) == ATTENTION:
         return attention_flops(args[0], args[1], products=2)
-    if packet is aten._scaled_dot_product_flash_attention_for_cpu_backward:
+    if kind_of(node) == f"{ATTENTION}_backward":
         return attention_flops(args[1], args[2], products=5)
     count = flop_registry.get(packet)
     return int(count(*args, **kwargs, out_val=values[node])) if count else 0

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses import FakeTensorMode
-from torch.utils import _pytree as pytree
 
-from tinyckpt.interop.torch.capture import Joint
+from tinyckpt.interop.torch.capture import FakeMode, tree_map
 from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.workspace import Measured, measure
 
 
@@ -27,7 +26,7 @@ class Operators:
         events: the node of each event.
     """
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeMode) -> None:
         self.mode = mode
         self.graph = fx.Graph()
         self.values: dict[fx.Node, Any] = {}
@@ -36,11 +35,11 @@ class Operators:
 
     def note(self, now: int, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Note an event that evaluates an operator."""
-        key = func, repr(pytree.tree_map(layout, (args, kwargs)))
+        key = func, repr(tree_map(layout, (args, kwargs)))
         if key not in self.node_of:
-            given = pytree.tree_map(self.placeholder, (args, kwargs))
+            given = tree_map(self.placeholder, (args, kwargs))
             node = self.graph.create_node("call_function", func, *given)
-            self.values[node] = pytree.tree_map(self.stand_in, result)
+            self.values[node] = tree_map(self.stand_in, result)
             self.node_of[key] = node
         self.events[now] = self.node_of[key]
 

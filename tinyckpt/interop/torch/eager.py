@@ -9,8 +9,6 @@ another program there.
 Two runs are watched. In the first one autograd saves as it always does. In the second one, which
 has no backward half, what it saves is dropped at once: it shows how long values live by themselves,
 as they do in a module under ``torch.utils.checkpoint``.
-
-Beside ``capture`` and ``lower`` this is where calls stand that PyTorch does not promise to keep.
 """
 
 from __future__ import annotations
@@ -22,13 +20,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.capture import placed, storage_of
+from tinyckpt.interop.torch.capture import (
+    DispatchMode,
+    FakeMode,
+    is_mutable,
+    placed,
+    storage_of,
+    tree_leaves,
+    tree_map,
+    written_by,
+)
 from tinyckpt.interop.torch.checks import captured, check_loss
 from tinyckpt.interop.torch.distinct import Operators
 
@@ -143,7 +147,7 @@ class Ticket:
         self.value, self.saved = value, saved
 
 
-class Watch(TorchDispatchMode):  # type: ignore[misc]
+class Watch(DispatchMode):  # type: ignore[misc]
     """Watches one step.
 
     Attributes:
@@ -152,7 +156,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
         live: which of them is at which address, and None for those that were given.
     """
 
-    def __init__(self, mode: FakeTensorMode, saving: bool) -> None:
+    def __init__(self, mode: FakeMode, saving: bool) -> None:
         super().__init__()
         self.mode, self.saving = mode, saving
         self.clock = 0
@@ -172,8 +176,8 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
         state = dict((*model.named_parameters(), *model.named_buffers()))
         with self.mode:
             faked = {name: self.fake(value) for name, value in state.items()}
-            given = pytree.tree_map(self.fake, tuple(args))
-        every = {found for x in pytree.tree_leaves((faked, given)) if (found := storage_of(x))}
+            given = tree_map(self.fake, tuple(args))
+        every = {found for x in tree_leaves((faked, given)) if (found := storage_of(x))}
         self.source_bytes = sum(nbytes for _, nbytes in every)
         self.device = next((x.device.type for x in faked.values()), "cpu")
         self.calls = {name: [] for name in watched}
@@ -215,14 +219,14 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
         if func.namespace == "prim":  # a question about a tensor's device, and the like
             return func(*args, **(kwargs or {}))
         now = self.tick()
-        inputs = pytree.tree_leaves((args, kwargs))
+        inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
         result = func(*args, **(kwargs or {}))
-        mutable = func._schema.is_mutable
+        mutable = is_mutable(func)
         if mutable:
             self.note_write(func, args, kwargs or {})
         new = False
-        for place, value in enumerate(pytree.tree_leaves(result)):
+        for place, value in enumerate(tree_leaves(result)):
             if (found := storage_of(value)) and found[0] not in before:
                 self.register(value, place, now)
                 new = True
@@ -237,11 +241,12 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
 
     def register(self, value: torch.Tensor, place: int, now: int) -> None:
         """Note the storage that an operator made, unless it is there already."""
-        storage = value.untyped_storage()
-        key = storage._cdata
+        found = storage_of(value)
+        assert found is not None  # it is a tensor
+        key, nbytes = found
         if key in self.live or value.device.type != self.device:
             return
-        made = Storage(storage.nbytes(), place, now)
+        made = Storage(nbytes, place, now)
         self.live[key] = len(self.made)
         self.made.append(made)
 
@@ -250,7 +255,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
                 made.died = self.clock - 1
             self.live.pop(key, None)
 
-        weakref.finalize(storage, gone).atexit = False
+        weakref.finalize(value.untyped_storage(), gone).atexit = False
 
     def number(self, value: Any) -> int | None:
         """Return which storage a value is in; None if no operator made it."""
@@ -280,12 +285,8 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
         """Note for the modules being called if an operator writes to what they did not make."""
         if not self.active:
             return
-        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False))
-        named |= dict(kwargs)
-        for argument in func._schema.arguments:
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            number = self.number(named.get(argument.name))
+        for value in written_by(func, args, kwargs):
+            number = self.number(value)
             for called in self.active:
                 if number is not None and self.made[number].born < called.begin:
                     called.writes = str(func)
@@ -295,7 +296,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
         """While this is active, note calls of modules."""
 
         def enter(name: str, args: Any, kwargs: Any) -> None:
-            numbers = map(self.number, pytree.tree_leaves((args, kwargs)))
+            numbers = map(self.number, tree_leaves((args, kwargs)))
             called = Called(self.tick(), given={number for number in numbers if number is not None})
             self.calls[name].append(called)
             self.active.append(called)
@@ -323,6 +324,6 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]
 
 def check_returned(loss: Any, name: str) -> None:
     """Raise a GraphError unless a forward returned a scalar that can be differentiated."""
-    leaves = [x for x in pytree.tree_leaves(loss) if isinstance(x, torch.Tensor)]
+    leaves = [x for x in tree_leaves(loss) if isinstance(x, torch.Tensor)]
     single = isinstance(loss, torch.Tensor)
     check_loss(leaves if leaves else [loss], [loss] if single and loss.requires_grad else [], name)

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import fx
 
-from tinyckpt.interop.torch.capture import Joint, is_piece, is_random
+from tinyckpt.interop.torch.capture import is_random
+from tinyckpt.interop.torch.joint import Joint, is_piece
 
 
 def halves(joint: Joint) -> tuple[list[fx.Node], list[fx.Node]]:

@@ -27,17 +27,10 @@ from tinyckpt.graph import (
     TrainingGraph,
     checked_dtype,
 )
-from tinyckpt.interop.torch.capture import (
-    Joint,
-    fake_state,
-    is_piece,
-    is_random,
-    kind_of,
-    sequence_of,
-    storage_of,
-)
+from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
 from tinyckpt.interop.torch.halves import halves
+from tinyckpt.interop.torch.joint import Joint, is_piece, sequence_of
 from tinyckpt.interop.torch.scopes import scope_of
 from tinyckpt.interop.torch.workspace import Measured, measure
 from tinyckpt.tree import Template

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from tinyckpt.errors import GraphError, ScheduleError
+from tinyckpt.interop.torch.capture import tree_flatten
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.importer import name_of
 from tinyckpt.interop.torch.lower import program_of
@@ -91,7 +91,7 @@ def checked_arguments(traced: Traced, args: tuple[Any, ...]) -> list[Any]:
         GraphError: names the first that is not.
     """
     nesting, expected = traced.arguments
-    leaves, found = pytree.tree_flatten(args)
+    leaves, found = tree_flatten(args)
     if found != nesting:
         raise GraphError(
             f"{traced.graph.name}: {len(args)} arguments in the nesting {found}; it was traced "

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import torch
-from torch.utils import _pytree as pytree
 
 from tinyckpt.errors import GraphError, OptionError, meant
 from tinyckpt.graph import TrainingGraph
-from tinyckpt.interop.torch.capture import Joint, joint_of_module
+from tinyckpt.interop.torch.capture import joint_of_module, tree_flatten
 from tinyckpt.interop.torch.checks import check_measurable
 from tinyckpt.interop.torch.importer import Cost, Imported, graph_of
+from tinyckpt.interop.torch.joint import Joint
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +105,7 @@ def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Modu
 
 def layout_of(joint: Joint, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
     """Return the nesting of arguments, and its leaves, FakeTensors in place of tensors."""
-    leaves, nesting = pytree.tree_flatten(tuple(args))
+    leaves, nesting = tree_flatten(tuple(args))
     place = {which: node for node, (kind, which) in joint.inputs.items() if kind == "argument"}
     return nesting, tuple(
         joint.values[place[index]] if isinstance(leaf, torch.Tensor) else leaf

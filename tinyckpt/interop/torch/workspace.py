@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 from torch.profiler import ProfilerActivity, profile, record_function
-from torch.utils import _pytree as pytree
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.capture import Joint, storage_of, with_real_tensors
+from tinyckpt.interop.torch.capture import storage_of, tree_leaves, tree_map, with_real_tensors
+from tinyckpt.interop.torch.joint import Joint
 
 REPEATS = 5  # of a timed operator; the shortest counts, since whatever disturbs makes it longer
 MARK = "tinyckpt:"  # begins the name of an operator's span in the profile
@@ -154,7 +154,7 @@ def memory_of(joint: Joint, nodes: Sequence[fx.Node]) -> list[Measured]:
             else:
                 with record_function(f"{MARK}{position}"):
                     result = evaluate()
-            storages = map(storage_of, pytree.tree_leaves(result))
+            storages = map(storage_of, tree_leaves(result))
             made.append(tuple(0 if found is None else found[1] for found in storages))
             del evaluate, result
     changes, spans = events_of(profiler)
@@ -186,9 +186,9 @@ def evaluation(joint: Joint, node: fx.Node) -> tuple[Callable[[], Any], str]:
     """Return what evaluates an operator on tensors made up for it, and the device it does it on."""
     args, kwargs = fx.node.map_arg(
         (node.args, dict(node.kwargs)),
-        lambda source: pytree.tree_map(made_up, joint.values[source]),
+        lambda source: tree_map(made_up, joint.values[source]),
     )
-    touched = (x for x in pytree.tree_leaves((args, kwargs, joint.values[node])))
+    touched = (x for x in tree_leaves((args, kwargs, joint.values[node])))
     devices = [str(x.device) for x in touched if isinstance(x, torch.Tensor)]
 
     def evaluate() -> Any:
@@ -227,7 +227,7 @@ def is_view(joint: Joint, node: fx.Node) -> bool:
 
 def leaves_of(joint: Joint, node: fx.Node) -> list[Any]:
     """Return the values of a node, without nesting."""
-    found: list[Any] = pytree.tree_leaves(joint.values[node])
+    found: list[Any] = tree_leaves(joint.values[node])
     return found
 
 
