@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Eviction:
         resident: whether each value is there.
         weighty: whether it is, and holds memory.
         computed: whether each operator has been evaluated at least once.
+        dearest: cost of all evaluations beyond which the run is given up.
         highest: the most memory that was found to be within the budget. With any budget down to
             this, the run is the same, or fails the same way.
     """
@@ -57,9 +59,11 @@ class Eviction:
         sequence: Sequence[int] | None = None,
         anchors: bool = False,
         limit: Clock = ENDLESS,
+        dearest: float = inf,
     ) -> None:
         graph = problem.graph
         self.problem, self.budget, self.score, self.limit = problem, budget, score, limit
+        self.dearest = dearest
         self.sequence = list(range(len(graph.operators)) if sequence is None else sequence)
         source = [node.is_source for node in graph.data]
         self.inputs = [
@@ -103,7 +107,8 @@ class Eviction:
         """Run the sequence; return the order of evaluations.
 
         Raises:
-            BudgetError: if an operator does not fit, or nearly all is recomputation.
+            BudgetError: if an operator does not fit, nearly all is recomputation, or it gets dearer
+                than it may.
             OutOfTimeError: if the limit's time is up.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -136,6 +141,8 @@ class Eviction:
                 if len(order) > until or len(stack) > len(self.cost):
                     budget = memory_text(self.budget, self.problem.costs.memory_unit)
                     raise BudgetError(f"within {budget} almost all is recomputation")
+                if self.clock > self.dearest:
+                    raise BudgetError(f"dearer than {self.dearest:g} after {len(order)}")
         if (peak := self.problem.peak(self.order)) > self.budget:
             # A view may hold memory whose value is computed anew: twice the memory for a while.
             raise BudgetError(f"the peak is {peak}, and the budget is {self.budget}")

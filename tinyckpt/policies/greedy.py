@@ -16,6 +16,7 @@ computer", 1966; weighing by cost and size as in DTR, which does not know the fu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from tinyckpt.analysis.limits import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Problem
@@ -42,6 +43,10 @@ from tinyckpt.schedule import Schedule
 Setting = tuple[str, Score, Sequence[int], bool]
 FIRST = 4  # settings to be tried before a level is given up
 BISECTIONS = 5  # between the lowest level that has a plan and the one below
+# A run is given up once it recomputes for so many times what the best plan of the level does.
+# Pruning strikes out some 40 % of such runs, so none of them would end as the best. Without anchors
+# the run of a transformer is 36,632 evaluations for 9,880 operators, 255,909 for 29,704.
+HOPELESS = 4.0
 FINEST = 64  # budgets, about, for which the best plan of a level is made to use the room above it
 
 
@@ -155,14 +160,21 @@ def settings_of(problem: Problem) -> list[Setting]:
 def greedy_orders(
     problem: Problem, budget: int, settings: Sequence[Setting], limit: Clock = ENDLESS
 ) -> Iterator[tuple[float, str, list[int]]]:
-    """Yield costs, labels and orders within the budget, for some settings."""
-    for label, score, sequence, anchors in settings:
+    """Yield costs, labels and orders within the budget, for some settings; with anchors first.
+
+    What gets hopelessly dearer than the best of those before is left out.
+    """
+    once = float(problem.cost.sum())
+    dearest = inf
+    for label, score, sequence, anchors in sorted(settings, key=lambda setting: not setting[3]):
         try:
-            order = Eviction(problem, budget, score, sequence, anchors, limit).run()
+            order = Eviction(problem, budget, score, sequence, anchors, limit, dearest).run()
         except BudgetError:
             continue
         order = pruned(problem, order, budget, limit)
-        yield problem.cost_of(order), label, order
+        cost = problem.cost_of(order)
+        dearest = min(dearest, once + HOPELESS * (cost - once))
+        yield cost, label, order
 
 
 def plan_greedy(

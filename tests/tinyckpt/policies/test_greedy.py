@@ -24,7 +24,7 @@ from tinyckpt.orders.eviction import Eviction
 from tinyckpt.orders.scores import Score
 from tinyckpt.orders.victims import Scan
 from tinyckpt.policies.dtr import HEURISTICS
-from tinyckpt.policies.greedy import SCORES, Sweep, pruned
+from tinyckpt.policies.greedy import SCORES, Sweep, greedy_orders, pruned, settings_of
 from tinyckpt.policies.levels import Levels
 
 
@@ -169,3 +169,19 @@ def test_where_there_is_time_for_one_run_there_is_time_for_anchors() -> None:
         highest = problem.peak(range(len(graph.operators)))
         sweep = Sweep(problem, Levels((highest // 2,), 1, highest))
         assert [anchors for *_, anchors in sweep.settings] == modes
+
+
+def test_what_gets_hopelessly_dearer_than_the_best_is_given_up() -> None:
+    graph = tc.networks.transformer(20, 32, 1, 64, 4, 101).graph()
+    problem = Problem(graph, flops(graph))
+    budget = problem.peak(range(len(graph.operators))) * 4 // 10
+    both = settings_of(problem)[:2]
+    assert [anchors for *_, anchors in both] == [False, True]
+    found = list(greedy_orders(problem, budget, both))
+    # Without anchors what is recomputed for a layer goes back through those before it.
+    assert [label for _, label, _ in found] == ["cost / (memory sqrt(distance)), with anchors"]
+    assert len(found[0][2]) - len(graph.operators) == 542
+    best = Eviction(problem, budget, *both[1][1:], dearest=found[0][0] * 1.1).run()
+    assert pruned(problem, best, budget) == found[0][2]
+    with pytest.raises(tc.BudgetError, match="dearer than"):
+        Eviction(problem, budget, *both[0][1:], dearest=found[0][0] * 1.1).run()
