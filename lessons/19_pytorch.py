@@ -119,8 +119,8 @@ print(f"{times:.3f} times the FLOPs, instead of {advice.cost:.3f}")
 print(schedule.certificate)
 
 # %% [markdown]
-# For `torch.compile` it is `tct.partitioner(budget)`; and `tinyckpt torch` says all this of a model
-# in a file (docs/torch.md). PyTorch's own option for the purpose, `activation_memory_budget`, bounds
+# For `torch.compile` it is `tct.backend(budget)`; and `tinyckpt torch` says all this of a model in
+# a file (docs/torch.md). PyTorch's own option for the purpose, `activation_memory_budget`, bounds
 # what is saved, which is not the peak (lesson 8): `tct.compare` puts both side by side.
 
 # %%
