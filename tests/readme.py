@@ -33,6 +33,11 @@ def commands(text: str = TEXT) -> list[str]:
     return [line for _, line in sorted(lines, key=lambda pair: pair[0])]
 
 
+def needs_torch(text: str) -> bool:
+    """Whether a block or a command line needs PyTorch, which is an extra of its own."""
+    return "tinyckpt.interop import torch" in text or text.startswith("tinyckpt torch ")
+
+
 def outputs(text: str = TEXT) -> dict[str, list[str]]:
     """Return what is said that commands print, by command."""
     shown = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import ROOT, commands, outputs, python_blocks
+from tests.readme import ROOT, commands, needs_torch, outputs, python_blocks
 
 pytestmark = pytest.mark.newcomer
 
@@ -71,9 +71,10 @@ def test_every_next_step_that_the_demo_prints(clone: Path, demo: str) -> None:
 
 
 def test_every_line_of_the_readme(clone: Path, demo: str) -> None:
-    lines = [line for line in commands() if not line.startswith("make ")]  # the demo ran; so did CI
+    # The demo ran, and CI; lines for PyTorch, which is large, are run in tests/test_readme.py.
+    lines = [line for line in commands() if not line.startswith("make ") and not needs_torch(line)]
     (activation,) = [line for line in lines if line.startswith("source ")]
-    for number, code in enumerate(python_blocks()):
+    for number, code in enumerate(code for code in python_blocks() if not needs_torch(code)):
         with (clone / "copied.py").open("a" if number else "w") as file:
             file.write(code)
     shell(f"{activation}\npython copied.py", clone)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import tinyckpt as tc
-from tests.readme import ROOT, TEXT, commands, outputs, python_blocks
+from tests.conftest import require
+from tests.readme import ROOT, TEXT, commands, needs_torch, outputs, python_blocks
 from tinyckpt.cli import main
 from tinyckpt.cli.main import JOBS
 from tinyckpt.cli.parser import make_parser
@@ -23,7 +24,8 @@ def test_its_lines_run(
     monkeypatch.setattr(import_module("tinyckpt.planning.plan"), "DEFAULT_SECONDS", 0.5)
     names: dict[str, object] = {}
     for code in python_blocks():
-        exec(code, names)
+        if not needs_torch(code):
+            exec(code, names)
     assert names["result"].trace == names["trace"]  # type: ignore[attr-defined]
     assert "def step(params, x, y):" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -33,6 +35,20 @@ def test_its_lines_run(
         "plan.png",
         "state.npz",
     ]
+
+
+def test_its_lines_about_pytorch_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("torch")
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    for code in filter(needs_torch, python_blocks()):
+        exec(code, names)
+    assert names["advice"].modules  # type: ignore[attr-defined]
+    (command,) = filter(needs_torch, commands())
+    assert main(shlex.split(command)[1:]) == 0
+    assert "Wrap 4 of 7 modules" in capsys.readouterr().out
 
 
 def test_its_commands_are_commands() -> None:
