@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Bound = Sequence[tuple[int, float]]
 Points = Sequence[tuple[float, float]]
-Named = Sequence[tuple[str, int, float]]  # a policy's name, its peak, its cost
+Named = Sequence[tuple[str, int, float]]  # a name, such as a policy's, its peak, its cost
 HEIGHT = 4.6  # inches
 TITLE = "Memory against cost"
 WIDE = 30  # a ratio of peaks from which the axis is logarithmic
@@ -55,6 +55,7 @@ def frontier(
     path: str | os.PathLike[str],
     *,
     traces: Trace | Sequence[Trace] | Mapping[str, Trace] = (),
+    points: Named = (),
     bound: Bound = (),
     theme: str = "light",
     width: float = WIDTH,
@@ -69,6 +70,8 @@ def frontier(
         found: the best schedules known.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
         traces: of the same graph, to show as points; a mapping gives them names of their own.
+        points: what is no schedule of the graph, such as another program's steps: name, peak and
+            cost of each, in the units of the frontier.
         bound: pairs of a budget and a cost that no schedule within it is below, such as
             ``found.bounds()``.
         theme: ``light`` or ``dark``.
@@ -92,7 +95,7 @@ def frontier(
         path,
         theme,
         width,
-        lambda colours: frontier_figure(found, named, bound, colours, width, name),
+        lambda colours: frontier_figure(found, named, bound, colours, width, name, points),
     )
 
 
@@ -125,19 +128,24 @@ def frontier_figure(
     colours: Theme,
     width: float = WIDTH,
     title: str = TITLE,
+    points: Named = (),
 ) -> Figure:
     """Return the chart; call it within ``looks()``."""
     in_nodes = found.costs.memory_unit == "nodes"
-    everywhere = [point.peak for point in found.points] + [peak for _, peak, _ in named]
+    everywhere = [point.peak for point in found.points] + [peak for _, peak, _ in (*named, *points)]
     unit, unit_name = (1, "nodes") if in_nodes else byte_unit(max(everywhere))
     least = sum(found.costs.operators) or 1.0
     known = [(point.peak / unit, point.cost / least) for point in found.points]
-    policies = merged([(name, peak / unit, cost / least) for name, peak, cost in named])
+    policies, others = (
+        merged([(name, peak / unit, cost / least) for name, peak, cost in each])
+        for each in (named, points)
+    )
+    placed = [point for _, point in (*policies, *others)]
     below = sorted((budget / unit, cost / least) for budget, cost in bound)
     figure = new_figure(colours, HEIGHT, width)
     axis = figure.subplots()
     dress(axis, colours, grid=True)
-    set_scales(axis, [*known, *(point for _, point in policies)])
+    set_scales(axis, [*known, *placed])
     once = "the optimum" if below and proven(known, below) == known else "the best known"
     subtitle = f"{found.graph.name}: {once} at every budget"
     if not found.complete:
@@ -146,19 +154,29 @@ def frontier_figure(
     axis.set_xlabel(f"peak, {unit_name}")
     axis.set_ylabel(f"{shown(found.costs.unit)}, relative to store-all")
     handles = draw_known(axis, known, below, 1 / unit, colours)
-    for place, (_, (x, y)) in enumerate(policies):
-        (dots,) = axis.plot(
-            [x], [y], "D", markersize=5, color=css(colours.recomputing), zorder=5,
-            markeredgecolor=css(colours.panel), markeredgewidth=0.8, label="policies",
-        )  # fmt: skip
-        handles += [dots] if place == 0 else []
+    handles += draw_points(axis, policies, colours, "policies", "D")
+    handles += draw_points(axis, others, colours, "other programs", "s")
     legend(axis, colours, handles)
     figure.tight_layout()
     write_labels(
-        axis, [point for _, point in policies], [text for text, _ in policies], stairs(axis, known),
+        axis, placed, [text for text, _ in (*policies, *others)], stairs(axis, known),
         color=css(colours.ink), fontsize=SMALL + 0.5, linespacing=1.15, zorder=7,
     )  # fmt: skip
     return figure
+
+
+def draw_points(
+    axis: Any, points: Sequence[Any], colours: Theme, label: str, marker: str
+) -> list[Any]:
+    """Draw a mark for each of some named points; return the legend's entry, if there are any."""
+    drawn = [
+        axis.plot(
+            [x], [y], marker, markersize=5, color=css(colours.recomputing), zorder=5,
+            markeredgecolor=css(colours.panel), markeredgewidth=0.8, label=label,
+        )[0]
+        for _, (x, y) in points
+    ]  # fmt: skip
+    return drawn[:1]
 
 
 def merged(named: Sequence[tuple[str, float, float]]) -> list[tuple[str, tuple[float, float]]]:

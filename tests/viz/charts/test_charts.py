@@ -213,6 +213,16 @@ def test_what_is_not_proven_is_not_called_optimal() -> None:
     assert texts(cut)[1].endswith("the best known at every budget; the search was cut short")
 
 
+def test_a_frontier_shows_what_is_no_schedule_of_the_graph() -> None:
+    found = tc.frontier(tc.networks.chain(16), nodes=True)
+    points = [("PyTorch 0.5", 9, 40.0), ("PyTorch 0", 4, 66.0)]
+    figure = frontier_figure(found, (), (), LIGHT, points=points)
+    (axis,) = figure.axes
+    assert lines_of(axis, "other programs") == [[(4, 2.0)], [(9, 40 / 33)]]
+    assert {"PyTorch 0.5", "PyTorch 0"} <= set(texts(axis))
+    assert lines_of(axis, "policies") == []
+
+
 def test_labels_of_a_frontier_stand_apart_and_inside() -> None:
     graph, _ = tc.networks.network_from_text("residual:6x8")
     costs = tc.cost.flops(graph)
