@@ -31,6 +31,13 @@ def test_plans_are_never_dearer_at_the_same_true_peak(compared: tct.Comparison) 
         assert row.planned <= row.cost
 
 
+def test_its_points_are_in_the_units_of_the_frontier(compared: tct.Comparison) -> None:
+    first, _, last = compared.points
+    assert [name for name, _, _ in compared.points] == ["PyTorch 1", "PyTorch 0.3", "PyTorch 0"]
+    assert first[1:] == (compared.rows[0].peak, compared.frontier.points[-1].cost)
+    assert last[2] > first[2]
+
+
 def test_it_prints_as_a_table(compared: tct.Comparison) -> None:
     lines = str(compared).splitlines()
     assert lines[0].split("  ")[0] == "activation_memory_budget"

@@ -145,6 +145,46 @@ def advise(
         GraphError: if a module is unknown, is never called or more than once, stands in another
             one, or writes to its arguments; or the model cannot be run as a training step.
     """
+    return watched(model, args, modules, workspace).within(budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A step that was recorded once, for advice on any number of budgets.
+
+    Attributes:
+        model: the module.
+        wrapping: what the step holds for any choice of modules.
+        choosing: the modules to choose from, and the choices that were evaluated.
+    """
+
+    model: nn.Module
+    wrapping: Wrapping
+    choosing: Choosing
+
+    def within(self, budget: str | int | float) -> Advice:
+        """Return the cheapest choice of modules within a budget.
+
+        Raises:
+            BudgetError: if none was found; says the smallest.
+        """
+        choosing, sources = self.choosing, self.wrapping.recording.source_bytes
+        plain, flops = self.wrapping.evaluate(())
+        limit = budget_in_bytes(budget, plain, sources)
+        name, found = type(self.model).__name__, choosing.search(limit)
+        if found is None:
+            raise unreachable(name, choosing, limit)
+        averaging = tuple(n for n in found.names if norms_in(self.model.get_submodule(n)))
+        return Advice(
+            name, found.names, found.peak, found.flops / max(flops, 1), plain, sources,
+            choosing.names, choosing.exact, averaging,
+        )  # fmt: skip
+
+
+def watched(
+    model: nn.Module, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
+) -> Watched:
+    """Record a step, and return what there is to choose from; ``advise`` says what is what."""
     name = type(model).__name__
     known = dict(model.named_modules())
     asked = modules is not None
@@ -163,16 +203,7 @@ def advise(
             usable.append(each)
     wrapping = Wrapping(recording)
     usable = [each for each in usable if asked or wrapping.modules[each].inside]
-    plain, flops = wrapping.evaluate(())
-    limit = budget_in_bytes(budget, plain, recording.source_bytes)
-    choosing = Choosing(usable, wrapping.evaluate)
-    found = choosing.search(limit)
-    if found is None:
-        raise unreachable(name, choosing, limit)
-    return Advice(
-        name, found.names, found.peak, found.flops / max(flops, 1), plain, recording.source_bytes,
-        tuple(usable), choosing.exact, tuple(n for n in found.names if norms_in(known[n])),
-    )  # fmt: skip
+    return Watched(model, wrapping, Choosing(usable, wrapping.evaluate))
 
 
 # Candidates --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 
 from tinyckpt.errors import BudgetError
-from tinyckpt.interop.torch.advising import advise
+from tinyckpt.interop.torch.advising import Watched, watched
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.lower import min_cut_backend
@@ -60,11 +60,21 @@ class Comparison:
 
     Attributes:
         rows: by setting.
-        frontier: the plans, for ``viz.frontier``.
+        frontier: the plans, for ``viz.frontier``, and ``points`` beside them.
     """
 
     rows: tuple[Row, ...]
     frontier: Frontier = field(repr=False)
+
+    @property
+    def points(self) -> list[tuple[str, int, float]]:
+        """PyTorch's settings as ``viz.frontier`` takes points: name, bytes, FLOPs."""
+        once = sum(self.frontier.costs.operators)
+        return [
+            (f"PyTorch {row.budget:g}", row.peak, row.cost * once)
+            for row in self.rows
+            if not row.failed
+        ]
 
     def __str__(self) -> str:
         return table(HEADER, self.texts())
@@ -111,6 +121,7 @@ def compare(
     graph = trace(model, *args).graph
     found = frontier(graph, time_limit=time_limit)
     once = max(sum(operator.flops for operator in graph.operators), 1)
+    advice = watched(model, args, None, workspace=True)
     rows = []
     for budget in budgets:
         try:
@@ -120,7 +131,7 @@ def compare(
             rows.append(Row(budget, 0, 0.0, failed=f"{type(error).__name__}: {text}"))
             continue
         planned = within(partial(plan_cost, found, peak))
-        advised = within(partial(advised_cost, model, args, peak))
+        advised = within(partial(advised_cost, advice, peak))
         rows.append(Row(budget, peak, flops / once, planned and planned / once, advised))
     return Comparison(tuple(rows), found)
 
@@ -130,9 +141,9 @@ def plan_cost(found: Frontier, peak: int) -> float:
     return found.within(peak).cost
 
 
-def advised_cost(model: nn.Module, args: Sequence[Any], peak: int) -> float:
+def advised_cost(advice: Watched, peak: int) -> float:
     """Return what the best choice of modules to wrap costs, in FLOPs of the plain step."""
-    return advise(model, *args, budget=peak).cost
+    return advice.within(peak).cost
 
 
 def within(cost: Callable[[], float]) -> float | None:
