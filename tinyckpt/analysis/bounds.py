@@ -89,7 +89,7 @@ def highest_moment(known: Dependencies, budget: int, limit: Clock) -> float:
     def tried(places: Iterable[int]) -> None:
         for place in places:
             if 0 <= place < len(moments) and place not in found and limit.left():
-                found[place] = known.bound(moments[place], budget)
+                found[place] = known.bound(moments[place], budget, limit)
 
     most = max(2, min(MOMENTS, WORK // max(len(known.operators), 1)))
     step = max(1, len(moments) // most)
@@ -203,7 +203,7 @@ class Dependencies:
                         todo.append(reader)
         return found
 
-    def bound(self, moment: int, budget: int) -> float:
+    def bound(self, moment: int, budget: int, limit: Clock = ENDLESS) -> float:
         """Return the least cost of what must be made again after a moment; 0 at worst."""
         before, after = self.ancestors(moment), self.descendants(moment)
         held = {*self.inputs[moment], *self.pinned.during(moment)}
@@ -231,7 +231,9 @@ class Dependencies:
             price = exp(logarithm)
             return self.flow(order, wanted, held, price) - price * room
 
-        return highest(value_at, log(min(ratios) / len(order)), log(max(ratios) * len(order)))
+        return highest(
+            value_at, log(min(ratios) / len(order)), log(max(ratios) * len(order)), limit
+        )
 
     def flow(self, order: list[int], wanted: set[int], held: set[int], price: float) -> float:
         """Return a flow from the wanted values to what it costs to make them again.
@@ -268,16 +270,21 @@ class Dependencies:
         return total
 
 
-def highest(value_at: Callable[[float], float], low: float, high: float) -> float:
+def highest(
+    value_at: Callable[[float], float], low: float, high: float, limit: Clock = ENDLESS
+) -> float:
     """Return the largest value of a function that rises and then falls, by golden sections.
 
-    It is a true value of the function in any case, and 0 if that is larger.
+    It is a true value of the function in any case, the best by the time limit, and 0 if that is
+    larger.
     """
     golden = (5**0.5 - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = value_at(left), value_at(right)
     best = max(0.0, at_left, at_right)
     for _ in range(PRICES):
+        if not limit.left():
+            break
         if at_left >= at_right:
             high, right, at_right = right, left, at_left
             left = high - golden * (high - low)

@@ -23,7 +23,7 @@ from tinyckpt.orders.retaining import Keep
 from tinyckpt.planning.asked import PolicyLike, name_of, options_of, planned, resolved, takes
 from tinyckpt.planning.budget import is_for_all, parse_budget, with_sources
 from tinyckpt.planning.points import Frontier, certificate_of
-from tinyckpt.planning.portfolio import BOUND_SHARE, DEFAULT_SECONDS, Progress
+from tinyckpt.planning.portfolio import DEFAULT_SECONDS, Progress, reserved
 from tinyckpt.planning.portfolio import frontier as search
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
@@ -118,7 +118,7 @@ def plan(
     if "time_limit" in options:
         seconds = checked_seconds(options["time_limit"])
         clock = Clock(seconds)
-        options["time_limit"] = (1 - BOUND_SHARE) * seconds
+        options["time_limit"] = seconds - reserved(graph, seconds)
     schedule = planned(graph, own, costs, {**options, "budget": limit})
     peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
     if peak > limit:

@@ -9,7 +9,7 @@ whatever the heuristics do.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tinyckpt.analysis.bounds import cost_bound, necessary, smallest_budget
@@ -122,18 +122,19 @@ class Frontier:
         if not self.complete:
             note += "; the search was cut short, more time may find more"
         options = {"budget": budget, "memory_unit": self.costs.memory_unit}
-        certificate = (
-            certificate_of(self.graph, self.costs, point.cost, budget, limit) if certified else None
-        )
-        return from_order(
+        schedule = from_order(
             self.graph,
             point.order.tolist(),
             point.policy,
             options,
             note,
             kept_values(self.graph, point.order),
-            certificate,
         )
+        if not certified:
+            return schedule
+        # Last, since it takes what time there is.
+        certificate = certificate_of(self.graph, self.costs, point.cost, budget, limit)
+        return replace(schedule, certificate=certificate)
 
     def bounds(self, most: int = 32) -> tuple[tuple[int, float], ...]:
         """Return budgets, and for each a cost that no schedule within it is below.

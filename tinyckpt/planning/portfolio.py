@@ -272,8 +272,15 @@ def frontier(
     for seed in seeds:
         with search.lock:
             search.plant(frozenset(selected(graph, seed, "frontier")))
-    # A good bound takes some such time on a graph of thousands of operators.
-    bound = min(BOUND_SECONDS * len(graph.operators), MOST_BOUND_SHARE * time_limit)
-    reserve = max(BOUND_SHARE * time_limit, bound) if budget is not None else 0.0
+    reserve = reserved(graph, time_limit) if budget is not None else 0.0
     used = clock.seconds - clock.left()
     return search.run(max(0.0, time_limit - reserve - used), progress, budget)
+
+
+def reserved(graph: Graph, seconds: float) -> float:
+    """Return how much of the time for a plan is left for the schedule itself and its lower bound.
+
+    Both take some such time on a graph of thousands of operators.
+    """
+    wanted = min(BOUND_SECONDS * len(graph.operators), MOST_BOUND_SHARE * seconds)
+    return max(BOUND_SHARE * seconds, wanted)

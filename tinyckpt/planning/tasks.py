@@ -197,12 +197,14 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
     def filled(clock: Clock) -> Iterator[Candidate]:
         with suppress(ScheduleError):
             for size, cuts in chen_budget.candidates(flat, costs):
+                clock.check()
                 detail = f"segments of {memory_text(size, costs.memory_unit)}"
                 yield Candidate("chen_budget", detail, segmented_order(graph, cuts))
 
     def recursive(clock: Clock) -> Iterator[Candidate]:
         with suppress(ScheduleError):
             for k in RECURSIONS:
+                clock.check()
                 order = order_of(parts(), recursive_actions(len(parts()), k))
                 yield Candidate("chen_recursive", f"{k} kept at every level", order)
 
@@ -222,7 +224,7 @@ def rotor_plans(problem: Problem, made: Callable[[], rotor.Sweep], half: bool) -
             budget = sweep.highest * step // PRUNED_BUDGETS // (2 if half else 1)
             fitting = [(cost, order) for cost, peak, order in plans if peak <= budget]
             if fitting:
-                order = pruned(problem, min(fitting)[1], budget)
+                order = pruned(problem, min(fitting)[1], budget, clock)
                 yield Candidate("rotor", f"{counted(len(sweep.parts), 'stage')}, pruned", order)
 
     return attempts
@@ -293,7 +295,7 @@ def restart(
             except BudgetError:
                 continue
             detail = f"evicted with random weights, round {number + 1}"
-            yield Candidate("greedy", detail, pruned(problem, order, budget))
+            yield Candidate("greedy", detail, pruned(problem, order, budget, clock))
 
     return attempts
 
