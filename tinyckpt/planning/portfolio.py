@@ -34,7 +34,6 @@ DEFAULT_SECONDS = 6.0
 BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
 BOUND_SECONDS = 3e-4  # an operator
 FIRST = -1, 0  # the rank before all
-ROUNDING = 1e-12  # by which sums of the same costs may differ
 
 
 class Search:
@@ -44,9 +43,6 @@ class Search:
         self.graph, self.costs = graph, costs
         self.problem = Problem(graph, costs)
         self.points: list[Point] = []
-        # What costs no more than to evaluate each operator once that results need is optimal.
-        self.least = sum(costs.operators[index] for index in necessary(graph)) * (1 + ROUNDING)
-        self.optimal: list[Point] = []
         self.add(Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST)
         self.needed = smallest_budget(self.problem, necessary(graph))
         self.tasks = quick_tasks(self.problem)
@@ -70,8 +66,6 @@ class Search:
         evaluated = alive_order(self.problem.flat, candidate.order)
         peak, cost = self.problem.peak(evaluated), cost_of_order(evaluated.tolist(), self.costs)
         point = Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
-        if cost <= self.least and not any(p.rank == rank for p in self.optimal):
-            self.optimal.append(point)
         for other in self.points:
             is_equal = (other.peak, other.cost) == (peak, cost)
             if other.peak <= peak and other.cost <= cost and (not is_equal or other.rank <= rank):
@@ -90,33 +84,10 @@ class Search:
                 rank = FIRST[0], 2 * len(self.planted) + (not reuse)
                 self.add(Candidate("retain", f"{len(saved)} values kept, as given", order), rank)
 
-    def proven(self, budget: int) -> Point | None:
-        """Return a schedule within a budget that none can be cheaper than, once one is known.
-
-        Of several it is the first, in the order in which tasks are done if this budget is asked for
-        first: all the same what was asked before. So it is known once what comes before is done.
-        """
-        within = {p.rank: p for p in self.optimal if p.peak <= budget}
-        if not within:
-            return None
-        order = list(range(len(self.tasks)))
-        if self.levels is not None:
-            level = max(0, bisect_right(self.levels.budgets, budget) - 1)
-            order.sort(key=lambda number: self.tasks[number].urgency(level))
-        for number in (FIRST[0], *order):
-            ranks = [rank for rank in within if rank[0] == number]
-            if ranks:
-                return within[min(ranks)]
-            if number not in self.done and number != FIRST[0]:
-                break
-        return None
-
     def run(
         self, seconds: float, progress: Progress | None = None, budget: int | None = None
     ) -> Frontier:
         """Search until all is tried, the time is up, or someone interrupts.
-
-        If one budget is asked for, until what is found is proven to be the cheapest within it.
 
         A search that its time limit cut goes on where it was, if it is given more. Only one thread
         searches at a time; others wait for what it finds, for as long as they have time.
@@ -130,7 +101,7 @@ class Search:
         """
         clock = Clock(seconds)
         if not self.lock.acquire(timeout=min(seconds, MOST_WAITING)):
-            return self.frontier(budget)
+            return self.frontier()
         try:
             # Whoever waited meanwhile for another thread has not spent that time twice.
             known = budget is None or budget < self.needed or self.holds(budget)
@@ -144,7 +115,7 @@ class Search:
                 pass  # what has been found is the answer; the task begins anew if asked again
             finally:
                 self.spent += before - clock.left()
-            return self.frontier(budget)
+            return self.frontier()
         finally:
             self.lock.release()
 
@@ -156,10 +127,8 @@ class Search:
         """
         assert self.levels is not None
         for number, rank in self.first_for(self.levels, budget):
-            if self.proven(budget) is not None:
-                return
             if rank < 2 and self.tasks[number].level is not None:
-                self.do(number, limit, progress, budget)
+                self.do(number, limit, progress)
 
     def work(self, limit: Clock, progress: Progress | None, budget: int | None) -> None:
         """Do the tasks that are left.
@@ -172,33 +141,19 @@ class Search:
         limit.check()
         if self.levels is None:
             for number in self.left():
-                if self.is_answered(budget):
-                    return
-                self.do(number, limit, progress, budget)
-            if self.is_answered(budget):
-                return
+                self.do(number, limit, progress)
             levels = levels_of(self.problem, limit)
             self.tasks += other_tasks(self.problem, levels)
             self.levels = levels
         for number, _ in self.first_for(self.levels, budget):
-            if self.is_answered(budget):
-                return
-            self.do(number, limit, progress, budget)
+            self.do(number, limit, progress)
 
-    def is_answered(self, budget: int | None) -> bool:
-        """Whether a budget was asked for, and what is cheapest within it is known."""
-        return budget is not None and self.proven(budget) is not None
-
-    def do(
-        self, number: int, limit: Clock, progress: Progress | None, budget: int | None = None
-    ) -> None:
-        """Do one task, or so much of it as answers a budget."""
+    def do(self, number: int, limit: Clock, progress: Progress | None) -> None:
+        """Do one task."""
         for place, candidate in enumerate(self.tasks[number].attempts(limit)):
             self.add(candidate, (number, place))
             if progress is not None:
                 progress(candidate.policy, len(self.points))
-            if self.is_answered(budget):
-                return  # the task begins anew if it is needed again
             limit.check()
         self.done.add(number)
 
@@ -218,14 +173,10 @@ class Search:
         urgency = {number: self.tasks[number].urgency(level) for number in self.left()}
         return [(number, urgency[number][0]) for number in sorted(urgency, key=urgency.__getitem__)]
 
-    def frontier(self, budget: int | None = None) -> Frontier:
-        """Return what is known by now; for a budget, with what is proven to be its answer."""
-        points, answer = self.points, None if budget is None else self.proven(budget)
-        if answer is not None:
-            points = [*(point for point in points if point.cost > self.least), answer]
-        points = sorted(points, key=lambda point: point.peak)
-        complete = self.complete or answer is not None
-        return Frontier(self.graph, self.costs, tuple(points), complete)
+    def frontier(self) -> Frontier:
+        """Return what is known by now."""
+        points = tuple(sorted(self.points, key=lambda point: point.peak))
+        return Frontier(self.graph, self.costs, points, self.complete)
 
 
 # Searches by graph and costs, the latest last.

@@ -64,16 +64,3 @@ def test_what_updates_sources_is_left_alone() -> None:
     problem = problem_of(graph)
     assert graph.updates
     assert list(forward_attempts(problem, levels_of(problem))) == []
-
-
-def test_a_search_ends_once_its_answer_is_proven_to_be_optimal() -> None:
-    graph = layered_graph(120)
-    budget = tc.replay(tc.plan(graph)).peak_bytes * 9 // 10
-    attempts: list[str] = []
-    schedule = tc.plan(
-        graph, budget=budget, progress=lambda policy, points: attempts.append(policy)
-    )
-    assert schedule.certificate is not None
-    assert schedule.certificate.status == "optimal"
-    assert attempts == ["store_all", "ahead"]
-    assert "cut short" not in schedule.note
