@@ -23,7 +23,7 @@ from tinyckpt.orders.retaining import Keep
 from tinyckpt.planning.asked import PolicyLike, name_of, options_of, planned, resolved, takes
 from tinyckpt.planning.budget import is_for_all, parse_budget, with_sources
 from tinyckpt.planning.points import Frontier, certificate_of
-from tinyckpt.planning.portfolio import DEFAULT_SECONDS, Progress, reserved
+from tinyckpt.planning.portfolio import DEFAULT_SECONDS, Progress, checked_seeds, reserved
 from tinyckpt.planning.portfolio import frontier as search
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
@@ -145,13 +145,13 @@ def best_within(graph: Graph, costs: Costs, limit: int, options: Mapping[str, An
                 f"{', '.join(OWN_OPTIONS)}{meant(option, OWN_OPTIONS)}"
             )
     seconds = checked_seconds(options.get("time_limit", DEFAULT_SECONDS))
-    clock = Clock(seconds)
+    clock, seeds = Clock(seconds), checked_seeds(graph, options.get("seeds", ()))
     chain = uniform_chain(graph, costs)
     if chain is not None and limit >= 3 * chain[1]:
         # Nothing to search: Revolve is optimal at every budget.
         slots = slots_within(graph, *chain, limit, costs.memory_unit)
         return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
-    found = search(graph, costs, seconds, options.get("progress"), limit, options.get("seeds", ()))
+    found = search(graph, costs, seconds, options.get("progress"), limit, seeds)
     return found.cheapest(limit, limit=clock)
 
 
@@ -218,13 +218,14 @@ def frontier(
             included: asking again is a look-up, unless it is with more time.
         progress: called as ``progress(policy, points)`` after every attempt.
         seeds: sets of forward values to save, each as in ``retain``: what another tool would save,
-            for example. The frontier is then no dearer than they are at their own peaks.
+            for example. The frontier is then no dearer than they are at their own peaks, of as
+            many as there is time for.
     """
     if not isinstance(graph, Graph):
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
     resolved = costs_of(graph, costs)
     resolved = in_nodes(resolved) if nodes else resolved
-    return search(graph, resolved, time_limit, progress, seeds=seeds)
+    return search(graph, resolved, time_limit, progress, seeds=checked_seeds(graph, seeds))
 
 
 def best_within_each(

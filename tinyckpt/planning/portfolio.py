@@ -11,18 +11,20 @@ The searches of the last few graphs are kept, so that a second budget is a look-
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from threading import Lock, RLock
+from typing import Any
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of_order
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import PolicyOptionError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import alive_order
-from tinyckpt.orders.retaining import Keep, retaining_order, selected
+from tinyckpt.orders.retaining import retaining_order, selected
 from tinyckpt.orders.reversal import nothing_to_reverse
 from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.planning.tasks import other_tasks, quick_tasks
@@ -34,6 +36,7 @@ DEFAULT_SECONDS = 6.0
 BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
 BOUND_SECONDS = 3e-4  # an operator
 FIRST = -1, 0  # the rank before all
+LAST = 10**9  # behind all tasks: a schedule that is found anyway stands for one that was given
 
 
 class Search:
@@ -48,7 +51,6 @@ class Search:
         self.tasks = quick_tasks(self.problem)
         self.levels: Levels | None = None  # not found yet, nor the tasks that need them made
         self.done: set[int] = set()
-        self.planted: set[frozenset[int]] = set()
         self.spent = 0.0
         self.lock = RLock()  # a function that is told of the progress may plan itself
 
@@ -58,31 +60,14 @@ class Search:
         return self.levels is not None and len(self.done) == len(self.tasks)
 
     def add(self, candidate: Candidate, rank: tuple[int, int]) -> None:
-        """Note a schedule, unless another one is no dearer and has no higher peak.
+        """Note a schedule, unless another one is no dearer and has no higher peak."""
+        self.points = with_point(self.points, self.point(candidate, rank))
 
-        Of two that are equal the one of the lower rank stays, so that it is all the same in which
-        order they were found.
-        """
+    def point(self, candidate: Candidate, rank: tuple[int, int]) -> Point:
+        """Return peak and cost of a schedule, without what it evaluates for nobody."""
         evaluated = alive_order(self.problem.flat, candidate.order)
         peak, cost = self.problem.peak(evaluated), cost_of_order(evaluated.tolist(), self.costs)
-        point = Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
-        for other in self.points:
-            is_equal = (other.peak, other.cost) == (peak, cost)
-            if other.peak <= peak and other.cost <= cost and (not is_equal or other.rank <= rank):
-                return
-        self.points = [p for p in self.points if p.peak < peak or p.cost < cost]
-        self.points.append(point)
-
-    def plant(self, saved: frozenset[int]) -> None:
-        """Note the schedules that save some values and no others, unless that was done before."""
-        if saved in self.planted or nothing_to_reverse(self.graph):
-            return
-        self.planted.add(saved)
-        for reuse in (True, False):
-            with suppress(ScheduleError):  # too long
-                order = retaining_order(self.graph, saved, reuse)
-                rank = FIRST[0], 2 * len(self.planted) + (not reuse)
-                self.add(Candidate("retain", f"{len(saved)} values kept, as given", order), rank)
+        return Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
 
     def run(
         self, seconds: float, progress: Progress | None = None, budget: int | None = None
@@ -179,6 +164,23 @@ class Search:
         return Frontier(self.graph, self.costs, points, self.complete)
 
 
+def with_point(points: list[Point], point: Point) -> list[Point]:
+    """Return points with another, unless one of them is no dearer and has no higher peak.
+
+    Of two that are equal the one of the lower rank stays, so that it is all the same in which order
+    they were found.
+    """
+    for other in points:
+        is_equal = (other.peak, other.cost) == (point.peak, point.cost)
+        if (
+            other.peak <= point.peak
+            and other.cost <= point.cost
+            and (not is_equal or other.rank <= point.rank)
+        ):
+            return points
+    return [*(p for p in points if p.peak < point.peak or p.cost < point.cost), point]
+
+
 # Searches by graph and costs, the latest last.
 _known: list[Search] = []
 _guard = Lock()
@@ -204,7 +206,7 @@ def frontier(
     time_limit: float = DEFAULT_SECONDS,
     progress: Progress | None = None,
     budget: int | None = None,
-    seeds: Iterable[Keep] = (),
+    seeds: Iterable[frozenset[int]] = (),
 ) -> Frontier:
     """Return the frontier that the portfolio finds.
 
@@ -215,17 +217,48 @@ def frontier(
             graph and costs before included.
         progress: called as ``progress(policy, points)`` after every attempt.
         budget: what is asked for, if it is one budget: what matters to it is tried first.
-        seeds: sets of forward values, each as ``retain`` takes them. What saves just these is among
-            the schedules that are compared, so that the frontier is no dearer than they are.
+        seeds: sets of forward values. What saves just these is among the schedules that are
+            compared, as far as there is time, so that the frontier is no dearer than they are.
     """
     clock = Clock(checked_seconds(time_limit))
     search = search_of(graph, costs)
-    for seed in seeds:
-        with search.lock:
-            search.plant(frozenset(selected(graph, seed, "frontier")))
+    given = saving(search, list(dict.fromkeys(seeds)), clock)
     reserve = reserved(graph, time_limit) if budget is not None else 0.0
     used = clock.seconds - clock.left()
-    return search.run(max(0.0, time_limit - reserve - used), progress, budget)
+    found = search.run(max(0.0, time_limit - reserve - used), progress, budget)
+    points = list(found.points)
+    for point in given:  # theirs alone who gave them: nobody else's answer depends on them
+        points = with_point(points, point)
+    return replace(found, points=tuple(sorted(points, key=lambda point: point.peak)))
+
+
+def saving(search: Search, seeds: Sequence[frozenset[int]], clock: Clock) -> list[Point]:
+    """Return the schedules that save some values and no others: one, or as there is time for."""
+    points: list[Point] = []
+    if nothing_to_reverse(search.graph):
+        return points
+    for place, saved in enumerate(seeds):
+        for reuse in (True, False):
+            if points and clock.left() == 0:
+                return points
+            with suppress(ScheduleError):  # too long
+                order = retaining_order(search.graph, saved, reuse)
+                candidate = Candidate("retain", f"{len(saved)} values kept, as given", order)
+                points.append(search.point(candidate, (LAST, 2 * place + (not reuse))))
+    return points
+
+
+def checked_seeds(graph: Graph, seeds: Any) -> tuple[frozenset[int], ...]:
+    """Return the values of each set that ``seeds`` names.
+
+    Raises:
+        PolicyOptionError: if it is no collection of sets, or one of them is not of forward values.
+    """
+    if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+        raise PolicyOptionError(
+            f"seeds={seeds!r:.80}; give several sets of values to save, such as [['h1', 'h2']]"
+        )
+    return tuple(frozenset(selected(graph, seed, "seeds")) for seed in seeds)
 
 
 def reserved(graph: Graph, seconds: float) -> float:

@@ -154,6 +154,19 @@ def test_of_many_names_they_are_dropped_one_by_one() -> None:
     assert tcj.advise(deep, *args, budget=0.7, names=["h3", "h7"]).names == ("h3", "h7")
 
 
+def test_of_very_many_names_few_are_kept_where_few_suffice() -> None:
+    def deep(w: Any, x: Any) -> Any:
+        for index in range(60):
+            x = checkpoint_name(jnp.tanh(x @ w), f"h{index}")
+        return (x**2).sum()
+
+    args = (np.ones((8, 8), "float32"), np.ones((64, 8), "float32"))
+    advice = tcj.advise(deep, *args, budget=0.4, time_limit=5)
+    assert advice.peak <= 0.4 * tc.replay(tc.plan(advice.traced.graph)).peak_bytes
+    with pytest.raises(tc.BudgetError, match=r"among h0, h1, .*, h7, … that was looked at has"):
+        tcj.advise(deep, *args, budget="1 KiB", time_limit=0)
+
+
 def test_xla_says_what_it_takes() -> None:
     args = example()
     memory = tcj.memory(jax.value_and_grad(loss), *shapes(args))
@@ -208,5 +221,10 @@ def test_what_does_not_fit_a_traced_step_is_said() -> None:
         tcj.step(tc.plan(other.graph), traced)
     with pytest.raises(tc.OptionError, match="it names hidden, out, not 'hiden'"):
         tcj.advise(loss, *args, budget=0.5, names=["hiden"])
+    for names in (3, "hidden"):
+        with pytest.raises(tc.OptionError, match="give a list of names"):
+            tcj.advise(loss, *args, budget=0.5, names=names)  # type: ignore[arg-type]
+    with pytest.raises(tc.BudgetError, match="about bytes"):
+        tcj.advise(loss, *args, budget="30 nodes")
     with pytest.raises(tc.OptionError, match="checkpoint_name"):
         tcj.advise(lambda w: w.sum(), jnp.ones(3), budget=0.5)

@@ -298,5 +298,21 @@ def test_a_frontier_is_no_dearer_than_what_it_was_given() -> None:
     assert (given.peak_bytes, given.evaluations) in [(p.peak, p.cost) for p in found.points]
     schedule = tc.plan(graph, budget=given.peak_bytes, time_limit=0, seeds=[keep])
     assert schedule.policy == "retain"
-    with pytest.raises(tc.PolicyOptionError, match="'nothing' is no forward value"):
+    assert tc.frontier(graph, time_limit=0).points == without.points  # what nobody gave is gone
+    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nothing' is no forward value"):
         tc.frontier(graph, seeds=[["nothing"]])
+
+
+@pytest.mark.parametrize("seeds", [3, None, "f1", b"f1"])
+def test_seeds_are_several_sets(seeds: Any) -> None:
+    for graph in (tc.networks.chain(16), tc.networks.residual_mlp(2, 8).graph()):
+        with pytest.raises(tc.PolicyOptionError, match="give several sets"):
+            tc.plan(graph, budget=0.5, seeds=seeds)
+    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nope' is no forward value"):
+        tc.plan(tc.networks.chain(16), budget=0.5, seeds=[["nope"]])
+
+
+def test_many_seeds_end_with_the_time() -> None:
+    graph = tc.networks.chain(300)
+    found = tc.frontier(graph, time_limit=0, seeds=[[index] for index in range(1, 301)])
+    assert sum(point.policy == "retain" for point in found.points) <= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from math import inf
 from typing import Any
 
 import jax
@@ -16,9 +17,9 @@ from tinyckpt.errors import BudgetError, OptionError
 from tinyckpt.interop.jax.tracing import Traced, trace
 from tinyckpt.orders.retaining import retaining_order
 from tinyckpt.planning.budget import parse_budget
-from tinyckpt.units import memory_text, size_text
+from tinyckpt.units import size_text
 
-MOST_TRIED_OUT = 8  # names of which every choice is looked at; of more, one is dropped at a time
+MOST_TRIED_OUT = 8  # names of which every choice is looked at; of more, some of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,8 +75,8 @@ def advise(
 
     The function is seen as ``jax.checkpoint(fun, policy=save_only_these_names(...))``: what is
     neither saved nor an argument is recomputed, once, when the backward half first reads it. Of up
-    to eight names every choice is looked at; of more, the one whose loss frees most for its FLOPs
-    is dropped, one after another.
+    to eight names every choice is looked at; of more, every second one, every third and so on, and
+    then the one whose loss frees most for its FLOPs is dropped, one after another.
 
     Args:
         fun, args: as ``trace`` takes them.
@@ -93,21 +94,25 @@ def advise(
     traced = trace(fun, *args)
     graph = traced.graph
     known = named(traced)
+    if isinstance(names, str) or not isinstance(names, Collection | None):
+        raise OptionError(f"names={names!r:.80}; give a list of names")
     chosen = list(known) if names is None else [name for name in known if name in set(names)]
     missing = [name for name in names or () if name not in known]
     if missing or not known:
-        there = f"it names {', '.join(known)}" if known else "it names nothing"
+        there = f"it names {listed(list(known))}" if known else "it names nothing"
         raise OptionError(
             f"{graph.name}: {there}"
             + (f", not {', '.join(map(repr, missing))}" if missing else "")
             + "; jax.ad_checkpoint.checkpoint_name(x, name) names a value"
         )
     within, costs = parse_budget(graph, given(graph), budget)
+    if costs.memory_unit != "bytes":
+        raise BudgetError(f"budget {budget!r:.80}; advice is about bytes: '2 GiB', or a share")
     problem = Problem(graph, costs)
     once = range(len(graph.operators))
     stored, smallest = problem.cost_of(once), problem.peak(once)
     best: tuple[float, int, frozenset[str]] | None = None
-    for choice in choices(chosen, known, problem):
+    for choice in choices(chosen, known, problem, clock):
         order = order_of(problem, known, choice)
         peak, cost = problem.peak(order), problem.cost_of(order)
         smallest = min(smallest, peak)
@@ -116,10 +121,11 @@ def advise(
         if clock.left() == 0:
             break
     if best is None:
-        unit = costs.memory_unit
+        all_seen = len(chosen) <= MOST_TRIED_OUT and clock.left() > 0
         raise BudgetError(
-            f"{graph.name}: no choice among {', '.join(chosen)} has a peak of at most "
-            f"{memory_text(within, unit)}; the smallest found is {memory_text(smallest, unit)}",
+            f"{graph.name}: no choice among {listed(chosen)} "
+            f"{'has' if all_seen else 'that was looked at has'} a peak of at most "
+            f"{size_text(within)}; the smallest found is {size_text(smallest)}",
             smallest,
         )
     cost, peak, choice = best
@@ -149,21 +155,28 @@ def order_of(problem: Problem, known: dict[str, list[int]], names: Collection[st
 
 
 def choices(
-    names: list[str], known: dict[str, list[int]], problem: Problem
+    names: list[str], known: dict[str, list[int]], problem: Problem, clock: Clock
 ) -> Iterator[frozenset[str]]:
-    """Yield choices of names to save: all there are of a few, or ever smaller ones of many."""
+    """Yield choices of names to save: all there are of a few; of many, ever smaller ones."""
     if len(names) <= MOST_TRIED_OUT:
         for count in range(len(names), -1, -1):
             yield from map(frozenset, combinations(names, count))
         return
+    for stride in range(1, len(names) + 1):
+        yield frozenset(names[stride - 1 :: stride])
+    yield frozenset()
     left = frozenset(names)
-    yield left
     while left:
         before = measured(problem, known, left)
-        left = max(
-            (left - {name} for name in names if name in left),
-            key=lambda rest: gain(before, measured(problem, known, rest)),
-        )
+        best = -inf, left
+        for name in filter(left.__contains__, names):
+            if clock.left() == 0:
+                return
+            rest = left - {name}
+            best = max(
+                best, (gain(before, measured(problem, known, rest)), rest), key=lambda one: one[0]
+            )
+        left = best[1]
         yield left
 
 
@@ -173,6 +186,11 @@ def measured(
     """Return peak and cost with some names saved."""
     order = order_of(problem, known, names)
     return problem.peak(order), problem.cost_of(order)
+
+
+def listed(names: list[str]) -> str:
+    """Return a few names for an error message."""
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def gain(before: tuple[int, float], after: tuple[int, float]) -> float:
