@@ -110,9 +110,12 @@ def model_of(options: Any) -> tuple[Any, Sequence[Any]]:
                 f"{options.model} returned a {type(made).__name__}; expected a tuple of a model "
                 "and its arguments"
             )
+        from tinyckpt.interop.torch.checks import check_model
+
+        model, args = made
+        check_model(model)
     except GraphError as error:
         wrong_usage(options, str(error))
-    model, args = made
     return model, args if isinstance(args, tuple | list) else (args,)
 
 

@@ -31,6 +31,12 @@ def alone():
 
 def broken():
     raise ValueError("no data")
+
+def number():
+    return 3, ()
+
+def kind():
+    return GPT, ()
 """
 
 
@@ -140,6 +146,8 @@ def test_what_cannot_fit_says_the_least(model: str, capsys: pytest.CaptureFixtur
     [
         (":alone", "returned a GPT; expected a tuple of a model and its arguments"),
         (":broken", "ValueError: no data"),
+        (":number", "expected a torch.nn.Module whose forward returns the loss, got int"),
+        (":kind", "expected a torch.nn.Module whose forward returns the loss, got the class GPT"),
         (":makes", "has no function 'makes' (did you mean make?)"),
         ("", "expected path/to/file.py:function"),
     ],

@@ -185,6 +185,7 @@ class Odd(nn.Module):
     ("name", "text"),
     [
         ("twise", r"no module 'twise' \(did you mean twice\?\); known are twice, never"),
+        ("", "no module ''; known are twice, never"),
         ("twice", "twice is called 2 times; it cannot be wrapped"),
         ("never", "never is never called; it cannot be wrapped"),
         ("writes", r"writes writes to what it is given \(aten.relu_.default\)"),
@@ -284,3 +285,12 @@ def test_without_workspace_no_kernel_runs() -> None:
         tct.advise(model, *args, budget=1.0, workspace=False).peak
         < tct.advise(model, *args, budget=1.0).peak
     )
+
+
+@pytest.mark.parametrize("modules", [3, "blocks.0"])
+def test_modules_are_several_names(modules: object) -> None:
+    model, args = example("GPT")
+    with pytest.raises(tc.GraphError, match="give a list of names of modules"):
+        tct.advise(model, *args, budget=0.5, modules=modules)  # type: ignore[arg-type]
+    with pytest.raises(tc.GraphError, match=r"expected a torch\.nn\.Module"):
+        tct.advise(3, *args, budget=0.5)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ It does not move or reorder operators, as plans for compiled steps do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.errors import BudgetError, GraphError, meant
 from tinyckpt.interop.torch.capture import NORMS
-from tinyckpt.interop.torch.checks import check_measurable
+from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.choosing import Choosing
 from tinyckpt.interop.torch.eager import Called, record
 from tinyckpt.interop.torch.wrapping import Wrapping
@@ -185,10 +185,11 @@ def watched(
     model: nn.Module, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
 ) -> Watched:
     """Record a step, and return what there is to choose from; ``advise`` says what is what."""
+    check_model(model)
     name = type(model).__name__
     known = dict(model.named_modules())
     asked = modules is not None
-    names = list(dict.fromkeys(blocks_of(model) if modules is None else modules))
+    names = list(dict.fromkeys(blocks_of(model) if modules is None else named(modules)))
     if asked:
         check_names(names, known, name)
         check_apart(names, name)
@@ -256,13 +257,21 @@ def unusable(calls: Sequence[Called]) -> str:
     return ""
 
 
+def named(modules: Any) -> list[Any]:
+    """Return names of modules, after checking that they are several."""
+    if isinstance(modules, str | bytes) or not isinstance(modules, Iterable):
+        raise GraphError(f"modules={modules!r:.80}; give a list of names of modules")
+    return list(modules)
+
+
 def check_names(names: Sequence[str], known: dict[str, nn.Module], model: str) -> None:
     """Raise a GraphError about the first name that no module of a model has."""
     for name in names:
         if not name or name not in known:
-            some = ", ".join([each for each in known if each][:NAMED])
+            others = [each for each in known if each]
             raise GraphError(
-                f"{model}: no module {name!r:.80}{meant(name, known)}; known are {some}, …"
+                f"{model}: no module {name!r:.80}{meant(str(name), others)}; known are "
+                f"{', '.join(others[:NAMED])}, …"
             )
 
 

@@ -38,6 +38,13 @@ def captured(name: str) -> Iterator[None]:
         ) from error
 
 
+def check_model(model: Any) -> None:
+    """Raise a GraphError unless something is a module: one that is made, not a class of them."""
+    if not isinstance(model, torch.nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise GraphError(f"expected a torch.nn.Module whose forward returns the loss, got {what}")
+
+
 TORCH = torch.__path__[0]
 
 

@@ -29,11 +29,12 @@ from tinyckpt.interop.torch.advising import (
     check_apart,
     check_names,
     is_wrapped,
+    named,
     norms_in,
     not_averaging,
     unusable,
 )
-from tinyckpt.interop.torch.checks import check_measurable
+from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.wrapping import STATE_BYTES, Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
@@ -128,9 +129,10 @@ def selective(
         BudgetError: if no choice is within the budget; says the smallest peak.
         GraphError: as ``advise``.
     """
+    check_model(model)
     name, known = type(model).__name__, dict(model.named_modules())
     asked = modules is not None
-    names = list(dict.fromkeys(blocks_of(model) if modules is None else modules))
+    names = list(dict.fromkeys(blocks_of(model) if modules is None else named(modules)))
     check_names(names, known, name)
     check_apart(names, name)
     check_measurable(model, args, workspace)
