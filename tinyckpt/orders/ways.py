@@ -147,7 +147,8 @@ class Ways:
         making, wanted = self.making(block)
         corners = best_choices(making, wanted, self.limit)
         nothing = chosen(making, wanted, set())
-        through = [self.way(block, choice.saved) for choice in alike(making, wanted, corners)]
+        choices = alike(making, wanted, corners, self.limit)
+        through = [self.way(block, choice.saved) for choice in choices]
         alone = [self.way(block, nothing.saved)]
         runs = self.runs // (len(corners) + 1)
         frugal = [self.frugal(block, self.way(block, choice.saved), runs) for choice in corners]
@@ -268,11 +269,14 @@ class Ways:
         return found
 
 
-def alike(making: Making, wanted: Collection[int], corners: Sequence[Choice]) -> list[Choice]:
+def alike(
+    making: Making, wanted: Collection[int], corners: Sequence[Choice], limit: Clock
+) -> list[Choice]:
     """Return some choices, and those with one value more or less saved."""
     found = {choice.saved: choice for choice in corners}
     for corner in corners:
         for value in wanted:
+            limit.check()
             choice = chosen(making, wanted, corner.saved ^ {value})
             found.setdefault(choice.saved, choice)
     return list(found.values())

@@ -16,7 +16,7 @@ from tinyckpt.analysis.limits import Clock
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.orders.ahead import Ahead
 from tinyckpt.orders.first import WIDTHS, Blocks, frugal_order, widths_for
-from tinyckpt.policies.greedy import pruned
+from tinyckpt.orders.pruning import pruned
 from tinyckpt.policies.levels import SHARES, Candidate, Levels
 
 ROUNDS = 6  # at each budget, from different orders and with different random weights

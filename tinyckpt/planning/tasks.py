@@ -27,13 +27,14 @@ from tinyckpt.exact.reduced import reduce_problem
 from tinyckpt.exact.search import SearchLimitError, StageSearch
 from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction, Score
+from tinyckpt.orders.pruning import pruned
 from tinyckpt.orders.reversal import nothing_to_reverse, order_of
 from tinyckpt.orders.segments import read_on_the_way_back, segmented_order
 from tinyckpt.planning.forward import forward_attempts
 from tinyckpt.policies import POLICIES, blocks, chen_budget, greedy, rotor
 from tinyckpt.policies.chen_recursive import recursive_actions
 from tinyckpt.policies.dtr import dtr_at
-from tinyckpt.policies.greedy import SCORES, pruned
+from tinyckpt.policies.greedy import SCORES
 from tinyckpt.policies.levels import EFFORT, Candidate, Levels
 from tinyckpt.policies.revolve import noted, reversal, slots_tried, steps_up_to
 from tinyckpt.policies.sqrt_n import place_cuts

@@ -204,7 +204,7 @@ class Sweep:
     in the order in which memory grows least.
     """
 
-    def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem, self.sequence = problem, frugal_sequence(problem)
         costs, sequence = problem.costs, self.sequence
         self.reordered = Problem(

@@ -27,7 +27,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction
 from tinyckpt.orders.lowering import from_order, kept_values
-from tinyckpt.orders.pruning import pruned as pruned
+from tinyckpt.orders.pruning import pruned
 from tinyckpt.orders.scores import Score, by_distance
 from tinyckpt.policies.dtr import entangled_cost
 from tinyckpt.policies.levels import (

@@ -21,10 +21,11 @@ from tinyckpt.networks.named import network_from_text
 from tinyckpt.orders import eviction
 from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction
+from tinyckpt.orders.pruning import pruned
 from tinyckpt.orders.scores import Score
 from tinyckpt.orders.victims import Scan
 from tinyckpt.policies.dtr import HEURISTICS
-from tinyckpt.policies.greedy import SCORES, Sweep, greedy_orders, pruned, settings_of
+from tinyckpt.policies.greedy import SCORES, Sweep, greedy_orders, settings_of
 from tinyckpt.policies.levels import Levels
 
 
