@@ -101,6 +101,10 @@ class Queue:
             divisor = self.score.divisor(run, data)
             most = REACH * heap[0][0] * divisor if heap else inf
             cost, operators = self.score.cost(run, data, most)
+            if cost > most and cost / divisor <= bound:
+                # Costs so small, or so unlike, that the bound does not grow: all of it, at once.
+                most = inf
+                cost, operators = self.score.cost(run, data, most)
             entry = cost / divisor, negative
             if cost <= most and (not heap or entry <= heap[0]):
                 return data, pinned
