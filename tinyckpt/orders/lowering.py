@@ -73,21 +73,28 @@ def from_order_without_dead(
     checkpoints: Sequence[int],
 ) -> Schedule:
     """Return the schedule of an order whose dead recomputations are left out, as ``from_order``."""
-    positions = alive_order(flat, order)
-    steps = steps_of(flat, positions, flat.spans(positions))
+    positions, spans = alive(flat, order)
+    steps = steps_of(flat, positions, spans)
     return Schedule(flat.graph, steps, policy, dict(options), note, tuple(sorted(checkpoints)))
 
 
 def alive_order(flat: Flat, order: Sequence[int] | Integers) -> Integers:
-    """Return the order without dead recomputations, quickly if there are none.
+    """Return the order without dead recomputations.
 
     Raises:
         ScheduleError: if an operator comes before something it reads, or a result never comes.
     """
+    return alive(flat, order)[0]
+
+
+def alive(flat: Flat, order: Sequence[int] | Integers) -> tuple[Integers, Spans]:
+    """Return the order without dead recomputations, and its spans, quickly if there are none."""
     positions = flat.settled(np.asarray(order, np.int64))
-    if has_dead(flat, positions, flat.spans(positions)):
-        return np.asarray(without_dead(flat.graph, positions.tolist()), np.int64)
-    return positions
+    spans = flat.spans(positions)
+    if has_dead(flat, positions, spans):
+        positions = np.asarray(without_dead(flat.graph, positions.tolist()), np.int64)
+        spans = flat.spans(positions)
+    return positions, spans
 
 
 def has_dead(flat: Flat, order: Integers, spans: Spans) -> bool:
