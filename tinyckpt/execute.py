@@ -15,7 +15,7 @@ from typing import Any
 
 from tinyckpt.backend import NUMPY, Backend
 from tinyckpt.errors import BackendError, ScheduleError
-from tinyckpt.graph import UPDATE, Graph, old_source
+from tinyckpt.graph import Graph, old_source
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, Update
 from tinyckpt.trace import COLUMNS, Trace, memory_kinds, trace_of
 
@@ -64,16 +64,16 @@ def execute(
     # body over local names; the others are methods of Allocations.
     for position, step in enumerate(schedule.steps):
         if type(step) is Compute:
-            kernel, inputs, only, workspace = bound[step.operator]
+            kernel, count, inputs, only, workspace = bound[step.operator]
             try:
                 # Inputs are looked at first: NumPy would compute with a None that it is given.
-                if len(inputs) == 2:
+                if count == 2:
                     first, second = values[inputs[0]], values[inputs[1]]
                     if first is None or second is None:
                         raise missing_input(graph, position, step.operator, values)
                     results = kernel(first, second)
                     fresh = results is not first and results is not second
-                elif len(inputs) == 1:
+                elif count == 1:
                     first = values[inputs[0]]
                     if first is None:
                         raise missing_input(graph, position, step.operator, values)
@@ -102,12 +102,12 @@ def execute(
             ):
                 values[only] = results
                 row[NODES] += 1
-                nbytes = results.nbytes
-                row[column[only]] += nbytes
+                nbytes, charge = results.nbytes, column[only]
+                row[charge] += nbytes
                 block[only] = len(sizes)
                 sizes.append(nbytes)
                 holders.append(1)
-                charged.append(column[only])
+                charged.append(charge)
             else:
                 outputs = graph.operators[step.operator].outputs
                 if not isinstance(results, tuple | list):
@@ -136,8 +136,8 @@ def execute(
                 if allocation >= 0 and values[data] is not None:
                     values[data] = None
                     row[NODES] -= 1
-                    holders[allocation] -= 1
-                    if holders[allocation] == 0:
+                    remaining = holders[allocation] = holders[allocation] - 1
+                    if remaining == 0:
                         row[charged[allocation]] -= sizes[allocation]
                 else:
                     memory.release(position, data)
@@ -277,20 +277,25 @@ class Allocations:
 
 
 def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:
-    """Return for every operator: kernel, inputs, the output if there is just one, workspace."""
-    bound = []
+    """Return for every operator its kernel, how many inputs, which, the first output, workspace."""
+    bound: list[tuple[Any, ...]] = []
     for operator in graph.operators:
-        if operator.primitive is None:
+        primitive = operator.primitive
+        if primitive is None:
             raise BackendError(
                 f"{operator.name} is abstract: it has a size and a cost but no kernel; it can be "
                 "planned, replayed and drawn, not executed"
             )
-        kernel: Any = partial(operator.primitive.forward, xp, **operator.attrs)
-        if operator.kind == UPDATE:
-            kernel = partial(refuse, f"{operator.name} is an update, not to be computed")
-        elif operator.once:
-            kernel = only_once(kernel, f"{operator.name} may not be evaluated twice")
-        bound.append((kernel, operator.inputs, operator.outputs[0], operator.workspace))
+        kernel: Any = partial(primitive.forward, xp, **operator.attrs)
+        inputs, only = operator.inputs, operator.outputs[0]
+        bound.append((kernel, len(inputs), inputs, only, operator.workspace))
+    for index in graph.once:
+        kernel, *rest = bound[index]
+        why = f"{graph.operators[index].name} may not be evaluated twice"
+        bound[index] = (only_once(kernel, why), *rest)
+    for index in graph.updates:
+        why = f"{graph.operators[index].name} is an update, not to be computed"
+        bound[index] = (partial(refuse, why), *bound[index][1:])
     return bound
 
 

@@ -36,11 +36,10 @@ ACTIVATION, COTANGENT, OUTPUT = range(3)  # kinds of memory, in the order of the
 
 def memory_kinds(graph: Graph) -> list[int]:
     """Return for every value which kind its memory counts as."""
-    outputs = frozenset(graph.outputs)
-    return [
-        OUTPUT if node.id in outputs else COTANGENT if node.role == "cotangent" else ACTIVATION
-        for node in graph.data
-    ]
+    kinds = [COTANGENT if node.role == "cotangent" else ACTIVATION for node in graph.data]
+    for data in graph.outputs:
+        kinds[data] = OUTPUT
+    return kinds
 
 
 @dataclass(frozen=True, slots=True, repr=False)
