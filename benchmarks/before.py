@@ -1,8 +1,10 @@
 """How this version compares with an earlier one: the same jobs, in turn, in one run.
 
 ``python benchmarks/before.py REVISION`` unpacks the revision beside, starts a process for each
-version, and lets them do every job by turns, so that whatever else the machine does hits both. Jobs
-use public names alone, which an earlier version has too.
+version, and lets them do every job by turns, so that whatever else the machine does hits all; and
+does so several times, since a process may be a few percent slower for as long as it lives. A second
+process of the revision shows how far two runs of the very same code lie apart. Jobs use public
+names alone, which an earlier version has too.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from time import perf_counter
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-ROUNDS = 31
+LAUNCHES, ROUNDS = 5, 11
 LAYERS, SIZE = 200, 8  # operators so small that every microsecond between them shows
 
 
@@ -101,21 +103,27 @@ def main(revision: str) -> None:
             capture_output=True,
         ).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=packed, check=True)
-        before, now = Version(folder), Version(ROOT)
-        body = []
-        for job in jobs():
-            for version in (before, now):  # warms up
-                version.seconds(job)
-            pairs = [(before.seconds(job), now.seconds(job)) for _ in range(ROUNDS)]
-            old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
-            ratio = statistics.median(new / old for old, new in pairs)
-            body.append([job, f"{1e3 * old:.2f}", f"{1e3 * new:.2f}", f"{ratio:.2f}"])
-        for version in (before, now):
-            version.process.kill()
+        rounds: dict[str, list[tuple[float, ...]]] = {}
+        for _ in range(LAUNCHES):
+            versions = Version(folder), Version(ROOT), Version(folder)
+            for job in jobs():
+                for version in versions:  # warms up
+                    version.seconds(job)
+                for _ in range(ROUNDS):
+                    seconds = tuple(version.seconds(job) for version in versions)
+                    rounds.setdefault(job, []).append(seconds)
+            for version in versions:
+                version.process.kill()
+    body = []
+    for job, times in rounds.items():
+        old, new, _ = (statistics.median(column) for column in zip(*times, strict=True))
+        ratio = statistics.median(new / old for old, new, _ in times)
+        noise = statistics.median(same / old for old, _, same in times)
+        body.append([job, f"{1e3 * old:.2f}", f"{1e3 * new:.2f}", f"{ratio:.2f}", f"{noise:.2f}"])
     table.write(
         "before",
         f"Beside revision {revision}",
-        [table.rows(["job", f"{revision}, ms", "now, ms", "ratio"], body)],
+        [table.rows(["job", f"{revision}, ms", "now, ms", "ratio", "of itself"], body)],
         ["numpy", "pillow"],
     )
 
