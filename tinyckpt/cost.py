@@ -128,7 +128,8 @@ def given(graph: Graph) -> Costs:
     costs = [operator.cost for operator in graph.operators if operator.cost is not None]
     if not costs or len(costs) < len(graph.operators):
         return evaluations(graph)
-    return custom(graph, costs)
+    are_flops = all(operator.cost == operator.flops for operator in graph.operators)
+    return custom(graph, costs, "FLOPs" if are_flops else "cost")
 
 
 def flops(graph: Graph) -> Costs:

@@ -1,5 +1,6 @@
 """Costs: whatever is a number is taken as what it is, and all else has one clear error."""
 
+from dataclasses import replace
 from fractions import Fraction
 from math import inf, nan
 from typing import Any
@@ -56,6 +57,13 @@ def test_costs_may_be_given_by_name() -> None:
         custom(graph, {**named, "loss": 1})
     with pytest.raises(tc.ScheduleError, match="1 of 5 operators of chain:2 have none, such as l"):
         custom(graph, {name: 1 for name in named if name != "l"})
+
+
+@pytest.mark.parametrize(("times", "unit"), [(1, "FLOPs"), (2, "cost")])
+def test_given_costs_that_are_flops_say_so(times: int, unit: str) -> None:
+    graph = tc.networks.mlp(2, 4).graph()
+    measured = [replace(each, cost=float(times * each.flops)) for each in graph.operators]
+    assert tc.cost.given(replace(graph, operators=tuple(measured))).unit == unit
 
 
 @pytest.mark.parametrize("wrong", [nan, inf, -1, 1e300, 10**400, "1", None, True, 1j, [1]])
