@@ -118,7 +118,8 @@ def just_enough(problem: Problem, lowest: int, highest: int, most: int, limit: C
                 run.run()
                 found.add(run.highest)
                 failures = 0
-            budget = run.highest - 1
+            # What takes nearly as much is left out below; there may be thousands of them.
+            budget = min(run.highest - 1, int(run.highest * (1 - ALIKE)))
     # Those that are nearly alike stand for each other; the largest of them is as good as all.
     apart: list[int] = []
     for amount in sorted(found, reverse=True):
