@@ -79,8 +79,8 @@ class Search:
 
         Args:
             seconds: the time limit. What was spent on this search before counts, but not against
-                what single policies would do for this very budget, nor if nothing that was found by
-                then is within a budget that may be feasible.
+                what single policies would do for this very budget, nor before that can be known,
+                nor if nothing that was found by then is within a budget that may be feasible.
             progress: called as ``progress(policy, points)`` after every attempt.
             budget: what is asked for: the tasks nearest to it come first.
         """
@@ -89,7 +89,11 @@ class Search:
             return self.frontier()
         try:
             # Whoever waited meanwhile for another thread has not spent that time twice.
-            known = budget is None or budget < self.needed or self.holds(budget)
+            known = (
+                budget is None
+                or budget < self.needed
+                or (self.levels is not None and self.holds(budget))
+            )
             left = max(0.0, seconds - self.spent if known else seconds)
             before = clock.left()
             try:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import PROFILE, examples
 from tests.random_dags import graphs_of_views, training_graphs
+from tinyckpt.analysis.limits import ENDLESS
 from tinyckpt.cost import evaluations, flops, in_nodes
 from tinyckpt.graph import DataNode, Operator
 from tinyckpt.networks import branching, network_from_text
@@ -213,6 +214,19 @@ def test_where_too_much_crosses_too_many_cuts_no_stages_are_made() -> None:
     found = tc.frontier(graph, time_limit=PATIENT, progress=stop_after_sqrt_n)
     assert found.within(peak).policy == "sqrt_n"
     assert set(tried) <= {"store_all", "recompute_all", "sqrt_n"}  # the quick ones come first
+
+
+def test_a_search_that_was_cut_early_has_time_for_what_single_policies_do() -> None:
+    graph = network_from_text("unet:8")[0]
+    costs = tc.cost.given(graph)
+    search = portfolio.search_of(graph, costs)
+    for number in search.left():  # the quick ones alone
+        search.do(number, ENDLESS, None)
+    search.spent = 1e9
+    budget = tc.replay(tc.plan(graph)).peak_bytes * 7 // 10
+    assert search.holds(budget)
+    own, best = tc.plan(graph, "greedy", budget=budget), tc.plan(graph, budget=budget)
+    assert tc.cost.cost_of(best, costs) <= tc.cost.cost_of(own, costs)
 
 
 def nested_gradients() -> tc.Graph:
