@@ -138,7 +138,7 @@ def convolve(xp, x, weight, bias, y, attrs, copied):
     groups, share, depth, *kernel = weight.shape
     shape, exact = (groups * share, depth, *kernel), wide(x.dtype)
     count, apart = products(y.shape, shape, stride, dilation, x.dtype)
-    plan = list(convolution_blocks(y.shape, shape, groups, x.dtype, count, apart))
+    plan = convolution_blocks(y.shape, shape, groups, x.dtype, count, apart)
     matrices = matrices_of(xp, weight, count, exact, copied)
     more: Any = None
     for images, rows, places, columns, sums in buffered(xp, plan, exact, x.shape[2:], attrs):
@@ -213,17 +213,19 @@ def conv2d_weight_vjp(xp, x, g, shape, stride, padding, dilation, groups):
     places, kernel, padding = met(whole, g.shape[2:], image, stride, padding, dilation)
     trimmed = (*shape[:2], *kernel)
     count, apart = products(g.shape, trimmed, stride, dilation, x.dtype)
-    plan = list(convolution_blocks(g.shape, trimmed, groups, x.dtype, count, apart))
+    plan = convolution_blocks(g.shape, trimmed, groups, x.dtype, count, apart)
     filters, lines = shape[0] // groups, shape[1] * math.prod(kernel) // count
     # With several products they are turned: BLAS is faster at them so.
     matrix = (groups, lines, filters) if count > 1 else (groups, filters, lines)
     total = xp.empty((count, *matrix), exact)
-    product = xp.empty(matrix, exact) if len(plan) > 1 else None
+    product: Any = None
     blocks = buffered(xp, plan, exact, image, (stride, padding, dilation))
     for number, (images, rows, meeting, columns, sums) in enumerate(blocks):
         fill_columns(columns, x, images, meeting)
         part = part_of(g, images, rows)
         sums = by_group(in_buffer(part, sums), groups)
+        if number and product is None:
+            product = xp.empty(matrix, exact)
         for into, seen in zip(
             total, seen_by_rows(columns, groups, part.shape[2], count, apart), strict=True
         ):

@@ -197,17 +197,18 @@ def blocks(images: int, rows: int, row_bytes: int, most: int, besides: int = 0) 
     if fitting >= rows:
         image_parts, row_parts = even_parts(images, min(fitting // rows, most)), [slice(0, rows)]
     else:
-        image_parts, row_parts = even_parts(images, 1), even_parts(rows, fitting)
+        image_parts, row_parts = even_parts(images, 1), list(even_parts(rows, fitting))
     for part in image_parts:
         for band in row_parts:
             yield part, band, (part.stop - part.start, band.stop - band.start)
 
 
-def even_parts(extent: int, most: int) -> list[slice]:
-    """Return slices that cover an extent, none longer than ``most`` or than the first."""
+def even_parts(extent: int, most: int) -> Iterator[slice]:
+    """Yield slices that cover an extent, none longer than ``most`` or than the first."""
     count = math.ceil(extent / most)
     length = math.ceil(extent / count)
-    return [slice(start, min(start + length, extent)) for start in range(0, extent, length)]
+    for start in range(0, extent, length):
+        yield slice(start, min(start + length, extent))
 
 
 # Convolutions as products of matrices ------------------------------------------------------------

@@ -157,6 +157,7 @@ def test_a_convolution_is_the_same_to_the_last_bit_whenever_it_is_computed() -> 
 # (filters, kernel height, kernel width), options.
 SIZES: dict[str, tuple[tuple[int, ...], tuple[int, int, int], dict[str, Any]]] = {
     "several images a block": ((48, 32, 28, 28), (32, 3, 3), {"padding": 1}),
+    "thousands of small images": ((4000, 1, 14, 14), (6, 5, 5), {"padding": 2}),
     "one image a block": ((3, 64, 64, 64), (48, 3, 3), {"padding": 1}),
     "rows of an image": ((1, 16, 200, 200), (24, 5, 3), {"padding": (2, 1)}),
     "a row of an image": ((1, 64, 40, 2200), (8, 4, 4), {}),
