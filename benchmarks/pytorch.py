@@ -94,7 +94,7 @@ attention costs, which it takes for free. Loss, gradients and buffers are compar
 plain PyTorch and of store-all; the first that they equal to the bit is named, or how far they are
 from the last, as a share of the largest number of a tensor. The search for plans looks at the sets
 of values that PyTorch saves, too. Plans have no workspaces under Inductor, whose kernels are its
-own. Seconds are medians of {ROUNDS} rounds, all steps by turns."""
+own, and no step there has ``allow_buffer_reuse``, which holds on to buffers. Seconds are medians of {ROUNDS} rounds, all steps by turns."""
 
 
 # Peaks and FLOPs ---------------------------------------------------------------------------------

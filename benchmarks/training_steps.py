@@ -126,7 +126,11 @@ def compiled_step(
             fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=noted
         )
     settings = {"activation_memory_budget": memory_budget, "enable_autograd_cache": False}
-    handed = {"custom_partitioner_fn": Handed(noted), "fx_graph_cache": False}
+    handed = {
+        "custom_partitioner_fn": Handed(noted),
+        "fx_graph_cache": False,
+        "allow_buffer_reuse": False,  # of one half, whose peak it may not raise: that of the step
+    }
     step = eager_step(torch.compile(model, fullgraph=True, **options), args)
     with autograd_config.patch(settings), inductor_config.patch(handed):
         step()
@@ -238,6 +242,7 @@ class Plans:
         return tct.partitioner(
             None,
             workspace=self.backend == "aot",
+            fuses=self.backend == "inductor",
             on_plan=None if seen is None else seen.append,
             policy="store_all" if order is None else lambda graph: order,
         )

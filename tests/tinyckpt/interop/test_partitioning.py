@@ -129,6 +129,25 @@ def test_inductor_takes_plans() -> None:
     assert recomputations[0] == 0 < recomputations[1]
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_operators_without_kernels_of_their_own_change_no_bit(name: str) -> None:
+    results, counts = [], []
+    for fuses, budget in ((False, None), (True, None), (True, 0.8)):
+        plans: list[tc.Schedule] = []
+        partition = tct.partitioner(budget, workspace=False, fuses=fuses, on_plan=plans.append)
+        backend = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition)
+        compiled = stepped(name, lambda m, b=backend: torch.compile(m, backend=b, fullgraph=True))
+        results.append(compiled[1:])
+        counts.append(len(plans[0].graph.operators))
+        assert (tc.replay(plans[0]).recomputations > 0) == (budget is not None)
+    assert counts[2] == counts[1] < counts[0]
+    (loss, gradients, buffers), *others = results
+    for own_loss, own_gradients, own_buffers in others:
+        assert torch.equal(loss, own_loss)
+        assert same(gradients, own_gradients)
+        assert same(buffers, own_buffers)
+
+
 def test_budgets_that_nothing_fits_are_said_before_anything_runs() -> None:
     model, args = MODELS["dropout"]()
     with pytest.raises(Exception, match=r"no schedule of compiled was found within 1.0 KiB"):

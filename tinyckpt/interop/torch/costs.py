@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import fx
@@ -45,12 +46,18 @@ def attention_flops(query: Any, key: Any, products: int) -> int:
     return 2 * products * int(batch * heads * queries * key.shape[2] * width)
 
 
-def roofline_seconds(joint: Joint, node: fx.Node, flops: int) -> float:
+def roofline_seconds(joint: Joint, node: fx.Node, sources: Iterable[fx.Node], flops: int) -> float:
     """Return the seconds of one evaluation: those of its arithmetic or of its traffic, if longer.
 
     A view has neither.
+
+    Args:
+        joint: the graph.
+        node: what makes the results.
+        sources: what is read for that.
+        flops: of the evaluation.
     """
-    read = [storage_of(joint.values[source]) for source in node.all_input_nodes]
+    read = [storage_of(joint.values[source]) for source in sources]
     made = joint.values[node]
     written = [storage_of(value) for value in (made if isinstance(made, list | tuple) else [made])]
     before = {found for found in read if found}

@@ -29,6 +29,7 @@ from tinyckpt.graph import (
 )
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
+from tinyckpt.interop.torch.fusing import Fused, fused_into
 from tinyckpt.interop.torch.halves import halves
 from tinyckpt.interop.torch.joint import Joint, is_piece, sequence_of
 from tinyckpt.interop.torch.scopes import scope_of
@@ -53,6 +54,7 @@ class Imported:
         calls: the node of every operator, by operator id; None for the one between the halves, and
             for those that stand for the state of a generator.
         pieces: for a node with several results, the nodes that take one out of them.
+        fused: for a node, those that its operator evaluates before it, in order.
         begin: the id of the operator between the halves.
     """
 
@@ -60,26 +62,34 @@ class Imported:
     joint: Joint
     calls: tuple[fx.Node | None, ...]
     pieces: Mapping[fx.Node, tuple[fx.Node, ...]]
+    fused: Fused
     begin: int
 
 
-def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool) -> Imported:
-    """Return the graph of a joint graph; ``trace`` says what cost and workspace are."""
+def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool = False) -> Imported:
+    """Return the graph of a joint graph; ``trace`` says what cost and workspace are.
+
+    If the compiler ``fuses``, what needs no memory between two operators makes them one.
+    """
     forward, backward = halves(joint)
+    fused: Fused = {}
+    if fuses:
+        fused = fused_into(joint, forward, backward)
+        forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
     nodes = [*forward, *backward]
     seen = dict.fromkeys(nodes, Measured())
     if workspace or cost == "measured":
         seen = measure(joint, nodes, timed=cost == "measured")
-    building = Building(joint)
+    building = Building(joint, fused)
     for source in joint.sources:
         building.add_source(source)
     for position, node in enumerate(nodes):
         if position == len(forward):
             building.add_begin()
-        flops = flops_of(joint, node)
+        flops = sum(flops_of(joint, each) for each in (*fused.get(node, ()), node))
         evaluation = {
             "flops": flops,
-            "roofline": roofline_seconds(joint, node, flops),
+            "roofline": roofline_seconds(joint, node, building.sources_of(node), flops),
             "measured": seen[node].seconds,
         }[cost]
         measured = seen[node] if workspace else Measured()
@@ -87,7 +97,7 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool) -> Imported:
     if not backward:
         building.add_begin()
     graph, calls = building.graph(name), tuple(building.calls)
-    return Imported(graph, joint, calls, building.pieces, building.begin)
+    return Imported(graph, joint, calls, building.pieces, fused, building.begin)
 
 
 # The graph ---------------------------------------------------------------------------------------
@@ -98,6 +108,7 @@ class Building:
 
     Attributes:
         joint: what it is made from.
+        fused: for a node, those that its operator evaluates before it.
         data, operators: what is there already.
         values: the data nodes that each node makes, or, for one of several results, that it is.
         pieces: for a node with several results, the nodes that take one out of them.
@@ -105,8 +116,8 @@ class Building:
         begin: the operator between the halves, once it is there.
     """
 
-    def __init__(self, joint: Joint) -> None:
-        self.joint = joint
+    def __init__(self, joint: Joint, fused: Fused) -> None:
+        self.joint, self.fused = joint, fused
         self.calls: list[fx.Node | None] = []
         self.begin = -1
         self.data: list[DataNode] = []
@@ -121,6 +132,12 @@ class Building:
             if is_piece(node):
                 made = node.args[0]
                 self.pieces[made] = (*self.pieces.get(made, ()), node)
+
+    def sources_of(self, node: fx.Node) -> list[fx.Node]:
+        """Return what a node's operator reads."""
+        within = self.fused.get(node, ())
+        read = [source for each in (*within, node) for source in each.all_input_nodes]
+        return [source for source in dict.fromkeys(read) if source not in within]
 
     def add_source(self, node: fx.Node) -> None:
         """Add what the caller supplies."""
@@ -170,7 +187,7 @@ class Building:
         self, node: fx.Node, flops: int, cost: float, measured: Measured, forward: bool
     ) -> None:
         """Add a node's operator, with all that it makes."""
-        inputs = [data for source in node.all_input_nodes for data in self.values[source]]
+        inputs = [data for source in self.sources_of(node) for data in self.values[source]]
         is_seeds, workspace = node.target is SEEDS, measured.workspace
         if is_random(node) and not is_seeds:
             inputs.append(self.add_state(node, forward))
@@ -193,8 +210,10 @@ class Building:
             index = piece.args[1]
             self.values[piece] = (outputs[index],) if index in outputs else ()
         sequence = sequence_of(node)
-        if forward and sequence is not None:
-            self.adjoint.setdefault(sequence, number)
+        for each in (*self.fused.get(node, ()), node):
+            own = sequence_of(each)
+            if forward and own is not None:
+                self.adjoint.setdefault(own, number)
         self.calls.append(node)
         self.operators.append(
             Operator(

@@ -125,6 +125,8 @@ class Half:
             node = self.imported.calls[step.operator]
             if node is None:
                 continue
+            for each in self.imported.fused.get(node, ()):
+                self.copy(each)
             if step.operator in self.again and is_random(node):
                 self.copies[node] = self.drawn(node)
             else:

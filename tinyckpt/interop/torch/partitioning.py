@@ -22,6 +22,7 @@ def partitioner(
     *,
     cost: Cost = "flops",
     workspace: bool = True,
+    fuses: bool = False,
     on_plan: Callable[[Schedule], None] | None = None,
     **options: Any,
 ) -> Partition:
@@ -37,6 +38,8 @@ def partitioner(
     Args:
         budget: the peak of the whole step, as ``tc.plan`` takes it; None for store-all.
         cost, workspace: as in ``trace``.
+        fuses: whether the compiler makes one kernel of an operator on single elements and what
+            reads it, as Inductor does, so that what is between them never stands in memory.
         on_plan: is called with each schedule, for ``print`` or ``tc.replay``.
         options: those of ``tc.plan``, such as ``time_limit``.
 
@@ -49,7 +52,7 @@ def partitioner(
         joint_module: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **_: Any
     ) -> Halves:
         joint = joint_of_graph(joint_module, num_fwd_outputs, "compiled")
-        imported = graph_of(joint, "compiled", cost, workspace)
+        imported = graph_of(joint, "compiled", cost, workspace, fuses)
         schedule = plan(imported.graph, budget=budget, **options)
         if on_plan is not None:
             on_plan(schedule)
@@ -98,15 +101,18 @@ def inductor_partitioner(
     ::
 
         torch._inductor.config.custom_partitioner_fn = tct.inductor_partitioner("2 GiB")
+        torch._inductor.config.allow_buffer_reuse = False
         model = torch.compile(model, fullgraph=True)
 
-    What Inductor makes of a half it decides itself: it fuses operators and reorders them, which
-    makes the true peak somewhat smaller or larger than that of the schedule. Workspaces are those
-    of other kernels, and are left out.
+    What Inductor makes of a half it decides itself: which operators it fuses is foreseen, not
+    known, and it reorders them, which makes the true peak somewhat smaller or larger than that of
+    the schedule. Workspaces are those of other kernels, and are left out. The second setting is
+    since it holds on to buffers for later use where it estimates that this does not raise the peak
+    of one half.
 
     Args:
         budget, cost, on_plan, options: as in ``partitioner``.
     """
     return inductor_pass(
-        partitioner(budget, cost=cost, workspace=False, on_plan=on_plan, **options)
+        partitioner(budget, cost=cost, workspace=False, fuses=True, on_plan=on_plan, **options)
     )

@@ -1,0 +1,90 @@
+"""What a compiler evaluates within the kernels of readers, and what it cannot."""
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import nn
+
+from tinyckpt.interop.torch.capture import joint_of_module
+from tinyckpt.interop.torch.fusing import MOST_OPERATORS
+from tinyckpt.interop.torch.importer import Imported, graph_of
+
+X = torch.randn(8, 4)
+
+
+class Model(nn.Module):
+    """A weight, and a function of it and an array."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, self.weight)
+
+
+def imported(function: Any, fuses: bool = True) -> Imported:
+    """Return the graph of a step of a function."""
+    return graph_of(joint_of_module(Model(function), (X,)), "model", "flops", False, fuses)
+
+
+def forward_kinds(function: Any) -> list[str]:
+    """Return the kinds of the operators of the forward half."""
+    return [op.kind for op in imported(function).graph.operators if op.phase == "forward"]
+
+
+@pytest.mark.parametrize(
+    ("function", "kinds"),
+    [
+        # A product needs what it reads in memory; what is before that does not.
+        (lambda x, w: ((x * 2 + 1).sin() @ w).sum(), ["sin", "mm", "sum"]),
+        (lambda x, w: ((x @ w).sin() * 2).sum(), ["mm", "sum"]),
+        (lambda x, w: ((x @ w).T.neg() + 1).sum(), ["mm", "sum"]),
+        # The backward half reads the sine, and would have to compute it anew.
+        (lambda x, w: ((x @ w).sin().exp() * 2).sum(), ["mm", "exp", "sum"]),
+        (lambda x, w: (torch.full((), 2.0) + (x @ w)).sum(), ["mm", "sum"]),
+        # What sums up is a kernel, and what it makes is in memory.
+        (lambda x, w: ((x @ w).neg().sum(1, keepdim=True) + 1).sum(), ["mm", "sum", "sum"]),
+    ],
+)
+def test_what_is_between_kernels_is_not_in_memory(function: Any, kinds: list[str]) -> None:
+    assert forward_kinds(function) == kinds
+
+
+def test_what_several_kernels_read_is_in_each_of_them_if_it_is_small() -> None:
+    def function(x: Any, w: Any) -> Any:
+        h = (x @ w).neg()
+        return (h + 1).sum() + (h * 2).sum(0).sum()
+
+    def large(x: Any, w: Any) -> Any:
+        h = x @ w
+        for _ in range(MOST_OPERATORS + 1):
+            h = h.neg()
+        return (h + 1).sum() + (h * 2).sum(0).sum()
+
+    assert forward_kinds(function) == ["mm", "sum", "sum", "sum", "add"]
+    assert forward_kinds(large) == ["mm", "neg", "sum", "sum", "sum", "add"]
+
+
+def test_every_operator_of_a_kernel_stands_before_what_reads_it() -> None:
+    found = imported(lambda x, w: ((x @ w).neg().T.exp() * 2).sum() + (x * 2 + 1).sin().sum())
+    for node, within in found.fused.items():
+        seen = set(found.fused) | set(found.joint.sources) | set(found.joint.tangents)
+        for each in (*within, node):
+            assert seen >= {n for n in each.all_input_nodes if n.name != node.name}
+            seen.add(each)
+
+
+def test_costs_are_those_of_all_operators() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return ((x @ w).sin() * 2).sum()
+
+    plain, fused = imported(function, fuses=False).graph, imported(function).graph
+    assert len(fused.operators) < len(plain.operators)
+    assert sum(op.flops for op in fused.operators) == sum(op.flops for op in plain.operators)
