@@ -19,12 +19,12 @@ from tinyckpt.analysis.limits import (
 from tinyckpt.cost import Costs, cost_of, given, in_nodes
 from tinyckpt.errors import BudgetError, PolicyOptionError, ScheduleError, meant
 from tinyckpt.graph import Graph
-from tinyckpt.orders.retaining import Keep
 from tinyckpt.planning.asked import PolicyLike, name_of, options_of, planned, resolved, takes
 from tinyckpt.planning.budget import is_for_all, parse_budget, with_sources
 from tinyckpt.planning.points import Frontier, certificate_of
-from tinyckpt.planning.portfolio import DEFAULT_SECONDS, Progress, checked_seeds, reserved
+from tinyckpt.planning.portfolio import DEFAULT_SECONDS, Progress, reserved
 from tinyckpt.planning.portfolio import frontier as search
+from tinyckpt.planning.seeds import Seed, checked_seeds
 from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Certificate, Fetch, Offload, Schedule
@@ -196,7 +196,7 @@ def frontier(
     nodes: bool = False,
     time_limit: float = DEFAULT_SECONDS,
     progress: Progress | None = None,
-    seeds: Iterable[Keep] = (),
+    seeds: Iterable[Seed] = (),
 ) -> Frontier:
     """Return peak against cost of the best schedules that all planners but the solver find.
 
@@ -217,9 +217,9 @@ def frontier(
         time_limit: seconds after which the search ends, those spent on the same graph before
             included: asking again is a look-up, unless it is with more time.
         progress: called as ``progress(policy, points)`` after every attempt.
-        seeds: sets of forward values to save, each as in ``retain``: what another tool would save,
-            for example. The frontier is then no dearer than they are at their own peaks, of as
-            many as there is time for.
+        seeds: schedules of the graph, or sets of forward values to save, each as in ``retain``:
+            what another tool would save, for example, or an earlier plan. The frontier is then no
+            dearer than they are at their own peaks, of as many as there is time for.
     """
     if not isinstance(graph, Graph):
         raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")

@@ -11,22 +11,18 @@ The searches of the last few graphs are kept, so that a second budget is a look-
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from threading import Lock, RLock
-from typing import Any
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of_order
-from tinyckpt.errors import PolicyOptionError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import alive_order
-from tinyckpt.orders.retaining import retaining_order, selected
-from tinyckpt.orders.reversal import nothing_to_reverse
 from tinyckpt.planning.points import Frontier, Point
+from tinyckpt.planning.seeds import Checked, points_given
 from tinyckpt.planning.tasks import other_tasks, quick_tasks
 from tinyckpt.policies.levels import Candidate, Levels, levels_of
 
@@ -36,7 +32,6 @@ DEFAULT_SECONDS = 6.0
 BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
 BOUND_SECONDS = 3e-4  # an operator
 FIRST = -1, 0  # the rank before all
-LAST = 10**9  # behind all tasks: a schedule that is found anyway stands for one that was given
 
 
 class Search:
@@ -210,7 +205,7 @@ def frontier(
     time_limit: float = DEFAULT_SECONDS,
     progress: Progress | None = None,
     budget: int | None = None,
-    seeds: Iterable[frozenset[int]] = (),
+    seeds: Iterable[Checked] = (),
 ) -> Frontier:
     """Return the frontier that the portfolio finds.
 
@@ -221,12 +216,12 @@ def frontier(
             graph and costs before included.
         progress: called as ``progress(policy, points)`` after every attempt.
         budget: what is asked for, if it is one budget: what matters to it is tried first.
-        seeds: sets of forward values. What saves just these is among the schedules that are
+        seeds: schedules, and sets of forward values: what saves just these. They are among what is
             compared, as far as there is time, so that the frontier is no dearer than they are.
     """
     clock = Clock(checked_seconds(time_limit))
     search = search_of(graph, costs)
-    given = saving(search, list(dict.fromkeys(seeds)), clock)
+    given = points_given(graph, tuple(seeds), search.point, clock)
     reserve = reserved(graph, time_limit) if budget is not None else 0.0
     used = clock.seconds - clock.left()
     found = search.run(max(0.0, time_limit - reserve - used), progress, budget)
@@ -234,35 +229,6 @@ def frontier(
     for point in given:  # theirs alone who gave them: nobody else's answer depends on them
         points = with_point(points, point)
     return replace(found, points=tuple(sorted(points, key=lambda point: point.peak)))
-
-
-def saving(search: Search, seeds: Sequence[frozenset[int]], clock: Clock) -> list[Point]:
-    """Return the schedules that save some values and no others: one, or as there is time for."""
-    points: list[Point] = []
-    if nothing_to_reverse(search.graph):
-        return points
-    for place, saved in enumerate(seeds):
-        for reuse in (True, False):
-            if points and clock.left() == 0:
-                return points
-            with suppress(ScheduleError):  # too long
-                order = retaining_order(search.graph, saved, reuse)
-                candidate = Candidate("retain", f"{len(saved)} values kept, as given", order)
-                points.append(search.point(candidate, (LAST, 2 * place + (not reuse))))
-    return points
-
-
-def checked_seeds(graph: Graph, seeds: Any) -> tuple[frozenset[int], ...]:
-    """Return the values of each set that ``seeds`` names.
-
-    Raises:
-        PolicyOptionError: if it is no collection of sets, or one of them is not of forward values.
-    """
-    if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
-        raise PolicyOptionError(
-            f"seeds={seeds!r:.80}; give several sets of values to save, such as [['h1', 'h2']]"
-        )
-    return tuple(frozenset(selected(graph, seed, "seeds")) for seed in seeds)
 
 
 def reserved(graph: Graph, seconds: float) -> float:

@@ -307,34 +307,3 @@ def test_what_policies_do_for_a_budget_is_done_though_the_time_was_spent() -> No
     assert own
     assert own <= search.done
     assert not search.complete
-
-
-def test_a_frontier_is_no_dearer_than_what_it_was_given() -> None:
-    graph = tc.networks.residual_mlp(4, 32).graph()
-    keep = [node.id for node in graph.data if node.producer is not None][::3]
-    keep = [data for data in keep if (graph.data[data].producer or 0) < graph.forward_count]
-    given = tc.replay(tc.plan(graph, "retain", keep=keep))
-    without = tc.frontier(graph, time_limit=0)
-    assert all(p.peak > given.peak_bytes or p.cost > given.evaluations for p in without.points)
-    found = tc.frontier(graph, time_limit=0, seeds=[keep])
-    assert (given.peak_bytes, given.evaluations) in [(p.peak, p.cost) for p in found.points]
-    schedule = tc.plan(graph, budget=given.peak_bytes, time_limit=0, seeds=[keep])
-    assert schedule.policy == "retain"
-    assert tc.frontier(graph, time_limit=0).points == without.points  # what nobody gave is gone
-    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nothing' is no forward value"):
-        tc.frontier(graph, seeds=[["nothing"]])
-
-
-@pytest.mark.parametrize("seeds", [3, None, "f1", b"f1"])
-def test_seeds_are_several_sets(seeds: Any) -> None:
-    for graph in (tc.networks.chain(16), tc.networks.residual_mlp(2, 8).graph()):
-        with pytest.raises(tc.PolicyOptionError, match="give several sets"):
-            tc.plan(graph, budget=0.5, seeds=seeds)
-    with pytest.raises(tc.PolicyOptionError, match="seeds: 'nope' is no forward value"):
-        tc.plan(tc.networks.chain(16), budget=0.5, seeds=[["nope"]])
-
-
-def test_many_seeds_end_with_the_time() -> None:
-    graph = tc.networks.chain(300)
-    found = tc.frontier(graph, time_limit=0, seeds=[[index] for index in range(1, 301)])
-    assert sum(point.policy == "retain" for point in found.points) <= 1
