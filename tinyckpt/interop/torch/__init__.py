@@ -21,6 +21,7 @@ check_torch()  # before what follows fails for want of it, with less of a clue
 
 from tinyckpt.interop.torch.advising import Advice, advise
 from tinyckpt.interop.torch.comparing import Comparison, compare
+from tinyckpt.interop.torch.min_cut import min_cut_schedules
 from tinyckpt.interop.torch.partitioning import backend, inductor_partitioner, partitioner
 from tinyckpt.interop.torch.running import step
 from tinyckpt.interop.torch.selective import Selective, selective
@@ -29,5 +30,6 @@ from tinyckpt.interop.torch.workspace import allocator_peak
 
 __all__ = [
     "Advice", "Comparison", "Selective", "Traced", "advise", "allocator_peak", "backend",
-    "compare", "inductor_partitioner", "partitioner", "selective", "step", "trace",
+    "compare", "inductor_partitioner", "min_cut_schedules", "partitioner", "selective", "step",
+    "trace",
 ]  # fmt: skip

@@ -148,6 +148,14 @@ def output_node(graph: fx.GraphModule) -> fx.Node:
     return next(node for node in reversed(graph.graph.nodes) if node.op == "output")
 
 
+def copied(graph: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of a graph, whose nodes have the same names, for what writes to graphs."""
+    copy = fx.Graph()
+    copy.output(copy.graph_copy(graph.graph, {}))
+    copy.output_node().meta = dict(output_node(graph).meta)
+    return fx.GraphModule(graph, copy)
+
+
 def check_supported(graph: fx.GraphModule, name: str) -> None:
     """Raise one GraphError about the first node that cannot be planned."""
     for node in graph.graph.nodes:

@@ -53,6 +53,7 @@ class Imported:
         joint: what it was made from.
         calls: the node of every operator, by operator id; None for the one between the halves, and
             for those that stand for the state of a generator.
+        values: the data nodes that each node makes, or, for one of several results, that it is.
         pieces: for a node with several results, the nodes that take one out of them.
         fused: for a node, those that its operator evaluates before it, in order.
         begin: the id of the operator between the halves.
@@ -61,6 +62,7 @@ class Imported:
     graph: TrainingGraph
     joint: Joint
     calls: tuple[fx.Node | None, ...]
+    values: Mapping[fx.Node, tuple[int, ...]]
     pieces: Mapping[fx.Node, tuple[fx.Node, ...]]
     fused: Fused
     begin: int
@@ -97,7 +99,7 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool =
     if not backward:
         building.add_begin()
     graph, calls = building.graph(name), tuple(building.calls)
-    return Imported(graph, joint, calls, building.pieces, fused, building.begin)
+    return Imported(graph, joint, calls, building.values, building.pieces, fused, building.begin)
 
 
 # The graph ---------------------------------------------------------------------------------------

@@ -229,16 +229,28 @@ def min_cut_backend(
         budget: from 0 to 1.
         on_halves: is called with the two graphs that it makes.
     """
+    with min_cut(budget) as cut:
+
+        def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+            halves = cut(joint, inputs, **options)
+            on_halves(halves)
+            return halves
+
+        yield eager_backend(partition)
+
+
+@contextmanager
+def min_cut(budget: float) -> Iterator[Callable[..., Any]]:
+    """Set PyTorch's ``activation_memory_budget``; yield the partitioner that reads it.
+
+    It writes to the graph that it is given.
+    """
+    # Imported here, since parts of Inductor come with it.
     from torch._functorch import config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    def partition(joint: Any, inputs: Any, **options: Any) -> Any:
-        halves = min_cut_rematerialization_partition(joint, inputs, **options)
-        on_halves(halves)
-        return halves
-
     with config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
-        yield eager_backend(partition)
+        yield min_cut_rematerialization_partition
 
 
 def inductor_pass(partition: Callable[..., Any]) -> Any:

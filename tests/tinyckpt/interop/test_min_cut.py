@@ -1,0 +1,261 @@
+"""What PyTorch's partitioner would do, as schedules: legal, as dear as it is, seeds of plans."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import nn
+
+from tests.drawn_modules import made, modules
+from tests.torch_models import GPT, Example, UNet, example, maps_for, tokens_for
+from tinyckpt.analysis.limits import ENDLESS, Clock
+from tinyckpt.cost import cost_of
+from tinyckpt.cost import given as given_costs
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch import min_cut
+from tinyckpt.interop.torch.comparing import flops_in
+from tinyckpt.interop.torch.lower import min_cut_backend
+
+SETTINGS = (1.0, 0.5, 0.2, 0.0)
+
+
+def traced(model: nn.Module, args: tuple[Any, ...]) -> tct.Traced:
+    return tct.trace(model, *args, workspace=False)
+
+
+def cost(schedule: tc.Schedule) -> float:
+    return cost_of(schedule, given_costs(schedule.graph))
+
+
+@given(modules())
+@settings(max_examples=12, deadline=None)
+def test_plans_are_never_dearer_than_what_pytorch_would_do(drawn: Example) -> None:
+    step = traced(*drawn)
+    for theirs in tct.min_cut_schedules(step, SETTINGS):
+        plan = tc.plan(
+            step.graph, budget=tc.replay(theirs).peak_bytes, time_limit=0, seeds=[theirs]
+        )
+        assert cost(plan) <= cost(theirs)
+        tct.step(plan, step)  # it can run
+
+
+@given(modules())
+@settings(max_examples=8, deadline=None)
+def test_schedules_cost_what_pytorchs_graphs_do(drawn: Example) -> None:
+    imported = traced(*drawn).imported
+    calls = [(str(n.target), str(n.args), str(n.kwargs)) for n in imported.calls if n is not None]
+    if len(set(calls)) < len(calls):
+        return  # PyTorch evaluates equal calls once
+    for setting in SETTINGS:
+        halves = min_cut.halves_at(imported.joint, setting, min_cut.resident_of(imported.joint))
+        schedule = min_cut.schedule_at(setting, halves, imported)
+        assert cost(schedule) == sum(map(flops_in, halves))
+
+
+RUNNING: dict[str, Callable[[], Example]] = {
+    "dropout": lambda: tokens_for(GPT(2, 32, 2, 32, rate=0.1), 4, 32),
+    "batch norm": lambda: example("ResNet"),
+    "U-Net": lambda: maps_for(UNet(8, 2), 2, 16),
+}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_they_run_with_the_gradients_of_store_all(name: str) -> None:
+    model, args = RUNNING[name]()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    step = tct.trace(model, *args)
+    results = []
+    for schedule in (tc.plan(step.graph), *tct.min_cut_schedules(step, (0.5, 0.0))):
+        model.load_state_dict(before)
+        torch.manual_seed(1)
+        results.append(tct.step(schedule, step)(*args))
+    assert len(results) == 3
+    loss, gradients = results[0]
+    for other, others in results[1:]:
+        assert torch.equal(loss, other)
+        assert all(torch.equal(gradients[key], others[key]) for key in gradients)
+
+
+def test_the_model_its_graph_and_the_generator_are_left_as_they_were() -> None:
+    model, args = example("GPT with dropout")
+    step = traced(model, args)
+    module = step.imported.joint.module
+    nodes = list(module.graph.nodes)
+    before = [(node.name, set(node.meta), set(vars(node))) for node in nodes]
+    code, state, drawn = module.code, dict(model.state_dict()), torch.get_rng_state()
+    assert tct.min_cut_schedules(step, (1.0, 0.3))
+    assert list(module.graph.nodes) == nodes
+    assert [(node.name, set(node.meta), set(vars(node))) for node in nodes] == before
+    assert module.code == code
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_a_schedule_says_what_it_is_and_what_pytorch_saves() -> None:
+    model, args = example("GPT")
+    step = traced(model, args)
+    most, least = tct.min_cut_schedules(step, (1, 0))
+    assert (most.policy, dict(least.options)) == ("min_cut", {"activation_memory_budget": 0})
+    assert len(most.checkpoints) > 20
+    assert least.checkpoints == ()  # inputs alone, which are there anyway
+    assert tc.replay(most).recomputations < tc.replay(least).recomputations
+    assert len(tct.min_cut_schedules(step, (0.0, 0.0))) == 1
+
+
+class Product(nn.Module):
+    """Saves its input and its parameter alone, at every setting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.weight * x).sum()
+
+
+def test_where_pytorch_saves_nothing_there_is_one_schedule_without_checkpoints() -> None:
+    step = traced(Product(), (torch.ones(8),))
+    (theirs,) = tct.min_cut_schedules(step)
+    assert theirs.checkpoints == ()
+    assert tc.replay(theirs).recomputations == 0
+
+
+def test_a_setting_at_which_pytorch_raises_is_left_out() -> None:
+    step = traced(*example("GPT"))
+    node = next(node for node in step.imported.calls if node is not None)
+    node.meta["memory_budget"] = 2.0  # where PyTorch looks for a setting of the model's own
+    with pytest.raises(RuntimeError, match="valid ranges for memory budget"):
+        min_cut.halves_at(step.imported.joint, 0.5, ())
+    assert tct.min_cut_schedules(step) == []
+
+
+def test_settings_that_pytorch_does_not_have_are_refused() -> None:
+    step = traced(Product(), (torch.ones(8),))
+    for setting in (1.5, -0.1, float("nan"), "0.5"):
+        with pytest.raises(tc.OptionError, match="legal are numbers from 0 to 1"):
+            tct.min_cut_schedules(step, [setting])  # type: ignore[list-item]
+    with pytest.raises(tc.ScheduleError, match="expected what trace returned, got a Product"):
+        tct.min_cut_schedules(Product())  # type: ignore[arg-type]
+
+
+# As seeds of compiled steps ----------------------------------------------------------------------
+
+
+def refuses(*_: Any) -> Any:
+    raise RuntimeError("no partition")
+
+
+def test_no_setting_is_begun_without_the_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = traced(*example("GPT")).imported
+    begun: list[float] = []
+    monkeypatch.setattr(min_cut, "halves_at", lambda _, setting, __: begun.append(setting))
+    assert min_cut.schedules_at(imported, SETTINGS, Clock(0), ()) == []
+    assert begun == []
+    monkeypatch.setattr(min_cut, "SECONDS", 0.0)
+    monkeypatch.setattr(min_cut, "schedule_at", lambda *_: tc.plan(imported.graph))
+    assert len(min_cut.schedules_at(imported, SETTINGS, ENDLESS, ())) == 1
+    assert begun == list(SETTINGS)
+
+
+def test_settings_near_the_budget_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = traced(*example("GPT")).imported
+    begun: list[float] = []
+    monkeypatch.setattr(min_cut, "SECONDS", 0.0)
+    monkeypatch.setattr(min_cut, "halves_at", lambda _, at, __: begun.append(at) or refuses())
+    min_cut.seeded(imported, 0.42, {"time_limit": 1e6}, ())
+    assert begun == [0.4, 0.5, 0.3, 0.2, 0.1, 0.75, 0.0, 1.0]
+
+
+def test_what_a_user_gives_stays_among_the_seeds() -> None:
+    imported = traced(*example("GPT")).imported
+    own = [node.id for node in imported.graph.data if node.producer == 5]
+    options = {"seeds": iter([own]), "time_limit": 30}
+    found = min_cut.seeded(imported, 0.5, options, ())
+    assert found["seeds"][0] == frozenset(own)
+    assert {seed.policy for seed in found["seeds"][1:]} == {"min_cut"}
+    assert 0 < found["time_limit"] < 30
+    # All fits: there is nothing to look for.
+    assert min_cut.seeded(imported, 1.0, {"seeds": [own]}, ())["seeds"] == (frozenset(own),)
+    assert min_cut.seeded(imported, 0.5, {"policy": "greedy"}, ()) == {"policy": "greedy"}
+    assert min_cut.seeded(imported, None, {}, ()) == {}
+
+
+# Within the memory of PyTorch's plan the search alone finds none that is as cheap.
+HARD = [
+    ("product", 0, 0), ("masked", 1, 0), ("dropout", 2, 0), ("tanh", 3, 0), ("product", 4, 1),
+    ("views", 5, 0), ("linear", 6, 0), ("product", 7, 3), ("batch norm", 8, 0), ("add", 9, 7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raising", [False, True])
+def test_compiled_steps_are_planned_with_them(
+    raising: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if raising:
+        monkeypatch.setattr(min_cut, "halves_at", refuses)
+    model, args = made(HARD)
+    plans: list[tc.Schedule] = []
+    backend = tct.backend(0.8, on_plan=plans.append, time_limit=5)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    compiled(*args).backward()
+    torch.compiler.reset()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    (plan,) = plans
+    if not raising:
+        # The step that was compiled is the traced one: the same operators, so the same costs.
+        step = tct.trace(model, *args)
+        theirs = [(tc.replay(s).peak_bytes, cost(s)) for s in tct.min_cut_schedules(step)]
+        limit = int(0.8 * tc.replay(tc.plan(step.graph)).peak_bytes)
+        assert all(cost(plan) <= each for peak, each in theirs if peak <= limit)
+
+
+class Annotated(nn.Module):
+    """Has a setting of PyTorch's for a part of it, which PyTorch's partitioner refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = (nn.Linear(16, 16), nn.Tanh())
+        self.first, self.last = nn.Sequential(*parts), nn.Sequential(*parts, *parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autograd.graph.region_activation_memory_budget(0.5):
+            h = self.first(x)
+        return self.last(h).sum()
+
+
+def test_a_model_that_pytorchs_partitioner_refuses_is_planned() -> None:
+    plans: list[tc.Schedule] = []
+    model, x = Annotated(), torch.ones(64, 16)
+    torch.compiler.reset()
+    refused = pytest.raises(Exception, match="must cover the entire forward")
+    with min_cut_backend(1.0, lambda *_: None) as pytorchs, refused:
+        torch.compile(model, backend=pytorchs, fullgraph=True)(x)
+    torch.compiler.reset()
+    backend = tct.backend(0.9, on_plan=plans.append, time_limit=3)
+    torch.compile(model, backend=backend, fullgraph=True)(x).backward()
+    torch.compiler.reset()
+    assert len(plans) == 1
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_options_are_refused_before_pytorch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, args = made(HARD)
+    monkeypatch.setattr(min_cut, "halves_at", refuses)
+    for options, says in (
+        ({"time_limit": -1}, "time_limit = -1"),
+        ({"seeds": "h1"}, "give several sets"),
+        ({"seeds": [["nope"]]}, "'nope' is no forward value"),
+    ):
+        torch.compiler.reset()
+        with pytest.raises(Exception, match=says):
+            torch.compile(model, backend=tct.backend(0.5, **options), fullgraph=True)(*args)
+    torch.compiler.reset()
