@@ -1,6 +1,7 @@
 """PyTorch's own budgets beside plans, at the peaks that are measured."""
 
 import pytest
+from hypothesis import given, settings
 
 from tests.conftest import require
 
@@ -8,7 +9,8 @@ require("torch")
 
 import torch
 
-from tests.torch_models import GPT, eager_step, tokens_for
+from tests.drawn_modules import made, modules
+from tests.torch_models import GPT, Example, eager_step, tokens_for
 from tinyckpt.interop import torch as tct
 
 
@@ -29,6 +31,27 @@ def test_plans_are_never_dearer_at_the_same_true_peak(compared: tct.Comparison) 
         assert not row.failed
         assert row.planned is not None
         assert row.planned <= row.cost
+
+
+@given(modules(most=12))
+@settings(max_examples=6, deadline=None)
+def test_plans_of_drawn_models_are_never_dearer_than_pytorchs_own_steps(drawn: Example) -> None:
+    model, args = drawn
+    calls = [node for node in tct.trace(model, *args, workspace=False).imported.calls if node]
+    if len({(str(node.target), str(node.args), str(node.kwargs)) for node in calls}) < len(calls):
+        return  # PyTorch evaluates equal calls once, which no plan does
+    for row in tct.compare(model, *args, budgets=(1.0, 0.4, 0.0), time_limit=0).rows:
+        assert row.failed or (row.planned is not None and row.planned <= row.cost)
+
+
+def test_dead_code_and_settings_that_pytorch_raises_at_change_nothing_else() -> None:
+    # Dynamo leaves out what nobody reads, so that its nodes have other names than those of trace.
+    dead = [("tanh", 0, 0), ("gelu", 0, 0), ("tanh", 0, 1), ("batch norm", 3, 0), ("tanh", 4, 0)]
+    model, args = made(dead)
+    first, failed, last = tct.compare(model, *args, budgets=(1.0, 0.5, 1.0), time_limit=0).rows
+    assert failed.failed.startswith("RuntimeError")
+    assert first == last
+    assert first.planned == first.cost == 1.0
 
 
 def test_its_points_are_in_the_units_of_the_frontier(compared: tct.Comparison) -> None:

@@ -2,7 +2,10 @@
 
 ``activation_memory_budget`` is PyTorch's option for compiled steps, from 0 to 1; what it leaves at
 the peak is measured, by the allocator, on a copy of the model, and what it computes is counted in
-the two graphs that it makes. Plans are those of the same step's joint graph, within these peaks.
+the two graphs that it makes. Plans are those of the same step's joint graph, within these peaks;
+what the two graphs evaluate is among what is compared, so that no plan is dearer. A plan is charged
+for some bytes that PyTorch's own step need not have (new values of buffers to the end of the step,
+states of generators), so the peak that counts is at least what is predicted of that step.
 """
 
 from __future__ import annotations
@@ -18,19 +21,42 @@ from torch import fx, nn
 
 from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.advising import Watched, watched
+from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.following import Halves
+from tinyckpt.interop.torch.importer import graph_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.lower import min_cut_backend
+from tinyckpt.interop.torch.min_cut import BUDGETS, schedule_at
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 from tinyckpt.planning.plan import frontier
 from tinyckpt.planning.points import Frontier
+from tinyckpt.replay import replay
 from tinyckpt.table import html_table, table
 from tinyckpt.units import size_text
 
-BUDGETS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # PyTorch's, all of its range
 PATIENCE = 20.0  # seconds to search for plans
 HEADER = ("activation_memory_budget", "peak", "FLOPs", "a plan in that peak", "modules wrapped")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """A step that PyTorch compiled.
+
+    Attributes:
+        peak: bytes at the peak, as the allocator hands them out.
+        flops: FLOPs of a step.
+        joint: the joint graph that was compiled.
+        results: how many of its outputs belong to the forward half.
+        halves: what PyTorch made of it.
+    """
+
+    peak: int
+    flops: int
+    joint: fx.GraphModule
+    results: int
+    halves: Halves
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +67,8 @@ class Row:
         budget: the setting.
         peak: bytes at the peak of a step, as the allocator hands them out.
         cost: FLOPs of a step, in those of one that recomputes nothing.
-        planned: the cost of the best plan found within that peak; None if there is none.
+        planned: the cost of the best plan found within that peak, or within what is predicted of
+            PyTorch's own step if that is more; None if there is none.
         advised: the cost of the best choice of modules to wrap, likewise.
         failed: what PyTorch raised; peak and cost are 0 then.
     """
@@ -118,21 +145,27 @@ def compare(
     Raises:
         GraphError: if the model cannot be traced.
     """
-    graph = trace(model, *args).graph
-    found = frontier(graph, time_limit=time_limit)
-    once = max(sum(operator.flops for operator in graph.operators), 1)
+    imported = trace(model, *args).imported
     advice = watched(model, args, None, workspace=True)
+    taken = [(budget, step_or_error(model, args, budget)) for budget in budgets]
+    steps = [(budget, step) for budget, step in taken if isinstance(step, Taken)]
+    if steps:
+        # The graph that was compiled: what nobody needs is not in it, and names may be others.
+        first = steps[0][1]
+        joint = joint_of_graph(first.joint, first.results, imported.graph.name)
+        imported = graph_of(joint, imported.graph.name, "flops", workspace=True)
+    theirs = {budget: schedule_at(budget, step.halves, imported) for budget, step in steps}
+    found = frontier(imported.graph, time_limit=time_limit, seeds=theirs.values())
+    once = max(sum(operator.flops for operator in imported.graph.operators), 1)
     rows = []
-    for budget in budgets:
-        try:
-            peak, flops = min_cut_step(model, args, budget)
-        except Exception as error:
-            text = " ".join(str(error).split())[:60]
-            rows.append(Row(budget, 0, 0.0, failed=f"{type(error).__name__}: {text}"))
+    for budget, step in taken:
+        if isinstance(step, str):
+            rows.append(Row(budget, 0, 0.0, failed=step))
             continue
+        peak = max(step.peak, replay(theirs[budget]).peak_bytes)
         planned = within(partial(plan_cost, found, peak))
-        advised = within(partial(advised_cost, advice, peak))
-        rows.append(Row(budget, peak, flops / once, planned and planned / once, advised))
+        advised = within(partial(advised_cost, advice, step.peak))
+        rows.append(Row(budget, step.peak, step.flops / once, planned and planned / once, advised))
     return Comparison(tuple(rows), found)
 
 
@@ -154,12 +187,23 @@ def within(cost: Callable[[], float]) -> float | None:
         return None
 
 
-def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> tuple[int, int]:
-    """Return peak and FLOPs of a step under PyTorch's own partitioner, in bytes and FLOPs."""
-    halves: list[fx.GraphModule] = []
+def step_or_error(model: nn.Module, args: Sequence[Any], budget: float) -> Taken | str:
+    """Return what comes of a step at a setting, or what PyTorch raised, in a few words."""
+    try:
+        return min_cut_step(model, args, budget)
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:60]}"
+
+
+def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Taken:
+    """Return what comes of a step under PyTorch's own partitioner, at a setting of it."""
+    seen: list[tuple[fx.GraphModule, int, Halves]] = []
     own = deepcopy(model)
     torch.compiler.reset()
-    with torch.random.fork_rng(), min_cut_backend(budget, halves.extend) as backend:
+    with (
+        torch.random.fork_rng(),
+        min_cut_backend(budget, lambda *made: seen.append(made)) as backend,
+    ):
         compiled = torch.compile(own, backend=backend, fullgraph=True)
 
         def step() -> None:
@@ -170,7 +214,8 @@ def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> tuple[
         device = next((str(p.device) for p in own.parameters()), "cpu")
         peak, _ = allocator_peak(step, device)
     torch.compiler.reset()
-    return peak, sum(map(flops_in, halves))
+    joint, results, halves = seen[-1]
+    return Taken(peak, sum(map(flops_in, halves)), joint, results, halves)
 
 
 def flops_in(half: fx.GraphModule) -> int:

@@ -24,7 +24,7 @@ from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutpu
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
 from tinyckpt.errors import ScheduleError
-from tinyckpt.interop.torch.capture import fake_state, is_random, output_node, storage_of
+from tinyckpt.interop.torch.capture import copied, fake_state, is_random, output_node, storage_of
 from tinyckpt.interop.torch.importer import Imported
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Free, Schedule, Step, step_text
@@ -221,19 +221,21 @@ def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def min_cut_backend(
-    budget: float, on_halves: Callable[[Sequence[fx.GraphModule]], None]
+    budget: float, on_halves: Callable[[fx.GraphModule, int, Sequence[fx.GraphModule]], None]
 ) -> Iterator[Callable[..., Any]]:
     """Set PyTorch's ``activation_memory_budget``; yield a backend with its own partitioner.
 
     Args:
         budget: from 0 to 1.
-        on_halves: is called with the two graphs that it makes.
+        on_halves: is called with the joint graph as it was, how many of its outputs belong to the
+            forward half, and the two graphs that PyTorch makes of it.
     """
     with min_cut(budget) as cut:
 
         def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+            before = copied(joint)
             halves = cut(joint, inputs, **options)
-            on_halves(halves)
+            on_halves(before, options["num_fwd_outputs"], halves)
             return halves
 
         yield eager_backend(partition)
