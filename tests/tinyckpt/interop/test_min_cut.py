@@ -172,6 +172,17 @@ def test_settings_near_the_budget_come_first(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(min_cut, "halves_at", lambda _, at, __: begun.append(at) or refuses())
     min_cut.seeded(imported, 0.42, {"time_limit": 1e6}, ())
     assert begun == [0.4, 0.5, 0.3, 0.2, 0.1, 0.75, 0.0, 1.0]
+    monkeypatch.setattr(min_cut, "halves_at", lambda _, at, __: begun.append(at))
+    for order, policy in (
+        ([0.4, 0.3, 0.2, 0.1, 0.0, 0.5, 0.75, 1.0], "store_all"),  # holds too much
+        ([0.4, 0.5, 0.75, 1.0, 0.3, 0.2, 0.1, 0.0], "greedy"),
+    ):
+        options = {} if policy == "store_all" else {"budget": 0.42}
+        schedule = tc.plan(imported.graph, policy, **options)
+        monkeypatch.setattr(min_cut, "schedule_at", lambda *_, made=schedule: made)
+        begun.clear()
+        min_cut.seeded(imported, 0.42, {"time_limit": 1e6}, ())
+        assert begun == order
 
 
 def test_what_a_user_gives_stays_among_the_seeds() -> None:

@@ -8,7 +8,7 @@ graph, and nothing is compiled.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -23,9 +23,10 @@ from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.lower import min_cut
 from tinyckpt.interop.torch.tracing import Traced
 from tinyckpt.planning.budget import parse_budget
-from tinyckpt.planning.plan import Budget, costs_of
+from tinyckpt.planning.plan import Budget, costs_of, peak_of
 from tinyckpt.planning.portfolio import DEFAULT_SECONDS
 from tinyckpt.planning.seeds import checked_seeds
+from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
 
 BUDGETS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # PyTorch's, all of its range
@@ -76,7 +77,11 @@ def min_cut_schedules(
 
 
 def schedules_at(
-    imported: Imported, settings: Iterable[float], clock: Clock, resident: Sequence[int]
+    imported: Imported,
+    settings: Iterable[float],
+    clock: Clock,
+    resident: Sequence[int],
+    fits: Callable[[Schedule], bool] | None = None,
 ) -> list[Schedule]:
     """Return PyTorch's schedules at some settings, as many as there is time for.
 
@@ -87,12 +92,13 @@ def schedules_at(
         settings: of ``activation_memory_budget``.
         clock: no setting is begun that would take longer than what is left.
         resident: which inputs are there before and after the step, by their positions.
+        fits: whether a schedule is within the budget that is asked for: larger settings come next
+            if so, else smaller ones. If not given, they come in their order.
     """
     found: list[Schedule] = []
-    expected = SECONDS * len(imported.graph.operators)
-    for setting in settings:
-        if expected > clock.left():
-            break
+    expected, left = SECONDS * len(imported.graph.operators), list(settings)
+    while left and expected <= clock.left():
+        setting = left.pop(0)
         begin = perf_counter()
         try:
             halves = halves_at(imported.joint, setting, resident)
@@ -103,6 +109,9 @@ def schedules_at(
         schedule = schedule_at(setting, halves, imported)
         if all(schedule.steps != other.steps for other in found):
             found.append(schedule)
+        if fits is not None:
+            below = fits(schedule)
+            left.sort(key=lambda other: other < setting if below else other > setting)
     return found
 
 
@@ -137,7 +146,8 @@ def seeded(
 ) -> dict[str, Any]:
     """Return the options of a plan with PyTorch's schedules among its seeds, and the time left.
 
-    Settings come first that are near the share of store-all's peak that the budget is. Nothing is
+    The first setting is the one nearest to the share of store-all's peak that the budget is; then
+    it is larger ones as long as the budget allows, smaller ones as long as it does not. Nothing is
     added where no search follows, or everything fits.
 
     Args:
@@ -158,7 +168,13 @@ def seeded(
     share = limit / max(Problem(graph, costs).peak(range(len(graph.operators))), 1)
     if share < 1:
         nearest = sorted(BUDGETS, key=lambda setting: abs(setting - share))
-        found = schedules_at(imported, nearest, Clock(SHARE * clock.seconds), resident)
+        found = schedules_at(
+            imported,
+            nearest,
+            Clock(SHARE * clock.seconds),
+            resident,
+            lambda schedule: peak_of(replay(schedule), costs) <= limit,
+        )
         options["seeds"] += tuple(found)
         options["time_limit"] = clock.left()
     return options
