@@ -92,9 +92,10 @@ Peaks are those of the allocator's own events over a whole step, gradients in an
 MB of {MB:,} bytes. FLOPs are counted with PyTorch's formulas, and its planner is told what CPU
 attention costs, which it takes for free. Loss, gradients and buffers are compared with those of
 plain PyTorch and of store-all; the first that they equal to the bit is named, or how far they are
-from the last, as a share of the largest number of a tensor. The search for plans looks at the sets
-of values that PyTorch saves, too. Plans have no workspaces under Inductor, whose kernels are its
-own, and no step there has ``allow_buffer_reuse``, which holds on to buffers. Seconds are medians of {ROUNDS} rounds, all steps by turns."""
+from the last, as a share of the largest number of a tensor. The search for plans compares what
+PyTorch's planner makes, too. Plans have no workspaces under Inductor, whose kernels are its
+own, and no step there has ``allow_buffer_reuse``, which holds on to buffers. Seconds are medians
+of {ROUNDS} rounds, all steps by turns."""
 
 
 # Peaks and FLOPs ---------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def compiled_part(backend: Backend, asked: Asked) -> list[str]:
         else:
             theirs[budget] = found
             body.append(row("PyTorch", f"{budget:g}", found, references))
-            plans.seeds.append(found.saved)
+    plans.follow(theirs)
     targets = TARGETS.get((name, backend), {})
     limits = [(f"PyTorch's at {budget:g}", found.peak) for budget, found in theirs.items()]
     limits += [
@@ -232,7 +233,7 @@ def seconds_part(backend: Backend, asked: Asked) -> list[str]:
 
     def compiled(text: str, *args: Any, **options: Any) -> None:
         example = large_example(name)
-        add(text, example[0], *compiled_step(example, backend, *args, **options)[:2])
+        add(text, example[0], *compiled_step(example, backend, *args, **options))
 
     model, args = large_example(name)
     add("plain PyTorch", model, eager_step(model, args))

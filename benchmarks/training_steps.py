@@ -8,9 +8,8 @@ the programs that the compiler was given.
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -28,8 +27,12 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_fl
 
 import tinyckpt as tc
 from tests.torch_models import eager_step, large_example
+from tinyckpt.analysis.limits import Clock
 from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.capture import copied, joint_of_graph
 from tinyckpt.interop.torch.costs import attention_flops, flops_of
+from tinyckpt.interop.torch.importer import Imported, graph_of
+from tinyckpt.interop.torch.min_cut import schedules_at
 
 Backend = Literal["eager", "aot", "inductor"]
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -45,14 +48,12 @@ class Outcome:
     Attributes:
         peak, flops: bytes at the peak, and FLOPs.
         gradients, buffers: by name, the loss among the gradients.
-        saved: names of the values that a compiled step keeps for its backward half.
     """
 
     peak: int
     flops: int
     gradients: dict[str, Tensor]
     buffers: dict[str, Tensor]
-    saved: frozenset[str] = frozenset()
 
 
 def know_attention() -> None:
@@ -100,8 +101,8 @@ def compiled_step(
     backend: Backend,
     partition: Partition = min_cut_rematerialization_partition,
     memory_budget: float = 1.0,
-) -> tuple[Callable[[], Tensor], int, frozenset[str]]:
-    """Return a step that ``torch.compile`` compiled, its FLOPs, and what it saves, by name.
+) -> tuple[Callable[[], Tensor], int]:
+    """Return a step that ``torch.compile`` compiled, and its FLOPs.
 
     It has run once: what is compiled at first is there.
 
@@ -112,12 +113,11 @@ def compiled_step(
         memory_budget: PyTorch's ``activation_memory_budget``, which its own partition reads.
     """
     model, args = example
-    seen: list[tuple[int, frozenset[str]]] = []
+    seen: list[int] = []
 
     def noted(*given: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         halves = partition(*given, **options)
-        saved = saved_by(halves[0], options["num_fwd_outputs"])
-        seen.append((sum(map(flops_in, halves)), saved))
+        seen.append(sum(map(flops_in, halves)))
         return halves
 
     options: dict[str, Any] = {}
@@ -134,8 +134,8 @@ def compiled_step(
     step = eager_step(torch.compile(model, fullgraph=True, **options), args)
     with autograd_config.patch(settings), inductor_config.patch(handed):
         step()
-    ((flops, saved),) = seen
-    return step, flops, saved
+    (flops,) = seen
+    return step, flops
 
 
 def flops_in(program: fx.GraphModule) -> int:
@@ -143,21 +143,6 @@ def flops_in(program: fx.GraphModule) -> int:
     nodes = program.graph.nodes
     values: Any = SimpleNamespace(values={node: node.meta.get("val") for node in nodes})
     return sum(flops_of(values, node) for node in nodes if node.op == "call_function")
-
-
-def saved_by(forward: fx.GraphModule, results: int) -> frozenset[str]:
-    """Return what a forward half hands to the backward one, by the names of ``trace``.
-
-    Args:
-        forward: the program.
-        results: how many of its outputs are results of the step.
-    """
-    outputs = forward.graph.output_node().args[0][results:]
-    return frozenset(
-        f"{node.args[0].name}.{node.args[1]}" if node.target is operator.getitem else node.name
-        for node in outputs
-        if isinstance(node, fx.Node)
-    )
 
 
 # Measuring them ----------------------------------------------------------------------------------
@@ -219,67 +204,57 @@ class Plans:
 
     Attributes:
         stored, stored_peak: what comes of store-all, and its predicted peak.
-        graph: which is planned.
-        seeds: sets of values that others save, by name: where the search looks, too.
+        imported: what is planned.
+        seeds: schedules that the search compares, too.
     """
+
+    imported: Imported
 
     def __init__(self, name: str, backend: Backend, seconds: float) -> None:
         self.name, self.backend, self.seconds = name, backend, seconds
         self.known: dict[tuple[int, ...], tuple[int, Outcome]] = {}
-        self.seeds: list[frozenset[str]] = []
-        self.stored_peak, self.stored, self.graph = self.run(None)
+        self.seeds: list[tc.Schedule] = []
+        self.stored = measured(name, backend, self.storing)
+        self.stored_peak = tc.replay(tc.plan(self.imported.graph)).peak_bytes
 
-    def run(self, order: tuple[int, ...] | None) -> tuple[int, Outcome, tc.TrainingGraph]:
-        """Return what an order of evaluations should take, what it does, and of which graph."""
-        seen: list[tc.Schedule] = []
-        outcome = measured(self.name, self.backend, self.partition(order, seen))
-        return tc.replay(seen[0]).peak_bytes, outcome, seen[0].graph
+    def storing(self, joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+        """Note the graph of a step, as a partition function of store-all."""
+        own = joint_of_graph(copied(joint), options["num_fwd_outputs"], self.name)
+        is_aot = self.backend == "aot"
+        self.imported = graph_of(own, self.name, "flops", workspace=is_aot, fuses=not is_aot)
+        self.resident = options["static_lifetime_input_indices"]
+        return self.partition(None)(joint, inputs, **options)
 
-    def partition(
-        self, order: tuple[int, ...] | None, seen: list[tc.Schedule] | None = None
-    ) -> Callable[..., Any]:
+    def partition(self, order: tuple[int, ...] | None) -> Partition:
         """Return a partition function by an order of evaluations; None is that of the trace."""
+        policy = "store_all" if order is None else lambda graph: order
         return tct.partitioner(
-            None,
-            workspace=self.backend == "aot",
-            fuses=self.backend == "inductor",
-            on_plan=None if seen is None else seen.append,
-            policy="store_all" if order is None else lambda graph: order,
+            None, workspace=False, fuses=self.backend == "inductor", policy=policy
         )
+
+    def follow(self, budgets: Iterable[float]) -> None:
+        """Let the search compare what PyTorch's own planner makes at some of its budgets."""
+        self.seeds = schedules_at(self.imported, budgets, Clock(), self.resident)
 
     def within(self, budget: int) -> tuple[int, Outcome]:
         """Return what the best plan within a budget should take, and what it does."""
         order = self.order(budget)
         if order not in self.known:
-            self.known[order] = self.run(order)[:2]
+            predicted = tc.replay(tc.from_order(self.imported.graph, order)).peak_bytes
+            outcome = measured(self.name, self.backend, self.partition(order))
+            self.known[order] = predicted, outcome
         return self.known[order]
 
     def order(self, budget: int) -> tuple[int, ...]:
         """Return the order of evaluations of the best plan within a budget."""
-        seeds = [self.forward_values(saved) for saved in self.seeds]
-        schedule = tc.plan(self.graph, budget=budget, time_limit=self.seconds, seeds=seeds)
+        graph, seconds = self.imported.graph, self.seconds
+        schedule = tc.plan(graph, budget=budget, time_limit=seconds, seeds=self.seeds)
         return tuple(step.operator for step in schedule.steps if isinstance(step, tc.Compute))
-
-    def forward_values(self, names: frozenset[str]) -> list[int]:
-        """Return ids of values, by name; of views that are made in the backward half, their bases.
-
-        What only the backward half reads stands there in the graph.
-        """
-        count, found = self.graph.forward_count, set()
-        for node in self.graph.data:
-            if node.name not in names:
-                continue
-            shown: tc.DataNode | None = node
-            while shown is not None and (shown.producer is None or shown.producer >= count):
-                shown = None if shown.view_of is None else self.graph.data[shown.view_of]
-            if shown is not None:
-                found.add(shown.id)
-        return sorted(found)
 
 
 def measured(name: str, backend: Backend, *args: Any, **options: Any) -> Outcome:
     """Return what comes of a model's step, compiled anew."""
     torch._dynamo.reset()
     example = large_example(name)
-    step, flops, saved = compiled_step(example, backend, *args, **options)
-    return replace(outcome_of(example[0], step, flops), saved=saved)
+    step, flops = compiled_step(example, backend, *args, **options)
+    return outcome_of(example[0], step, flops)
