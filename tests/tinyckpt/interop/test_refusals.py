@@ -71,6 +71,42 @@ def test_models_that_cannot_be_traced_are_refused_and_left_as_they_were(case: st
     assert tct.trace(Model(torch.sum), X).graph.operators
 
 
+class Masked(nn.Module):
+    """A linear layer and a mask, which is registered or not, and may be in a list."""
+
+    def __init__(self, registered: bool, listed: bool = False) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        mask = torch.tensor([1.0, 0.0, 1.0, 0.0])
+        self.listed = listed
+        if registered:
+            self.register_buffer("mask", mask)
+        else:
+            self.mask = [mask] if listed else mask
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * (self.mask[0] if self.listed else self.mask)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_tensor_that_is_no_buffer_is_named_with_how_to_register_it(listed: bool) -> None:
+    model = nn.Sequential(Masked(False, listed), Model(torch.sum))
+    with pytest.raises(
+        tc.GraphError,
+        match=r"^Sequential: its forward reads a tensor that is no parameter, no buffer and no "
+        r"argument, such as 0\.mask \(.*test_refusals.py, line \d+\); legal is "
+        r"self\.register_buffer\(\"mask\", \.\.\.\) in __init__",
+    ):
+        tct.trace(model, X)
+    assert tct.trace(nn.Sequential(Masked(True), Model(torch.sum)), X).graph.operators
+
+
+def test_a_tensor_from_outside_of_the_model_is_refused_likewise() -> None:
+    mask = torch.ones(4)
+    with pytest.raises(tc.GraphError, match=r"no buffer and no argument \(.*\); legal is .*buffer"):
+        tct.trace(Model(lambda h: (h * mask).sum()), X)
+
+
 @pytest.mark.parametrize("args", [(), (torch.ones(2, 3),), (X, X), ("x",)])
 def test_arguments_that_do_not_fit_are_refused(args: tuple[Any, ...]) -> None:
     with pytest.raises(tc.GraphError, match=r"legal are arguments that forward takes"):

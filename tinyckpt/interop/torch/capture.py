@@ -57,7 +57,7 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
     name = type(model).__name__
     with (
         ExitStack() as stack,
-        captured(name),
+        captured(name, model),
         scoped(model),
         placed(model, args) as (given, _),
         fx.traceback.preserve_node_meta(),

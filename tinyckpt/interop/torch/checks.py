@@ -14,10 +14,14 @@ from tinyckpt.errors import GraphError
 
 # Frames in these folders are not of the model.
 OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+# In PyTorch's words: an operator reads a tensor with numbers, among those that have none.
+UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
+REGISTERED = ("_parameters", "_buffers", "_modules")  # where a module keeps what it registers
+NAMED = 6  # attributes that an error names
 
 
 @contextmanager
-def captured(name: str) -> Iterator[None]:
+def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
     """Turn whatever stops a capture into one GraphError that says where in the model it was."""
     try:
         yield
@@ -30,12 +34,44 @@ def captured(name: str) -> Iterator[None]:
             if not frame.filename.startswith(OURS)
         ]
         where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        if isinstance(error, AssertionError) and UNKNOWN_TENSOR in str(error):
+            raise GraphError(unknown_tensor(name, where, model)) from error
         text = " ".join(str(error).split())[:300]
         raise GraphError(
             f"{name}: PyTorch cannot capture its training step as one graph: "
             f"{type(error).__name__}: {text}{where}; legal are arguments that forward takes, and "
             "a forward whose course does not depend on the numbers in its tensors"
         ) from error
+
+
+def unknown_tensor(name: str, where: str, model: torch.nn.Module) -> str:
+    """Return what to say of a model that reads a tensor of which PyTorch does not know."""
+    plain = plain_tensors(model)
+    own = f", such as {', '.join(plain[:NAMED])}" if plain else ""
+    attribute = plain[0].rpartition(".")[2] if plain else "name"
+    return (
+        f"{name}: its forward reads a tensor that is no parameter, no buffer and no argument{own}"
+        f'{where}; legal is self.register_buffer("{attribute}", ...) in __init__, or '
+        "torch.nn.Parameter, or to pass it as an argument"
+    )
+
+
+def plain_tensors(model: torch.nn.Module) -> list[str]:
+    """Return the attributes of a model's modules that hold tensors and are not registered."""
+    return [
+        f"{path}.{attribute}" if path else attribute
+        for path, module in model.named_modules()
+        for attribute, value in vars(module).items()
+        if attribute not in REGISTERED and holds_tensor(value)
+    ]
+
+
+def holds_tensor(value: Any) -> bool:
+    """Whether an attribute is a tensor, or a list, tuple or dict that has one."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    members = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(member, torch.Tensor) for member in members)
 
 
 def check_model(model: Any) -> None:

@@ -122,7 +122,7 @@ def record(
         GraphError: if forward does not take the arguments, or does not return a loss.
     """
     name = type(model).__name__
-    with captured(name), torch.random.fork_rng(), placed(model, args) as (args, mode):
+    with captured(name, model), torch.random.fork_rng(), placed(model, args) as (args, mode):
         seen = Watch(mode, saving=True)
         seen.step(model, args, watched)
         bare = Watch(mode, saving=False)
