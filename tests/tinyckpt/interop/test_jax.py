@@ -209,16 +209,42 @@ def test_what_cannot_be_traced_is_said(function: Any, args: Any, said: str) -> N
         tcj.trace(function, *args)
 
 
+def offloaded(schedule: tc.Schedule) -> tc.Schedule:
+    """Return a schedule that moves what its second operator makes to the host and back."""
+    steps = list(schedule.steps)
+    value = schedule.graph.operators[1].outputs[0]
+    at = steps.index(tc.Compute(1)) + 1
+    steps[at:at] = [tc.Offload(value), tc.Fetch(value)]
+    return tc.Schedule(schedule.graph, tuple(steps), "mine")
+
+
+def test_a_schedule_of_an_equal_graph_runs() -> None:
+    args = example()
+    traced, again = tcj.trace(loss, *args), tcj.trace(loss, *args)
+    planned = tcj.step(tc.plan(again.graph, "sqrt_n"), traced)
+    assert equal(planned(*args), tcj.step(tc.plan(traced.graph), traced)(*args))
+
+
 def test_what_does_not_fit_a_traced_step_is_said() -> None:
     args = example()
-    traced, other = tcj.trace(loss, *args), tcj.trace(loss, *args)
+    traced, other = tcj.trace(loss, *args), tcj.trace(lambda w: jnp.sin(w).sum(), jnp.ones(3))
     planned = tcj.step(tc.plan(traced.graph), traced)
     with pytest.raises(tc.GraphError, match="args\\[1\\] is float32\\[2,16\\]"):
         planned(args[0], jnp.ones((2, 16)), args[2])
     with pytest.raises(tc.GraphError, match="nested as"):
         planned(args[0], args[1])
-    with pytest.raises(tc.ScheduleError, match="another graph"):
+    with pytest.raises(tc.GraphError, match=r"args\[1\] is a str; traced was float32"):
+        planned(args[0], "abc", args[2])
+    with pytest.raises(tc.ScheduleError, match="another graph than the traced one, loss"):
         tcj.step(tc.plan(other.graph), traced)
+    for given in (3, "abc", traced):
+        with pytest.raises(tc.ScheduleError, match=r"expected a schedule of loss, such as tc.plan"):
+            tcj.step(given, traced)  # type: ignore[arg-type]
+        with pytest.raises(tc.ScheduleError, match="expected what trace returned, got a"):
+            tcj.step(tc.plan(traced.graph), traced.graph)  # type: ignore[arg-type]
+    moved = offloaded(tc.plan(traced.graph))
+    with pytest.raises(tc.ScheduleError, match=r"offload .*; programs of JAX compute and free"):
+        tcj.step(moved, traced)
     with pytest.raises(tc.OptionError, match="it names hidden, out, not 'hiden'"):
         tcj.advise(loss, *args, budget=0.5, names=["hiden"])
     for names in (3, "hidden"):

@@ -172,6 +172,11 @@ def test_schedules_that_cannot_run_are_refused() -> None:
         tct.step(tc.plan(tc.networks.chain(3)), traced)
     with pytest.raises(tc.ScheduleError, match="the schedule ends without"):
         tct.step(tc.Schedule(graph, (tc.Compute(0),), "mine"), traced)
+    for given in (3, "abc", traced):
+        with pytest.raises(tc.ScheduleError, match="expected a schedule of Sequential, such as"):
+            tct.step(given, traced)  # type: ignore[arg-type]
+        with pytest.raises(tc.ScheduleError, match="expected what trace returned, got a"):
+            tct.step(tc.plan(graph), graph)  # type: ignore[arg-type]
     steps = list(tc.plan(graph).steps)
     value = graph.operators[1].outputs[0]
     at = steps.index(tc.Compute(1)) + 1

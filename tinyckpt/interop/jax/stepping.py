@@ -8,10 +8,10 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from tinyckpt.errors import GraphError, ScheduleError
+from tinyckpt.errors import GraphError
+from tinyckpt.interop.frameworks import check_schedule, check_traced
 from tinyckpt.interop.jax.capture import Value
 from tinyckpt.interop.jax.tracing import Traced
-from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Free, Schedule
 
 
@@ -27,17 +27,12 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., Any]:
         traced: what ``trace`` returned.
 
     Raises:
-        ScheduleError: if the schedule is of another graph, is not legal, or moves values to the
-            host.
+        ScheduleError: if the schedule is none, is of another graph, is not legal, or moves values
+            to the host; or if the second is not what ``trace`` returned. When called, a GraphError
+            if arguments are not as they were traced, before anything runs.
     """
-    if schedule.graph is not traced.graph:
-        raise ScheduleError(
-            f"the schedule is of {schedule.graph.name}, another graph than the one traced; plan "
-            "traced.graph"
-        )
-    replay(schedule)
-    if not all(isinstance(taken, Compute | Free) for taken in schedule.steps):
-        raise ScheduleError(f"{schedule.policy}: it offloads, which a step in JAX cannot do")
+    check_traced(traced, Traced)
+    check_schedule(schedule, traced.graph, "JAX")
     program = traced.program
 
     def run(*args: Any) -> Any:
@@ -45,15 +40,23 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., Any]:
         if nesting != program.nestings[0]:
             raise GraphError(f"arguments nested as {nesting}; traced were {program.nestings[0]}")
         for path, variable, leaf in zip(program.paths, program.arguments, leaves, strict=True):
-            given, traced_as = jax.typeof(leaf), variable.aval
-            if (given.shape, given.dtype) != (traced_as.shape, traced_as.dtype):
-                raise GraphError(f"{path} is {given}; traced was {traced_as}")
+            check_like(leaf, variable.aval, path)
         values = dict(zip(program.arguments, leaves, strict=True)) | dict(program.constants)
         follow(schedule, traced, values)
         results = [read(values, result) for result in program.results]
         return jax.tree_util.tree_unflatten(program.nestings[1], results)
 
     return run
+
+
+def check_like(leaf: Any, expected: Any, path: str) -> None:
+    """Raise a GraphError unless a leaf of the arguments has the shape and dtype that was traced."""
+    try:
+        given = jax.typeof(leaf)
+    except TypeError as error:
+        raise GraphError(f"{path} is a {type(leaf).__name__}; traced was {expected}") from error
+    if (given.shape, given.dtype) != (expected.shape, expected.dtype):
+        raise GraphError(f"{path} is {given}; traced was {expected}")
 
 
 def follow(schedule: Schedule, traced: Traced, values: dict[Value, Any]) -> None:

@@ -24,10 +24,10 @@ from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutpu
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
 from tinyckpt.errors import ScheduleError
+from tinyckpt.interop.frameworks import check_schedule
 from tinyckpt.interop.torch.capture import copied, fake_state, is_random, output_node, storage_of
 from tinyckpt.interop.torch.importer import Imported
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Compute, Free, Schedule, Step, step_text
+from tinyckpt.schedule import Compute, Schedule, Step
 
 NO_VERSION_CHECK = "saved_tensor_with_no_vc_check"  # AOTAutograd wants values with it last
 
@@ -39,7 +39,8 @@ def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:
         ScheduleError: if the schedule is not legal, is of another graph, moves values to the host,
             or lets random operators draw in another order.
     """
-    check_schedule(schedule, imported)
+    check_schedule(schedule, imported.graph, "PyTorch")
+    check_random(schedule, imported)
     joint = imported.joint
     program = Half(imported, again_of(schedule, imported))
     for node in joint.module.graph.nodes:
@@ -59,7 +60,8 @@ def halves_of(schedule: Schedule, imported: Imported) -> tuple[fx.GraphModule, f
     Raises:
         ScheduleError: as ``program_of``.
     """
-    check_schedule(schedule, imported)
+    check_schedule(schedule, imported.graph, "PyTorch")
+    check_random(schedule, imported)
     joint, again = imported.joint, again_of(schedule, imported)
     steps = schedule.steps
     cut = steps.index(Compute(imported.begin))
@@ -279,24 +281,13 @@ def again_of(schedule: Schedule, imported: Imported) -> set[int]:
     return {index for index, count in times.items() if count > 1}
 
 
-def check_schedule(schedule: Schedule, imported: Imported) -> None:
-    """Raise a ScheduleError unless a schedule can run as a program of PyTorch."""
+def check_random(schedule: Schedule, imported: Imported) -> None:
+    """Raise a ScheduleError unless random operators draw first in the order of the traced step."""
     graph = imported.graph
-    if schedule.graph is not graph and schedule.graph != graph:
-        raise ScheduleError(
-            f"the schedule is of another graph than the traced one, {graph.name}; plan the one "
-            "that trace returned"
-        )
-    replay(schedule)
     last = -1
     seen: set[int] = set()
     for position, step in enumerate(schedule.steps):
         if not isinstance(step, Compute):
-            if not isinstance(step, Free):
-                verb, name = step_text(graph, step)
-                raise ScheduleError(
-                    f"step {position}: {verb} {name}; programs of PyTorch compute and free alone"
-                )
             continue
         index = step.operator
         node = imported.calls[index]

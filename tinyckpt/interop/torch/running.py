@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tinyckpt.errors import GraphError, ScheduleError
+from tinyckpt.errors import GraphError
+from tinyckpt.interop.frameworks import check_traced
 from tinyckpt.interop.torch.capture import tree_flatten
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.importer import name_of
@@ -39,12 +40,11 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
         traced: what ``trace`` returned.
 
     Raises:
-        ScheduleError: if the schedule is not legal, is of another graph, or moves values to the
-            host. When called, a GraphError if arguments or parameters are not as they were traced,
-            before anything runs.
+        ScheduleError: if the schedule is none, is not legal, is of another graph, or moves values
+            to the host; or if the second is not what ``trace`` returned. When called, a GraphError
+            if arguments or parameters are not as they were traced, before anything runs.
     """
-    if not isinstance(traced, Traced):
-        raise ScheduleError(f"expected what trace returned, got a {type(traced).__name__}")
+    check_traced(traced, Traced)
     joint = traced.imported.joint
     program = program_of(schedule, traced.imported)
     inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
