@@ -7,8 +7,10 @@ as well: parameters, the optimiser's state and the batch, which are there whatev
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
+from typing import Literal
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.liveness import Problem
@@ -26,6 +28,65 @@ BYTE_FORMS = (
     "1 of store-all's peak"
 )
 FORMS = BYTE_FORMS.replace("bytes, ", "bytes, '9 nodes', ")
+QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A budget as it is written, before it is known of what.
+
+    Attributes:
+        amount: how much: bytes, nodes, or a share from 0 to 1.
+        unit: ``bytes``, ``nodes`` or ``share``, of store-all's peak; ``unsaid`` for a number alone,
+            which is in the memory unit of whoever asks.
+        for_all: whether it counts the sources, too.
+    """
+
+    amount: Fraction
+    unit: Literal["bytes", "nodes", "share", "unsaid"]
+    for_all: bool = False
+
+    def left(self, whole: int, sources: int) -> int:
+        """Return what a budget that is not in nodes leaves to a schedule, rounded down.
+
+        Args:
+            whole: the peak that a share is of, without the sources.
+            sources: bytes of what the caller supplies.
+
+        Raises:
+            BudgetError: if it is for all, and the sources alone are more.
+        """
+        taken = sources if self.for_all else 0
+        limit = int(self.amount * (whole + taken if self.unit == "share" else 1))
+        if limit < taken:
+            raise BudgetError(
+                f"budget {memory_text(limit, 'bytes')} in all: the sources alone are "
+                f"{memory_text(sources, 'bytes')}"
+            )
+        return limit - taken
+
+
+def asked_for(budget: str | int | float, forms: str) -> Asked:
+    """Return what a budget says.
+
+    Raises:
+        BudgetError: if it is not of the forms that there are; says those which are legal.
+    """
+    if isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
+        return Asked(Fraction(int(budget)), "unsaid")
+    if isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
+        return Asked(Fraction(float(budget)).limit_denominator(), "share")
+    text, for_all = str(budget) if isinstance(budget, str) else "", is_for_all(budget)
+    match = QUANTITY.fullmatch(" ".join(text.split()[:-2]) if for_all else text)
+    if match:
+        number, unit = Fraction(match[1]), match[2].lower()
+        if unit in UNITS:
+            return Asked(number * UNITS[unit], "bytes", for_all)
+        if unit == "%" and number <= 100:
+            return Asked(number / 100, "share", for_all)
+        if unit in ("", "node", "nodes") and number.denominator == 1 and not for_all:
+            return Asked(number, "nodes" if unit else "unsaid")
+    raise BudgetError(f"budget {budget!r:.80}; legal are {forms}")
 
 
 def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple[int, Costs]:
@@ -47,23 +108,20 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     >>> [parse_budget(graph, tc.cost.evaluations(graph), b)[0] for b in ("4 KiB", "9 nodes", 0.5)]
     [4096, 9, 2560]
     """
-    if is_for_all(budget):
-        return without_sources(graph, costs, str(budget)), costs
-    if isinstance(budget, str):
-        number, unit = quantity(budget)
-        if unit in ("node", "nodes") and number.denominator == 1:
-            return int(number), in_nodes(costs)
-        if unit in UNITS and costs.memory_unit == "bytes":
-            return int(number * UNITS[unit]), costs
-        if unit == "" and number >= 0 and number.denominator == 1:
-            return checked_unit(graph, costs, int(number)), costs
-        if unit == "%" and number <= 100:
-            return share_of_store_all(graph, costs, number / 100), costs
-    elif isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
-        return checked_unit(graph, costs, int(budget)), costs
-    elif isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
-        return share_of_store_all(graph, costs, Fraction(float(budget)).limit_denominator()), costs
-    raise BudgetError(f"budget {budget!r:.80}; legal are {FORMS}")
+    asked = asked_for(budget, FORMS)
+    if asked.unit == "nodes":
+        return int(asked.amount), in_nodes(costs)
+    if asked.unit == "unsaid":
+        return checked_unit(graph, costs, int(asked.amount)), costs
+    if costs.memory_unit != "bytes" and (asked.for_all or asked.unit == "bytes"):
+        raise BudgetError(
+            f"budget {budget!r:.80} is in bytes, and the costs are in {costs.memory_unit}; legal "
+            f"are {FORMS}"
+        )
+    stored = 0
+    if asked.unit == "share":
+        stored = Problem(graph, costs).peak(range(len(graph.operators)))
+    return asked.left(stored, graph.source_bytes), costs
 
 
 def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
@@ -80,38 +138,10 @@ def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
     >>> [budget_in_bytes(budget, 1000, 200) for budget in ("1 KB", "50 %", 0.25, "1 KB in all")]
     [1000, 500, 250, 800]
     """
-    if is_for_all(budget):
-        text = " ".join(str(budget).split()[:-2])
-        limit = budget_in_bytes(text, whole + sources, 0)
-        if limit < sources:
-            raise too_little(budget, sources, limit)
-        return limit - sources
-    number, unit = Fraction(-1), ""
-    if isinstance(budget, str):
-        number, unit = quantity(budget)
-    elif isinstance(budget, Integral) and not isinstance(budget, bool):
-        number = Fraction(int(budget))
-    elif isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
-        return int(whole * Fraction(float(budget)).limit_denominator())
-    if unit == "%" and 0 <= number <= 100:
-        return int(whole * number / 100)
-    if number >= 0 and (unit in UNITS or (unit == "" and number.denominator == 1)):
-        return int(number * UNITS.get(unit, 1))
-    raise BudgetError(f"budget {budget!r:.80}; legal are {BYTE_FORMS}")
-
-
-def quantity(text: str) -> tuple[Fraction, str]:
-    """Return the number and the unit of a text, in small letters; -1 if it is not of that form."""
-    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*", text)
-    return (Fraction(match[1]), match[2].lower()) if match else (Fraction(-1), "")
-
-
-def too_little(budget: str | int | float, sources: int, limit: int) -> BudgetError:
-    """Return the error about a budget for all that is less than the sources."""
-    return BudgetError(
-        f"budget {budget!r:.80}: the sources alone are {memory_text(sources, 'bytes')} "
-        f"({memory_text(limit, 'bytes')} in all is less than that)"
-    )
+    asked = asked_for(budget, BYTE_FORMS)
+    if asked.unit == "nodes":
+        raise BudgetError(f"budget {budget!r:.80}; legal are {BYTE_FORMS}")
+    return asked.left(whole, sources)
 
 
 def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
@@ -124,11 +154,6 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
                 f"less than the {memory_text(needed, 'bytes')} that any schedule needs"
             )
     return number
-
-
-def share_of_store_all(graph: Graph, costs: Costs, share: Fraction) -> int:
-    """Return a share of store-all's peak, rounded down."""
-    return int(share * Problem(graph, costs).peak(range(len(graph.operators))))
 
 
 def is_for_all(budget: str | int | float) -> bool:
@@ -146,17 +171,3 @@ def with_sources(error: BudgetError, graph: Graph, budget: str | int | float) ->
     if smallest is not None:
         text += f"; with the sources, {memory_text(smallest, 'bytes')} in all"
     return BudgetError(text, smallest, error.proven)
-
-
-def without_sources(graph: Graph, costs: Costs, budget: str) -> int:
-    """Return what a budget for everything leaves to the schedule."""
-    text, sources = " ".join(budget.split()[:-2]), graph.source_bytes
-    if costs.memory_unit != "bytes" or not text or text[-1].isdigit() or "node" in text:
-        raise BudgetError(f"budget {budget!r:.80}; what is for all is in bytes; legal are {FORMS}")
-    limit = parse_budget(graph, costs, text)[0]
-    if text.endswith("%"):
-        stored = share_of_store_all(graph, costs, Fraction(1)) + sources
-        limit = int(Fraction(text[:-1].strip()) / 100 * stored)
-    if limit < sources:
-        raise too_little(budget, sources, limit)
-    return limit - sources

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.planning.budget import budget_in_bytes, parse_budget
 
 CHAIN = tc.networks.chain(4)
 STORED = list(range(9))
@@ -116,3 +117,37 @@ def test_a_number_that_looks_like_nodes_is_asked_about(budget: Any) -> None:
     assert tc.replay(tc.plan(chain, budget=budget, costs=in_nodes)).peak_nodes <= 9
     with pytest.raises(tc.BudgetError, match="the smallest peak found is"):
         tc.plan(chain, budget="9 B")
+
+
+BUDGETS = (
+    "4 KiB", "4KB", " 4.5 kib ", "64 bytes", "64 B in all", "40 KB IN ALL", "50 %", "50% in all",
+    "100 %", 0.25, 1.0, 2000, "2000", "2000 in all", "9 nodes in all", "in all", "in all in all",
+    "90000 Nodes in all",
+    "64 KiB in all in all", "0 %", "101 %", "12.5", -1, True, None, float("nan"), "much",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=repr)
+def test_budgets_say_the_same_of_a_graph_and_of_a_step_that_is_none(budget: Any) -> None:
+    graph = tc.networks.mlp(4, 16, 16).graph()
+    whole, sources = tc.replay(tc.plan(graph)).peak_bytes, graph.source_bytes
+    assert sources > 64
+    found = []
+    for read in (
+        lambda: parse_budget(graph, tc.cost.evaluations(graph), budget)[0],
+        lambda: budget_in_bytes(budget, whole, sources),
+    ):
+        try:
+            found.append(read())
+        except tc.BudgetError as error:
+            found.append(str(error).replace("'9 nodes', ", ""))
+    assert found[0] == found[1]
+
+
+def test_what_is_for_all_counts_the_sources_once() -> None:
+    assert budget_in_bytes("50 % in all", 1000, 200) == 400
+    assert budget_in_bytes("1200 B in all", 1000, 200) == 1000
+    with pytest.raises(tc.BudgetError, match="legal are '64 MiB'"):
+        budget_in_bytes("1200 B in all in all", 1000, 200)
+    with pytest.raises(tc.BudgetError, match="budget 50 B in all: the sources alone are 200 B"):
+        budget_in_bytes("50 B in all", 1000, 200)
