@@ -151,6 +151,48 @@ def test_collectives_are_refused() -> None:
         joint_of_graph(module, 1, "model")
 
 
+class GpuNorm(nn.BatchNorm1d):
+    """A norm by the operator of one vendor's GPUs, which writes to running averages unsaid."""
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__(4)
+        self.operator = operator
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        averages = (self.running_mean, self.running_var)
+        result = self.operator(h, self.weight, self.bias, *averages, self.training, 0.5, 1e-5)
+        return result[0].tanh().sum()
+
+
+def test_a_norm_that_would_update_averages_in_each_recomputation_is_refused() -> None:
+    with pytest.raises(
+        tc.GraphError,
+        match=r"Model: miopen_batch_norm, .* in after, writes to what it is given, .*; legal are",
+    ):
+        tct.trace(Model(GpuNorm(torch.miopen_batch_norm)), X, workspace=False)
+    evaluated = Model(GpuNorm(torch.miopen_batch_norm)).eval()
+    assert len(tct.trace(evaluated, X, workspace=False).graph.operators) > 5
+
+
+def test_averages_of_the_norm_of_nvidias_gpus_are_results_and_updated_once() -> None:
+    model, x = Model(GpuNorm(torch.cudnn_batch_norm)), torch.arange(8.0).view(2, 4)
+    traced = tct.trace(model, x)
+    tct.step(tc.plan(traced.graph, "recompute_all"), traced)(x)
+    expected = nn.BatchNorm1d(4, momentum=0.5)
+    expected(model.layer(x))
+    assert torch.equal(model.after.running_mean, expected.running_mean)
+    assert torch.equal(model.after.running_var, expected.running_var)
+
+
+def test_operators_that_write_in_the_middle_of_a_graph_are_refused() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(torch.ops.aten.add_.Tensor, (x, x)),))
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    with pytest.raises(tc.GraphError, match=r"model: add__tensor, .*, writes to what it is given"):
+        joint_of_graph(module, 1, "model")
+
+
 def test_versions_that_were_not_tested_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_torch()
     monkeypatch.setattr(torch, "__version__", "2.1.0+cpu")

@@ -41,6 +41,13 @@ from tinyckpt.interop.torch.scopes import scope_of, scoped
 tree_leaves, tree_map, tree_flatten = pytree.tree_leaves, pytree.tree_map, pytree.tree_flatten
 DispatchMode, FakeMode = TorchDispatchMode, FakeTensorMode
 NORMS = torch.nn.modules.batchnorm._NormBase  # the parent of all that keep running averages
+# They write running averages, and their schemas do not say so. AOTAutograd replaces all of them but
+# that of AMD's GPUs by an operator that returns the averages.
+AVERAGING = {
+    torch.ops.aten.native_batch_norm.default,
+    torch.ops.aten.cudnn_batch_norm.default,
+    torch.ops.aten.miopen_batch_norm.default,
+}
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 
 
@@ -167,6 +174,12 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
             what = "is a higher-order operator; legal are operators on tensors alone"
         elif isinstance(target, OpOverload) and target.namespace in COLLECTIVES:
             what = "speaks to other processes; legal is a step of one process"
+        elif writes_again(node):
+            what = (
+                "writes to what it is given, which each recomputation would do again; legal are "
+                "operators that return what they change (for a norm, "
+                "torch.backends.cudnn.enabled = False)"
+            )
         elif node.op not in ("placeholder", "get_attr", "call_function", "output"):
             what = f"is a {node.op}; legal are calls of functions"
         if what:
@@ -308,6 +321,16 @@ def written_by(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> l
         for argument in target._schema.arguments
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
+
+
+def writes_again(node: fx.Node) -> bool:
+    """Whether an operator writes to what it is given, in the middle of a step."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    if node.target in AVERAGING:
+        given = arguments_of(node.target, node.args, node.kwargs)
+        return bool(given["training"]) and given["running_mean"] is not None
+    return is_mutable(node.target) and not is_write(node)
 
 
 def is_write(node: fx.Node) -> bool:
