@@ -27,11 +27,12 @@ from tinyckpt.graph import (
     TrainingGraph,
     checked_dtype,
 )
+from tinyckpt.interop.torch.adjoints import number_of, numbered
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
 from tinyckpt.interop.torch.fusing import Fused, fused_into
 from tinyckpt.interop.torch.halves import halves
-from tinyckpt.interop.torch.joint import Joint, is_piece, sequence_of
+from tinyckpt.interop.torch.joint import Joint, is_piece
 from tinyckpt.interop.torch.scopes import scope_of
 from tinyckpt.interop.torch.workspace import Measured, measure
 from tinyckpt.tree import Template
@@ -74,15 +75,14 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool =
     If the compiler ``fuses``, what needs no memory between two operators makes them one.
     """
     forward, backward = halves(joint)
-    fused: Fused = {}
+    fused = fused_into(joint, forward, backward) if fuses else {}
+    building = Building(joint, forward, fused)
     if fuses:
-        fused = fused_into(joint, forward, backward)
         forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
     nodes = [*forward, *backward]
     seen = dict.fromkeys(nodes, Measured())
     if workspace or cost == "measured":
         seen = measure(joint, nodes, timed=cost == "measured")
-    building = Building(joint, fused)
     for source in joint.sources:
         building.add_source(source)
     for position, node in enumerate(nodes):
@@ -116,10 +116,12 @@ class Building:
         pieces: for a node with several results, the nodes that take one out of them.
         calls: the node of each operator.
         begin: the operator between the halves, once it is there.
+        forward_of: the forward node of each number that autograd gave, whose adjoints have it, too.
     """
 
-    def __init__(self, joint: Joint, fused: Fused) -> None:
+    def __init__(self, joint: Joint, forward: Sequence[fx.Node], fused: Fused) -> None:
         self.joint, self.fused = joint, fused
+        self.forward_of = numbered(joint, forward)
         self.calls: list[fx.Node | None] = []
         self.begin = -1
         self.data: list[DataNode] = []
@@ -129,7 +131,7 @@ class Building:
         self.names: set[str] = set()
         self.storage: dict[int, int] = {}  # of every data node, which one it is in
         self.owned: set[int] = set()  # storages that a data node has as its own
-        self.adjoint: dict[int, int] = {}  # autograd's number -> the forward operator
+        self.number: dict[fx.Node, int] = {}  # of the operator that a node is
         for node in joint.module.graph.nodes:
             if is_piece(node):
                 made = node.args[0]
@@ -211,11 +213,9 @@ class Building:
         for piece in self.pieces.get(node, ()):
             index = piece.args[1]
             self.values[piece] = (outputs[index],) if index in outputs else ()
-        sequence = sequence_of(node)
-        for each in (*self.fused.get(node, ()), node):
-            own = sequence_of(each)
-            if forward and own is not None:
-                self.adjoint.setdefault(own, number)
+        for each in (node, *self.fused.get(node, ())):
+            self.number.setdefault(each, number)
+        adjoint = None if forward else self.forward_of.get(number_of(node))
         self.calls.append(node)
         self.operators.append(
             Operator(
@@ -225,7 +225,7 @@ class Building:
                 tuple(dict.fromkeys(inputs)),
                 self.values[node],
                 "forward" if forward else "backward",
-                None if forward or sequence is None else self.adjoint.get(sequence),
+                None if adjoint is None else self.number[adjoint],
                 scope_of(node),
                 flops,
                 workspace,

@@ -43,9 +43,3 @@ class Joint:
 def is_piece(node: fx.Node) -> bool:
     """Whether a node takes one of several results out of a tuple."""
     return node.op == "call_function" and node.target is operator.getitem
-
-
-def sequence_of(node: fx.Node) -> int | None:
-    """Return autograd's number of the forward operator that a node belongs to, either way."""
-    number = node.meta.get("seq_nr")
-    return number if isinstance(number, int) and number >= 0 else None
