@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.torch_models import EXAMPLES, ResNet, eager_step, example, images_for
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.advising import blocks_of
 from tinyckpt.interop.torch.choosing import FEW, Choosing
 from tinyckpt.interop.torch.eager import record
+from tinyckpt.interop.torch.modules import blocks_of
 from tinyckpt.interop.torch.workspace import allocator_peak
 from tinyckpt.interop.torch.wrapping import Wrapping
 
@@ -194,6 +194,34 @@ class Odd(nn.Module):
 def test_modules_that_cannot_be_wrapped_are_named(name: str, text: str) -> None:
     with pytest.raises(tc.GraphError, match=text):
         tct.advise(Odd(), torch.ones(4, 8), budget=0.5, modules=[name])
+
+
+class Shared(Chain):
+    """A chain whose first block has another name besides, and may be called once more."""
+
+    def __init__(self, again: bool = False) -> None:
+        super().__init__()
+        self.first, self.again = self.parts[0], again
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.first(x) if self.again else x)
+
+
+def test_a_module_with_two_names_is_one() -> None:
+    model, x = Shared(), torch.ones(256, 16)
+    assert tct.advise(model, x, budget=1.0).candidates == tuple(f"parts.{k}" for k in range(4))
+    for modules in (["parts.0", "parts.1"], ["first", "parts.1"]):
+        advice = tct.advise(model, x, budget=1 << 30, modules=modules)
+        assert advice.candidates == tuple(modules)
+    with pytest.raises(tc.GraphError, match=r"Shared: first is in parts.0; legal is one of the tw"):
+        tct.advise(model, x, budget=1.0, modules=["first", "parts.0"])
+    with pytest.raises(tc.GraphError, match=r"Shared: first is called 2 times; it cannot be wrap"):
+        tct.advise(Shared(again=True), x, budget=1.0, modules=["first"])
+    assert "parts.0" not in tct.advise(Shared(again=True), x, budget=1.0).candidates
+    advice = tct.advise(model, x, budget=0.8)
+    peak, _ = allocator_peak(eager_step(advice.apply(Shared()), (x,)))
+    assert peak == advice.peak
+    assert tct.selective(model, x, budget=1.0).plain_peak == advice.plain_peak
 
 
 def test_modules_in_one_another_are_not_both_wrapped() -> None:

@@ -9,8 +9,8 @@ It does not move or reorder operators, as plans for compiled steps do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,17 +18,12 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tinyckpt.errors import BudgetError, GraphError, meant
-from tinyckpt.interop.torch.capture import NORMS
-from tinyckpt.interop.torch.checks import check_measurable, check_model
+from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.choosing import Choosing
-from tinyckpt.interop.torch.eager import Called, record
+from tinyckpt.interop.torch.modules import norms_in, not_averaging, recorded, unwrapped
 from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
-
-LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-NAMED = 6  # modules that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +102,8 @@ class Advice:
         Raises:
             GraphError: if a module is not there, or is wrapped already; nothing is wrapped then.
         """
-        known = dict(model.named_modules())
-        check_names(self.modules, known, type(model).__name__)
-        for name in self.modules:
-            if is_wrapped(known[name]):
-                raise GraphError(f"{type(model).__name__}: {name} is wrapped already")
-        for name in self.modules:
-            wrap(known[name])
+        for module in unwrapped(model, self.modules):
+            wrap(module)
         return model
 
 
@@ -185,102 +175,11 @@ def watched(
     model: nn.Module, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
 ) -> Watched:
     """Record a step, and return what there is to choose from; ``advise`` says what is what."""
-    check_model(model)
-    name = type(model).__name__
-    known = dict(model.named_modules())
-    asked = modules is not None
-    names = list(dict.fromkeys(blocks_of(model) if modules is None else named(modules)))
-    if asked:
-        check_names(names, known, name)
-        check_apart(names, name)
-    check_measurable(model, args, workspace)
-    recording = record(model, args, {each: known[each] for each in names}, workspace)
-    usable = []
-    for each in names:
-        reason = unusable(recording.calls[each])
-        if asked and reason:
-            raise GraphError(f"{name}: {each} {reason}; it cannot be wrapped")
-        if not reason:
-            usable.append(each)
+    recording, usable = recorded(model, args, modules, workspace)
     wrapping = Wrapping(recording)
-    usable = [each for each in usable if asked or wrapping.modules[each].inside]
+    if modules is None:
+        usable = [each for each in usable if wrapping.modules[each].inside]
     return Watched(model, wrapping, Choosing(usable, wrapping.evaluate))
-
-
-# Candidates --------------------------------------------------------------------------------------
-
-
-def blocks_of(model: nn.Module) -> list[str]:
-    """Return the modules that one would wrap: elements of the outermost lists of modules.
-
-    A sequence of modules without children of their own, as of a convolution, a norm and a
-    nonlinearity, is one of them as a whole.
-    """
-    found: list[str] = []
-    stack = [("", model)]
-    while stack:
-        name, module = stack.pop()
-        within = [part for _, part in module.named_modules()][1:]
-        opened = not name or is_list_of_blocks(module)
-        in_list = bool(name) and isinstance(known_parent(model, name), LISTS)
-        if opened or (not in_list and any(map(is_list_of_blocks, within))):
-            children = [
-                (f"{name}.{child}" if name else child, part)
-                for child, part in module.named_children()
-            ]
-            stack += reversed(children)
-        else:
-            found.append(name)
-    return found
-
-
-def known_parent(model: nn.Module, name: str) -> nn.Module:
-    """Return the module in which another one stands."""
-    return model.get_submodule(name.rpartition(".")[0])
-
-
-def is_list_of_blocks(module: nn.Module) -> bool:
-    """Whether a module holds others for no purpose of its own, some of them not single layers."""
-    if isinstance(module, nn.ModuleList | nn.ModuleDict):
-        return True
-    return isinstance(module, nn.Sequential) and any(
-        list(part.children()) for part in module.children()
-    )
-
-
-def unusable(calls: Sequence[Called]) -> str:
-    """Return why a module cannot be wrapped, or nothing."""
-    if len(calls) != 1:
-        return f"is called {len(calls)} times" if calls else "is never called"
-    if calls[0].writes:
-        return f"writes to what it is given ({calls[0].writes})"
-    return ""
-
-
-def named(modules: Any) -> list[Any]:
-    """Return names of modules, after checking that they are several."""
-    if isinstance(modules, str | bytes) or not isinstance(modules, Iterable):
-        raise GraphError(f"modules={modules!r:.80}; give a list of names of modules")
-    return list(modules)
-
-
-def check_names(names: Sequence[str], known: dict[str, nn.Module], model: str) -> None:
-    """Raise a GraphError about the first name that no module of a model has."""
-    for name in names:
-        if not name or name not in known:
-            others = [each for each in known if each]
-            raise GraphError(
-                f"{model}: no module {name!r:.80}{meant(str(name), others)}; known are "
-                f"{', '.join(others[:NAMED])}, …"
-            )
-
-
-def check_apart(names: Sequence[str], model: str) -> None:
-    """Raise a GraphError if one of some modules stands in another."""
-    for name in names:
-        for other in names:
-            if name.startswith(f"{other}."):
-                raise GraphError(f"{model}: {name} is in {other}; legal is one of the two")
 
 
 def unreachable(name: str, choosing: Choosing, limit: int) -> BudgetError:
@@ -307,39 +206,8 @@ def wrap(module: nn.Module) -> None:
     module.forward = partial(checkpoint, module.forward, use_reentrant=False, **context)
 
 
-def is_wrapped(module: nn.Module) -> bool:
-    """Whether ``wrap`` was applied to a module."""
-    return getattr(vars(module).get("forward"), "func", None) is checkpoint
-
-
-def norms_in(module: nn.Module) -> list[nn.Module]:
-    """Return the modules in one that keep running averages."""
-    return [
-        part
-        for part in module.modules()
-        if isinstance(part, NORMS) and part.training and part.track_running_stats
-    ]
-
-
 def once_averaging(
     module: nn.Module,
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Return contexts for both evaluations of a module; averages are not updated in the second."""
     return nullcontext(), not_averaging(norms_in(module))
-
-
-@contextmanager
-def not_averaging(norms: Sequence[Any]) -> Iterator[None]:
-    """While this is active, running averages take up nothing: the batch counts with factor 0.
-
-    Were they not tracked at all, autograd would save less than the first time, which ``checkpoint``
-    does not allow.
-    """
-    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
-    try:
-        for norm in norms:
-            norm.momentum, norm.num_batches_tracked = 0.0, None
-        yield
-    finally:
-        for norm, momentum, batches in before:
-            norm.momentum, norm.num_batches_tracked = momentum, batches

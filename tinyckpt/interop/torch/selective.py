@@ -23,19 +23,9 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from tinyckpt.errors import BudgetError, GraphError
-from tinyckpt.interop.torch.advising import (
-    blocks_of,
-    check_apart,
-    check_names,
-    is_wrapped,
-    named,
-    norms_in,
-    not_averaging,
-    unusable,
-)
-from tinyckpt.interop.torch.checks import check_measurable, check_model
+from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.eager import record
+from tinyckpt.interop.torch.modules import norms_in, not_averaging, recorded, unwrapped
 from tinyckpt.interop.torch.wrapping import STATE_BYTES, Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
@@ -99,13 +89,8 @@ class Selective:
         Raises:
             GraphError: if a module is not there, or is wrapped already; nothing is wrapped then.
         """
-        known = dict(model.named_modules())
-        check_names(self.modules, known, type(model).__name__)
-        for name in self.modules:
-            if is_wrapped(known[name]):
-                raise GraphError(f"{type(model).__name__}: {name} is wrapped already")
-        for name in self.modules:
-            wrap(known[name], self.saved)
+        for module in unwrapped(model, self.modules):
+            wrap(module, self.saved)
         return model
 
 
@@ -129,24 +114,13 @@ def selective(
         BudgetError: if no choice is within the budget; says the smallest peak.
         GraphError: as ``advise``.
     """
-    check_model(model)
-    name, known = type(model).__name__, dict(model.named_modules())
-    asked = modules is not None
-    names = list(dict.fromkeys(blocks_of(model) if modules is None else named(modules)))
-    check_names(names, known, name)
-    check_apart(names, name)
-    check_measurable(model, args, workspace)
-    recording = record(model, args, {each: known[each] for each in names}, workspace)
+    recording, names = recorded(model, args, modules, workspace)
+    name, chosen = type(model).__name__, tuple(names)
     plain, flops = Wrapping(recording).evaluate(())
     limit = budget_in_bytes(budget, plain, recording.source_bytes)
-    reasons = {each: unusable(recording.calls[each]) for each in names}
-    bad = next((each for each in names if reasons[each]), None)
-    if asked and bad is not None:
-        raise GraphError(f"{name}: {bad} {reasons[bad]}; it cannot be wrapped")
-    chosen = tuple(each for each in names if not reasons[each])
     tried = []
     for saved in SAVED:
-        with wrapped([known[each] for each in chosen], saved):
+        with wrapped([model.get_submodule(each) for each in chosen], saved):
             peak, total = Wrapping(record(model, args, {}, workspace)).evaluate(())
         tried.append((saved, peak, total / max(flops, 1)))
     if plain <= limit:
