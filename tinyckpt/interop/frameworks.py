@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
-from tinyckpt.errors import ScheduleError
-from tinyckpt.graph import Graph
+from tinyckpt.errors import BackendError, GraphError, ScheduleError
+from tinyckpt.graph import Graph, Spec, checked_dtype
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Compute, Free, Schedule, step_text
+
+
+def check_installed(package: str, framework: str) -> None:
+    """Do nothing if a framework is there: asked before anything of it is imported.
+
+    Args:
+        package: the name it is imported by, which is that of the extra, too.
+        framework: its name, for errors.
+
+    Raises:
+        BackendError: says what to install.
+    """
+    if find_spec(package) is None:
+        raise BackendError(
+            f"tinyckpt.interop.{package} needs {framework}, which is not installed: "
+            f"pip install 'tinyckpt[{package}]'"
+        )
+
+
+def spec_of(shape: Iterable[int], dtype: str, dense: int, held: int | None = None) -> Spec:
+    """Return shape and dtype of a value, or as many bytes where that is not what it takes.
+
+    Args:
+        shape, dtype: as the framework says them.
+        dense: bytes of its elements.
+        held: bytes of the memory that it owns, if those may be others.
+    """
+    if held in (None, dense) and is_known(dtype):
+        return Spec(tuple(shape), dtype)
+    return Spec((dense if held is None else held,), "uint8")
+
+
+@cache
+def is_known(dtype: str) -> bool:
+    """Whether a dtype is one of tinyckpt's; bfloat16 needs a package of its own."""
+    try:
+        checked_dtype(dtype)
+    except GraphError:
+        return False
+    return True
 
 
 def check_schedule(schedule: Any, graph: Graph, framework: str) -> None:

@@ -1,6 +1,5 @@
 """What cannot be traced: one error that says what, where, and what would be legal."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ require("torch")
 import torch
 from torch import nn
 
+from tinyckpt.interop import frameworks
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.versions import TESTED, UNTESTED, check_torch
@@ -203,11 +203,12 @@ def test_versions_that_are_not_known_are_refused(monkeypatch: pytest.MonkeyPatch
     assert not set(TESTED) & set(UNTESTED)
 
 
-def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = import_module("tinyckpt.interop.torch.versions")
-    monkeypatch.setattr(versions, "find_spec", lambda name: None)
+def test_without_a_framework_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "find_spec", lambda name: None)
     with pytest.raises(tc.BackendError, match=r"pip install 'tinyckpt\[torch\]'"):
         check_torch()
+    with pytest.raises(tc.BackendError, match=r"needs JAX, .*: pip install 'tinyckpt\[jax\]'"):
+        frameworks.check_installed("jax", "JAX")
 
 
 def test_a_loss_of_functions_without_modules_is_traced() -> None:

@@ -14,9 +14,9 @@ forbids it. What is predicted here is the memory of a program whose operators ru
 and write their results. ``memory`` asks XLA what it will take, to stand beside it.
 """
 
-from tinyckpt.interop.jax.versions import check_jax
+from tinyckpt.interop.frameworks import check_installed
 
-check_jax()  # before what follows fails for want of it, with less of a clue
+check_installed("jax", "JAX")  # before what follows fails for want of it, with less of a clue
 
 from tinyckpt.interop.jax.advising import Advice, advise
 from tinyckpt.interop.jax.memory import Memory, memory

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 from jax.extend.core import Literal
 
 from tinyckpt.building.check import check_graph
 from tinyckpt.errors import GraphError
-from tinyckpt.graph import DataNode, Graph, Operator, Role, Spec, TrainingGraph, checked_dtype
+from tinyckpt.graph import DataNode, Graph, Operator, Role, Spec, TrainingGraph
+from tinyckpt.interop.frameworks import spec_of
 from tinyckpt.interop.jax.capture import Equation, Program, Value
 from tinyckpt.interop.jax.costs import flops_of
 
@@ -149,25 +149,9 @@ class Building:
         label: str | None = None,
     ) -> None:
         """Add a data node."""
-        spec = Spec((0,), "uint8") if unwritten else spec_of(value.aval)
+        shape, dtype = value.aval.shape, value.aval.dtype
+        written = spec_of(shape, str(dtype), math.prod(shape) * dtype.itemsize)
+        spec = Spec((0,), "uint8") if unwritten else written
         held = spec.nbytes if view_of is None else 0
         self.number[value] = number = len(self.data)
         self.data.append(DataNode(number, name, spec, role, held, producer, view_of, label))
-
-
-def spec_of(aval: Any) -> Spec:
-    """Return shape and dtype of a value, or as many bytes where the dtype is none of ours."""
-    dtype = str(aval.dtype)
-    if is_known(dtype):
-        return Spec(tuple(aval.shape), dtype)
-    return Spec((math.prod(aval.shape) * aval.dtype.itemsize,), "uint8")
-
-
-@cache
-def is_known(dtype: str) -> bool:
-    """Whether a dtype is one of tinyckpt's; bfloat16 needs a package of its own."""
-    try:
-        checked_dtype(dtype)
-    except GraphError:
-        return False
-    return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -17,16 +16,8 @@ from torch import fx
 
 from tinyckpt.building.check import check_graph
 from tinyckpt.errors import GraphError
-from tinyckpt.graph import (
-    DataNode,
-    Graph,
-    Operator,
-    Phase,
-    Role,
-    Spec,
-    TrainingGraph,
-    checked_dtype,
-)
+from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec, TrainingGraph
+from tinyckpt.interop.frameworks import spec_of
 from tinyckpt.interop.torch.adjoints import number_of, numbered
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
@@ -257,7 +248,7 @@ class Building:
             if producer is None and key in self.owned:
                 nbytes = 0
             self.owned.add(key)
-        spec = spec_of(value, None if view_of is not None else nbytes)
+        spec = spec_of_value(value, None if view_of is not None else nbytes)
         held = spec.nbytes if view_of is None else 0
         while name in self.names:
             name += "_"
@@ -304,8 +295,8 @@ def name_of(what: tuple[str, Any]) -> str:
     return f"args[{which}]" if kind == "argument" else str(which)
 
 
-def spec_of(value: Any, nbytes: int | None) -> Spec:
-    """Return shape and dtype of a value, or as many bytes where that is not what it takes.
+def spec_of_value(value: Any, nbytes: int | None) -> Spec:
+    """Return what a value is.
 
     Args:
         value: a FakeTensor, or a number, which takes no memory.
@@ -314,17 +305,4 @@ def spec_of(value: Any, nbytes: int | None) -> Spec:
     if not isinstance(value, torch.Tensor):
         return Spec((0,), "uint8")
     dtype = str(value.dtype).removeprefix("torch.")
-    dense = value.numel() * value.element_size()
-    if nbytes in (None, dense) and is_known(dtype):
-        return Spec(tuple(value.shape), dtype)
-    return Spec((dense if nbytes is None else nbytes,), "uint8")
-
-
-@cache
-def is_known(dtype: str) -> bool:
-    """Whether a dtype is one of tinyckpt's; bfloat16 needs a package of its own."""
-    try:
-        checked_dtype(dtype)
-    except GraphError:
-        return False
-    return True
+    return spec_of(value.shape, dtype, value.numel() * value.element_size(), nbytes)

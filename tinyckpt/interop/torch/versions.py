@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 from tinyckpt.errors import BackendError
+from tinyckpt.interop.frameworks import check_installed
 
-# Joint graphs come from calls that PyTorch does not promise to keep. The tests ran with these minor
-# versions, on a CPU; those are let in besides, untested; all others are refused, not tried.
+# Joint graphs come from calls that PyTorch does not promise to keep. The tests ran with the minor
+# versions of the first list, on a CPU. Those of the second are let in, all others are refused.
 TESTED = ("2.13",)
 UNTESTED = ("2.14", "2.15")
 
@@ -19,11 +19,7 @@ def check_torch() -> None:
     Raises:
         BackendError: says what to install.
     """
-    if find_spec("torch") is None:
-        raise BackendError(
-            "tinyckpt.interop.torch needs PyTorch, which is not installed: "
-            "pip install 'tinyckpt[torch]'"
-        )
+    check_installed("torch", "PyTorch")
     version = str(import_module("torch").__version__)
     if ".".join(version.split(".")[:2]) not in TESTED + UNTESTED:
         raise BackendError(
