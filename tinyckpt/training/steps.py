@@ -20,7 +20,7 @@ from tinyckpt.building.calls import Call, function_name
 from tinyckpt.differentiate import differentiate, loss_of
 from tinyckpt.errors import GraphError, OptionError
 from tinyckpt.graph import Graph, TrainingGraph
-from tinyckpt.ops.elementwise import add, astype, minimum, multiply, where
+from tinyckpt.ops.elementwise import add, astype, maximum, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
 from tinyckpt.ops.primitive import apply
 from tinyckpt.ops.reduce import max, min
@@ -49,6 +49,10 @@ class LossScale:
         growth_interval: steps without an overflow after which the scale doubles.
         largest: what the scale never grows beyond. By default 2**24, which lifts gradients down
             to 2**-48 into the range of float16; at most 2**126, of which float32 has the inverse.
+        smallest: what the scale never falls below. By default 1, which is no scale: a step that
+            overflows there is not the scale's fault. Without, some 160 steps of a NaN make it 0,
+            and nothing is ever finite again (PyTorch's GradScaler has no such bound; DeepSpeed and
+            Megatron-LM have this one).
 
     After an overflow the scale halves, and nothing else of the state changes, but for what the
     micro-batches before it carried on.
@@ -62,14 +66,21 @@ class LossScale:
     initial: float = 2.0**15
     growth_interval: int = 2000
     largest: float = 2.0**24
+    smallest: float = 1.0
 
     def __post_init__(self) -> None:
         if not (isinstance(self.largest, int | float) and 0 < self.largest <= 2.0**126):
             raise OptionError(f"largest={self.largest!r}; it must be above 0 and at most 2**126")
-        if not (isinstance(self.initial, int | float) and 0 < self.initial <= self.largest):
+        if not (isinstance(self.smallest, int | float) and 0 < self.smallest <= self.largest):
             raise OptionError(
-                f"initial={self.initial!r}; it must be a number above 0, and at most the largest "
+                f"smallest={self.smallest!r}; it must be a number above 0, and at most the largest "
                 f"scale, {self.largest!r}"
+            )
+        known = isinstance(self.initial, int | float)
+        if not (known and self.smallest <= self.initial <= self.largest):
+            raise OptionError(
+                f"initial={self.initial!r}; it must be a number from the smallest scale, "
+                f"{self.smallest!r}, to the largest, {self.largest!r}"
             )
         if type(self.growth_interval) is not int or self.growth_interval < 1:
             raise OptionError(
@@ -233,7 +244,7 @@ class Writer:
         factor = where(finite, where(grows, 2.0, 1.0), 0.5)
         changed = self.state["scale"] * astype(factor, self.state["scale"].dtype)
         return {
-            "scale": minimum(changed, scale.largest),
+            "scale": maximum(minimum(changed, scale.largest), scale.smallest),
             "good_steps": where(logical_and(finite, good < scale.growth_interval), good, 0),
         }
 

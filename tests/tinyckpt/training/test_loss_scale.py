@@ -91,12 +91,33 @@ def test_a_loss_scale_does_not_grow_beyond_its_largest(largest: float) -> None:
     assert state["scale"].dtype == np.float32
 
 
+@pytest.mark.parametrize("smallest", [1.0, 2.0**-3])
+def test_a_loss_scale_does_not_fall_below_its_smallest(smallest: float) -> None:
+    def flat(params: Any, x: Any) -> Any:
+        return tc.sum(params["w"] * x)
+
+    scale = tc.LossScale(initial=4.0, smallest=smallest)
+    step = tc.train_step(flat, tc.sgd(0.5), loss_scale=scale)
+    state = step.init({"w": np.ones(2, np.float32)})
+    for _ in range(160):  # 2**2 * 2**-160 is 0 in float32
+        state, _ = step(state, np.full(2, np.nan, np.float32))
+    assert (float(state["scale"]), int(state["step"])) == (smallest, 0)
+    state, _ = step(state, np.ones(2, np.float32))
+    np.testing.assert_array_equal(state["parameters"]["w"], np.full(2, 0.5, np.float32))
+    assert int(state["step"]) == 1
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"initial": 0},
         {"initial": float("inf")},
         {"initial": 2.0**25},
+        {"initial": 0.5},
+        {"initial": "much"},
+        {"smallest": 0},
+        {"smallest": 2.0**25},
+        {"smallest": float("nan")},
         {"growth_interval": 0},
         {"largest": 2.0**127},
         {"largest": "much"},
