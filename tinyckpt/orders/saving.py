@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from math import inf
 
 from tinyckpt.analysis.limits import ENDLESS, Clock
@@ -51,6 +53,9 @@ class Choice:
 def best_choices(making: Making, wanted: Collection[int], limit: Clock = ENDLESS) -> list[Choice]:
     """Return the corners of memory against cost, the most memory first.
 
+    Of more than ``MOST_CORNERS`` those that are spread over the whole of it: what lies between two
+    corners is looked at where it may differ most, in memory times cost.
+
     Args:
         making: how values are made.
         wanted: values that must be there, or be made again.
@@ -58,10 +63,11 @@ def best_choices(making: Making, wanted: Collection[int], limit: Clock = ENDLESS
     """
     ends = [cut(making, wanted, 0.0), cut(making, wanted, inf)]
     found = {choice.saved: choice for choice in ends}
-    todo = [(ends[0], ends[1])]
+    order = count()  # of what is as large, the first comes first
+    todo = [(0.0, next(order), ends[0], ends[1])]
     while todo and len(found) < MOST_CORNERS:
         limit.check()
-        more, less = todo.pop()
+        _, _, more, less = heappop(todo)
         if more.memory <= less.memory or less.cost <= more.cost:
             continue
         price = (less.cost - more.cost) / (more.memory - less.memory)
@@ -70,7 +76,9 @@ def best_choices(making: Making, wanted: Collection[int], limit: Clock = ENDLESS
         if middle.cost + price * middle.memory >= at_ends * (1 - 1e-9):
             continue  # nothing is below the line between the two
         found[middle.saved] = middle
-        todo += [(more, middle), (middle, less)]
+        for one, other in ((more, middle), (middle, less)):
+            room = (one.memory - other.memory) * (other.cost - one.cost)
+            heappush(todo, (-room, next(order), one, other))
     return sorted(found.values(), key=lambda choice: (-choice.memory, choice.cost))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import examples
-from tinyckpt.orders.saving import Choice, Making, best_choices, chosen, cut
+from tinyckpt.orders.saving import MOST_CORNERS, Choice, Making, best_choices, chosen, cut
 
 
 @st.composite
@@ -65,6 +65,24 @@ def test_nothing_is_below_the_corners(case: tuple[Making, list[int]]) -> None:
                 slope = (less.cost - more.cost) / (more.memory - less.memory)
                 line = more.cost + slope * (more.memory - choice.memory)
                 assert choice.cost >= line - 1e-6 * (1 + line)
+
+
+def test_of_many_corners_those_that_are_kept_are_spread() -> None:
+    # Every value is dearer to make again, and smaller, than the one before: each adds a corner.
+    count = 200
+    making = Making(
+        reads={value: [] for value in range(count)},
+        maker={value: value for value in range(count)},
+        cost={value: float(value + 1) for value in range(count)},
+        size={value: count - value for value in range(count)},
+    )
+    corners = best_choices(making, list(range(count)))
+    assert len(corners) == MOST_CORNERS
+    whole = corners[0].memory
+    assert (corners[0].cost, corners[-1].memory, corners[-1].cost) == (0.0, 0, float(whole))
+    for more, less in pairwise(corners):
+        assert more.memory - less.memory <= whole / 7
+        assert less.cost - more.cost <= whole / 7
 
 
 def test_the_corners_of_a_block_of_a_transformer_read_as_one_would_choose() -> None:
