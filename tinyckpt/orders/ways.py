@@ -23,7 +23,7 @@ from tinyckpt.analysis.stages import Stage, Stages
 from tinyckpt.orders.passage import Passage
 from tinyckpt.orders.saving import Choice, Making, best_choices, chosen
 
-MOST_WAYS = 40
+MOST_WAYS = 40  # through a block, besides those that take least of something
 # What differs by less than this share of store-all's peak is as good as equal.
 GRAINS = 512
 # Runs over a block times its operators, for all shapes of blocks together: some seconds.
@@ -154,18 +154,7 @@ class Ways:
         frugal = [self.frugal(block, self.way(block, choice.saved), runs) for choice in corners]
         through += [way for ways in frugal for way in ways]
         alone += self.frugal(block, alone[0], runs)
-        return self.worth_it(through), self.worth_it(alone)
-
-    def worth_it(self, ways: Iterable[Way]) -> list[Way]:
-        """Return the ways that no other is as good as in all respects, sizes taken coarsely."""
-        best: list[tuple[tuple[float, ...], Way]] = []
-        for way in sorted(ways, key=lambda way: (way.cost, way.held, way.back_peak)):
-            sizes = way.held, way.back_peak, way.there_peak
-            own = (way.cost, *(size // self.grain for size in sizes))
-            if not any(all(a <= b for a, b in zip(o, own, strict=True)) for o, _ in best):
-                best.append((own, way))
-        step = max(1.0, len(best) / MOST_WAYS)
-        return [best[int(place * step)][1] for place in range(min(len(best), MOST_WAYS))]
+        return worth_it(through, self.grain), worth_it(alone, self.grain)
 
     def making(self, block: Block) -> tuple[Making, list[int]]:
         """Return how a block makes its storages, and those that its backward half reads."""
@@ -267,6 +256,31 @@ class Ways:
                 found.add(producer)
                 todo.extend(graph.operators[producer].inputs)
         return found
+
+
+def worth_it(ways: Iterable[Way], grain: int) -> list[Way]:
+    """Return the ways that no other is as good as in all respects, the cheapest first.
+
+    Of more than ``MOST_WAYS`` those that are spread from the cheapest to the dearest, and those
+    that take least of one kind of memory: without them less would fit.
+
+    Args:
+        ways: any.
+        grain: memory that makes no difference.
+    """
+    best: list[tuple[tuple[float, ...], Way]] = []
+    for way in sorted(ways, key=lambda way: (way.cost, way.held, way.back_peak)):
+        memory = way.held, way.back_peak, way.there_peak
+        own = (way.cost, *(size // grain for size in memory))
+        if not any(all(a <= b for a, b in zip(o, own, strict=True)) for o, _ in best):
+            best.append((own, way))
+    if len(best) <= MOST_WAYS:
+        return [way for _, way in best]
+    last = len(best) - 1
+    places = {place * last // (MOST_WAYS - 1) for place in range(MOST_WAYS)}
+    for sizes in zip(*(own for own, _ in best), strict=True):
+        places.add(sizes.index(min(sizes)))
+    return [best[place][1] for place in sorted(places)]
 
 
 def alike(
