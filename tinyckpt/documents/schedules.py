@@ -2,9 +2,10 @@
 
 The documents, version 2 (ids are positions in the lists of the graph):
 
-- ``tinyckpt.graph``: see ``tinyckpt.graphfile``.
-- ``tinyckpt.schedule``: ``graph``; ``steps``, each ``["compute" | "free" | "offload" | "fetch",
-  id]``; ``policy``, ``options``, ``note``, ``checkpoints``.
+- ``tinyckpt.graph``: see ``tinyckpt.documents.graphs``.
+- ``tinyckpt.schedule``: ``graph``; ``steps``, each ``["compute" | "update", id of an operator]`` or
+  ``["free" | "offload" | "fetch", id of a data node]``; ``policy``, ``options``, ``note``,
+  ``checkpoints``.
 - ``tinyckpt.trace``: ``schedule`` and one list a column, as in ``Trace``.
 
 No arrays and no kernels are in them: a schedule that is read plans, replays and draws; it executes
@@ -55,6 +56,7 @@ STEPS: dict[str, Callable[[int], Step]] = {
     "offload": Offload,
     "fetch": Fetch,
 }
+EVALUATED = (compute, update)  # they name an operator; the others name a data node
 STEP_NAMES = {
     Compute: "compute",
     Update: "update",
@@ -108,7 +110,7 @@ def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
         at = f"{where}.steps[{index}]"
         verb, target = reader.row(value, 2, at)
         make = STEPS[reader.one_of(verb, tuple(STEPS), at)]
-        limit = len(graph.operators) if verb == "compute" else len(graph.data)
+        limit = len(graph.operators) if make in EVALUATED else len(graph.data)
         steps.append(make(reader.count(target, at, limit)))
     return Schedule(
         graph,

@@ -157,6 +157,7 @@ def nested(depth: int) -> Any:
         (("seconds",), [*[0.5] * 14, True], "True must be a finite number"),
         (("seconds",), [*[0.5] * 14, 10**400], "must be a finite number"),
         (("schedule", "steps", 0), ["compute", 99], "must be at least 0 and less than 7"),
+        (("schedule", "steps", 0), ["update", 8], "8 must be at least 0 and less than 7"),
         (
             ("schedule", "steps", 0),
             ["explode", 0],
