@@ -23,6 +23,8 @@ from tinyckpt.graph import checked_dtype
 from tinyckpt.tree import Tree
 
 NESTING = "__tree__"  # the entry that says how the arrays nest
+RESERVED = (NESTING, "__metadata__")  # the other one is where safetensors has its own
+MOST_NAMED = 2**16 - 1 - len(".npy")  # bytes of an array's name; a .zip has two for their number
 KINDS = ".npz", ".safetensors"
 
 
@@ -33,8 +35,9 @@ def save_params(tree: Tree, path: str | os.PathLike[str]) -> None:
     killed, finds what was there before or what is written now.
 
     Args:
-        tree: arrays of NumPy or CuPy; the keys of dicts are strings without a slash. Named tuples
-            are refused, since a file cannot say of which class they were: pass ``_asdict()``.
+        tree: arrays of NumPy or CuPy; the keys of dicts are strings without a slash, not empty,
+            and neither ``__tree__`` nor ``__metadata__``. Named tuples are refused, since a file
+            cannot say of which class they were: pass ``_asdict()``.
         path: ends in ``.npz``, or ``.safetensors``, which needs the package of that name.
 
     Raises:
@@ -100,6 +103,7 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
                 raise FormatError(
                     f"{path or 'the tree'}: the key {key!r:.80}; keys are text without a slash"
                     + (f", such as {str(key)!r}" if isinstance(key, int) else "")
+                    + f", not empty, and none of {', '.join(RESERVED)}"
                 )
         return {"dict": {key: parted(tree[key], f"{path}{key}/", arrays) for key in tree}}
     if type(tree) in (list, tuple):
@@ -113,6 +117,8 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
             "them" + (", such as its _asdict()" if hasattr(tree, "_asdict") else "")
         )
     name = path.removesuffix("/") or "array"
+    if len(name.encode()) > MOST_NAMED:
+        raise FormatError(f"{name:.80}…: all keys together are longer than {MOST_NAMED} bytes")
     array = np.asarray(leaf)
     # NumPy's files know no 16-bit brain floats: their bits are kept, and their name.
     stored = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
@@ -122,7 +128,7 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
 
 def is_name(key: Any) -> bool:
     """Whether a key can be part of an array's name in a file of either kind."""
-    if not isinstance(key, str) or key in ("", NESTING):
+    if not isinstance(key, str) or key in ("", *RESERVED):
         return False
     return not set(key) & {"/", "\0"} and key.encode(errors="replace").decode() == key
 
