@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.ops import kernels
+from tinyckpt.ops import kernels_activation as kernels
 from tinyckpt.ops.elementwise import (
     as_computed,
     by_input,

@@ -14,6 +14,7 @@ from typing import Any
 
 from tinyckpt.ops import (
     kernels,
+    kernels_activation,
     kernels_attention,
     kernels_convolution,
     kernels_functions,
@@ -27,6 +28,7 @@ from tinyckpt.ops import (
 # No two of these have a kernel of one name: compiled programs import them by name.
 KERNELS = (
     kernels,
+    kernels_activation,
     kernels_attention,
     kernels_convolution,
     kernels_functions,

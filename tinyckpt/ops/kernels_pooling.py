@@ -9,7 +9,7 @@ window has the number ``row * width + column``.
 import math
 
 from tinyckpt.ops.dtypes import wide
-from tinyckpt.ops.kernels import keep_chosen
+from tinyckpt.ops.kernels_activation import keep_chosen
 from tinyckpt.ops.windows import meetings, pool_blocks, seen, window_counts
 
 

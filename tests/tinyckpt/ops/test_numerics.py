@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.ops import kernels, special
+from tinyckpt.ops import kernels_activation as kernels
+from tinyckpt.ops import special
 
 Long = np.longdouble
 # Beyond these the functions below are 0 or x.

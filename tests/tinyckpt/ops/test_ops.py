@@ -548,7 +548,7 @@ def test_no_two_files_have_a_kernel_of_one_name() -> None:
     source = tc.compile(tc.plan(graph)).source
     assert source.startswith(
         "import numpy as np\n"
-        "from tinyckpt.ops.kernels import tanh_vjp\n"
+        "from tinyckpt.ops.kernels_activation import tanh_vjp\n"
         "from tinyckpt.ops.kernels_functions import tan_vjp\n"
         "from tinyckpt.ops.kernels_indexing import take_vjp\n"
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tinyckpt.ops import kernels
+from tinyckpt.ops import kernels_activation as kernels
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

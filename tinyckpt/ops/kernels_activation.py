@@ -1,0 +1,182 @@
+"""Kernels of what makes networks nonlinear; the rules for kernels stand in ``kernels``."""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+import math
+
+from tinyckpt.ops.parts import parts
+from tinyckpt.ops.special import normal_cdf, times_normal_bell
+
+
+def tanh(xp, x):
+    return xp.tanh(x)
+
+
+def tanh_vjp(xp, y, g):
+    out = xp.asarray(y * y)
+    xp.subtract(1, out, out=out)
+    out *= g
+    return out
+
+
+def sigmoid(xp, x):
+    # e / (1 + e) below zero and 1 / (1 + e) above, with e = exp(-|x|): nothing overflows, and
+    # nothing cancels, as 1 + tanh(x/2) does in the negative tail.
+    out = xp.asarray(xp.absolute(x))
+    xp.negative(out, out=out)
+    xp.exp(out, out=out)
+    total = xp.asarray(out + 1)
+    xp.maximum(out, x >= 0, out=out)
+    out /= total
+    return out
+
+
+def sigmoid_vjp(xp, y, g):
+    out = xp.asarray(1 - y)
+    out *= y
+    out *= g
+    return out
+
+
+def relu(xp, x):
+    return xp.maximum(x, 0)
+
+
+def keep_chosen(xp, values, chosen, out):
+    """Write the chosen values into ``out``, and 0 elsewhere; ``chosen`` is overwritten.
+
+    By their bits: a product with 0 would leave NaN where infinity is not chosen, and to pick by a
+    mask takes NumPy several times as long where the mask changes often.
+    """
+    bits = f"int{8 * values.dtype.itemsize}"
+    mask = chosen.view("int8")
+    xp.negative(mask, out=mask)  # all bits of -1 are set, and those of every wider -1
+    xp.bitwise_and(values.view(bits), mask, out=out.view(bits))
+
+
+def relu_vjp(xp, y, g):
+    out = xp.empty_like(g)
+    keep_chosen(xp, g, xp.asarray(y > 0), out=out)
+    return out
+
+
+def log_sigmoid(xp, x):
+    # min(x, 0) - log(1 + exp(-|x|)): both terms have one sign.
+    out = xp.asarray(xp.absolute(x))
+    xp.negative(out, out=out)
+    xp.exp(out, out=out)
+    xp.log1p(out, out=out)
+    xp.subtract(xp.minimum(x, 0), out, out=out)
+    return out
+
+
+def log_sigmoid_vjp(xp, y, g):
+    # 1 - sigmoid = 1 - exp(y): of the output, and exact where y is close to 0.
+    out = xp.asarray(xp.expm1(y))
+    out *= g
+    xp.negative(out, out=out)
+    return out
+
+
+# The least integer whose exponential is a normal number, by bytes of the dtype. Below it exp loses
+# digits, and a product with x would show that: there exp(x) is taken as exp(least) exp(x - least),
+# of which the second factor comes last. The difference is exact.
+LEAST_EXPONENT = {2: -9, 4: -87, 8: -708}
+
+
+def silu(xp, x):
+    # x / (1 + exp(-x)): one rounding less than x times the sigmoid.
+    least = LEAST_EXPONENT[x.dtype.itemsize]
+    out = xp.asarray(xp.maximum(x, least))
+    xp.negative(out, out=out)
+    xp.exp(out, out=out)
+    out += 1
+    xp.divide(x, out, out=out)
+    rest = xp.asarray(xp.subtract(x, least))
+    xp.minimum(rest, 0, out=rest)
+    xp.exp(rest, out=rest)
+    out *= rest
+    return out
+
+
+def silu_vjp(xp, x, g):
+    # d/dx x s = s (1 + x (1 - s)), where 1 - s is not a difference: e / (1 + e) above zero.
+    least = LEAST_EXPONENT[x.dtype.itemsize]
+    out = xp.asarray(xp.absolute(x))
+    xp.negative(out, out=out)
+    xp.maximum(out, least, out=out)
+    xp.exp(out, out=out)
+    spare = xp.asarray(xp.maximum(out, x < 0))
+    spare *= xp.minimum(x, -least)
+    total = xp.asarray(out + 1)
+    xp.maximum(out, x >= 0, out=out)
+    spare /= total
+    spare += 1
+    out *= spare
+    out /= total
+    out *= g
+    xp.subtract(x, least, out=spare)
+    xp.minimum(spare, 0, out=spare)
+    xp.exp(spare, out=spare)
+    out *= spare
+    return out
+
+
+def gelu(xp, x):
+    out = xp.asarray(normal_cdf(xp, x))
+    out *= x
+    return out
+
+
+def gelu_vjp(xp, x, g):
+    # d/dx x cdf(x) = cdf(x) + x pdf(x).
+    out = xp.asarray(normal_cdf(xp, x))
+    density, spare = xp.zeros_like(out), xp.empty_like(out)
+    times_normal_bell(xp, x, density, spare)
+    density *= 1 / math.sqrt(2 * math.pi)
+    density *= x
+    out += density
+    out *= g
+    return out
+
+
+GELU_SCALE = math.sqrt(2 / math.pi)
+GELU_CUBIC = 0.044715
+
+
+def gelu_tanh(xp, x):
+    y = xp.empty_like(x)
+    for part in parts(xp, x.shape):
+        x_part, out = x[part], y[part]
+        xp.multiply(x_part, x_part, out=out)
+        out *= GELU_SCALE * GELU_CUBIC
+        out += GELU_SCALE
+        out *= x_part
+        xp.tanh(out, out=out)
+        out += 1
+        out *= 0.5
+        out *= x_part
+    return y
+
+
+def gelu_tanh_vjp(xp, x, g):
+    # With u = scale (x + cubic x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2, taken as
+    # (1 + t) (1 / 2 + (1 - t) x u' / 2), which needs no third array.
+    slopes, tanhs = xp.empty_like(x), xp.empty_like(x)
+    for part in parts(xp, x.shape):
+        x_part, out, t = x[part], slopes[part], tanhs[part]
+        xp.multiply(x_part, x_part, out=out)
+        xp.multiply(out, GELU_SCALE * GELU_CUBIC, out=t)
+        t += GELU_SCALE
+        t *= x_part
+        xp.tanh(t, out=t)
+        out *= 1.5 * GELU_SCALE * GELU_CUBIC
+        out += 0.5 * GELU_SCALE
+        out *= x_part
+        xp.subtract(1, t, out=t)
+        out *= t
+        out += 0.5
+        xp.subtract(2, t, out=t)
+        out *= t
+        out *= g[part]
+    return slopes
