@@ -134,7 +134,7 @@ def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
     pinned = Pinned(problem, operators)
     results = {problem.root[data] for data in graph.outputs}
     at_end = int(sum(problem.size[data] for data in results))
-    return max([at_end, *(pinned.need(index) for index in operators)])
+    return max(at_end, pinned.largest_need(operators))
 
 
 class Dependencies:

@@ -214,11 +214,15 @@ class Problem:
         """Return the most memory that is held during any evaluation."""
         return int(self.live(order).max(initial=0))
 
-    def need(self, operator: int) -> int:
-        """Return the memory that an operator takes by itself: inputs, outputs and workspace."""
-        touched = self.graph.operators[operator]
-        roots = {self.root[data] for data in (*touched.inputs, *touched.outputs)}
-        return int(self.size[list(roots)].sum() + self.workspace[operator])
+    def needs(self) -> Integers:
+        """Return the memory that each operator takes by itself: inputs, outputs and workspace."""
+        operators, root = np.arange(len(self.graph.operators)), np.asarray(self.root, np.int64)
+        touched = [rows.take(operators) for rows in (self.flat.reads, self.flat.writes)]
+        # What is read or made twice, as a value and as a view of it, counts once.
+        blocks = np.unique(np.concatenate([at * len(root) + root[data] for data, at in touched]))
+        found = self.workspace.copy()
+        np.add.at(found, blocks // len(root), self.size[blocks % len(root)])
+        return found
 
     def block_ends(self, spans: Spans, length: int) -> Integers:
         """Return until when the memory of each span is held, by the value or by a view of it."""

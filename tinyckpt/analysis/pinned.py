@@ -24,6 +24,7 @@ class Pinned:
 
     def __init__(self, problem: Problem, operators: Sequence[int]) -> None:
         self.problem = problem
+        self.alone = problem.needs()
         self.certain: dict[int, int] = {}
         self.values = pinned_values(problem.graph)
         self.roots = np.array([problem.root[data] for data in self.values], np.int64)
@@ -43,13 +44,18 @@ class Pinned:
 
     def need(self, operator: int) -> int:
         """Return the memory that it takes at least to evaluate an operator for the first time."""
-        own = self.problem.need(operator)
+        own = int(self.alone[operator])
         if not (storages := self.during(operator)):
             return own
         touched = self.problem.graph.operators[operator]
         roots = {self.problem.root[data] for data in (*touched.inputs, *touched.outputs)}
         size = self.problem.size
         return own + int(size[storages].sum() - size[list(roots.intersection(storages))].sum())
+
+    def largest_need(self, operators: Sequence[int]) -> int:
+        """Return the largest need of any of these operators."""
+        alone = int(self.alone[operators].max(initial=0))
+        return max([alone, *(self.need(index) for index in self.certain)])
 
     def _made_before(self, operators: Sequence[int]) -> dict[int, int]:
         """Return for every operator the pinned values that those made which it depends on."""

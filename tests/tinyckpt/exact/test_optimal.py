@@ -153,7 +153,7 @@ def drawn_budget(graph: Graph, costs: Costs, draw: Any) -> int:
     """Draw a budget from what some operator needs to what store-all takes."""
     problem = Problem(graph, costs)
     most = problem.peak(range(len(graph.operators)))
-    least = max(problem.need(index) for index in range(len(graph.operators)))
+    least = int(problem.needs().max())
     return int(draw(st.integers(least, max(least, most - 1))))
 
 
