@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from math import ceil, exp, inf, log
 
 from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
-from tinyckpt.analysis.limits import ENDLESS, Clock
+from tinyckpt.analysis.limits import ENDLESS, Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.analysis.pinned import Pinned
 from tinyckpt.cost import Costs
@@ -66,9 +66,10 @@ def flow_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) 
         return inf
     if problem.peak(range(len(graph.operators))) <= budget and len(needed) == len(graph.operators):
         return base
-    if not limit.left():
+    try:
+        known = Dependencies(problem, needed, limit)
+    except OutOfTimeError:
         return base
-    known = Dependencies(problem, needed)
     best = highest_moment(known, budget, limit)
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
     # Sums of floats may come out a little high.
@@ -143,7 +144,18 @@ class Dependencies:
     A view counts as what it is a view of, and is free to make: less than it costs, at most.
     """
 
-    def __init__(self, problem: Problem, needed: list[int]) -> None:
+    def __init__(self, problem: Problem, needed: list[int], limit: Clock = ENDLESS) -> None:
+        """Look at a graph.
+
+        Args:
+            problem: the graph, and what its values weigh.
+            needed: the operators that its results depend on.
+            limit: of the time.
+
+        Raises:
+            OutOfTimeError: if the time is up.
+        """
+        limit.check()
         graph = problem.graph
         self.problem, self.operators = problem, needed
         self.size = problem.size.tolist()
@@ -157,6 +169,7 @@ class Dependencies:
         self.outputs: dict[int, list[int]] = {}
         self.inputs: dict[int, list[int]] = {}
         for index in needed:
+            limit.check()
             operator = graph.operators[index]
             self.outputs[index] = [data for data in operator.outputs if not is_view[data]]
             read = dict.fromkeys(root[data] for data in operator.inputs)
@@ -205,7 +218,10 @@ class Dependencies:
 
     def bound(self, moment: int, budget: int, limit: Clock = ENDLESS) -> float:
         """Return the least cost of what must be made again after a moment; 0 at worst."""
-        before, after = self.ancestors(moment), self.descendants(moment)
+        before = self.ancestors(moment)
+        if not limit.left():
+            return 0.0
+        after = self.descendants(moment)
         held = {*self.inputs[moment], *self.pinned.during(moment)}
         room = budget - self.pinned.need(moment)
         wanted = {
@@ -280,7 +296,10 @@ def highest(
     """
     golden = (5**0.5 - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = value_at(left), value_at(right)
+    at_left = value_at(left)
+    if not limit.left():
+        return max(0.0, at_left)
+    at_right = value_at(right)
     best = max(0.0, at_left, at_right)
     for _ in range(PRICES):
         if not limit.left():

@@ -1,7 +1,10 @@
 """Lower bounds and the clock: what is found by then is true, and nothing more is looked for."""
 
+import pytest
+
 import tinyckpt as tc
-from tinyckpt.analysis.bounds import Dependencies, highest, necessary
+from tinyckpt.analysis import limits
+from tinyckpt.analysis.bounds import Dependencies, flow_bound, highest, necessary
 from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import flops
@@ -18,7 +21,7 @@ def test_the_search_for_a_price_looks_at_the_clock() -> None:
     assert len(prices) == 26
     prices.clear()
     assert 0 < highest(value_at, -1.0, 2.0, Clock(0)) <= 1
-    assert len(prices) == 2
+    assert len(prices) == 1
 
 
 def test_a_bound_that_was_cut_short_is_no_higher() -> None:
@@ -28,3 +31,23 @@ def test_a_bound_that_was_cut_short_is_no_higher() -> None:
     budget = problem.peak(range(len(graph.operators))) // 2
     for moment in known.moments():
         assert 0 <= known.bound(moment, budget, Clock(0)) <= known.bound(moment, budget)
+
+
+def test_a_bound_whose_time_is_up_counts_every_operator_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    costs, looks = flops(graph), 0
+    budget = Problem(graph, costs).peak(range(len(graph.operators))) // 2
+    once = sum(costs.operators)
+    assert flow_bound(graph, costs, budget) > once
+
+    def now() -> float:
+        nonlocal looks
+        looks += 1
+        return float(looks)
+
+    # The graph is looked at operator by operator, and each look at the clock takes a second.
+    monkeypatch.setattr(limits, "perf_counter", now)
+    assert flow_bound(graph, costs, budget, Clock(10.0)) == once
+    assert looks == 11
