@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tinyckpt.analysis.limits import Clock, checked_seconds
 from tinyckpt.cost import Costs, cost_of, in_nodes
 from tinyckpt.fates import Recomputed, Residual, recomputed_of, residuals_of
 from tinyckpt.planning.plan import certified, costs_of, frontier, peak_of
+from tinyckpt.planning.portfolio import reserved
 from tinyckpt.replay import replay
 from tinyckpt.schedule import (
     EVALUATIONS,
@@ -146,12 +148,14 @@ def explain(
         costs: as in ``plan``.
         nodes: whether memory is counted in values instead of bytes; by default, as in the budget
             that the schedule was planned for.
-        time_limit: seconds to look for what more memory would buy; what is known of the graph from
-            planning it is used at once.
+        time_limit: seconds to look for what more memory would buy, and for how far from the optimum
+            the schedule is; what is known of the graph from planning it is used at once.
 
     Raises:
+        PolicyOptionError: if the time limit is none.
         ScheduleError: if the schedule is not legal.
     """
+    clock = Clock(checked_seconds(time_limit))
     resolved = costs_of(schedule.graph, costs)
     trace = replay(schedule)
     certificate = schedule.certificate
@@ -162,12 +166,6 @@ def explain(
     asked = cost, resolved.unit, resolved.memory_unit
     given = certificate and (certificate.cost, certificate.unit, certificate.memory_unit)
     peak = peak_of(trace, resolved)
-    if given != asked:  # the certificate is about other costs, or there is none
-        certificate = certified(schedule, resolved, peak).certificate
-    points = frontier(trace.graph, resolved, time_limit=time_limit).points
-    best = min([cost, *(point.cost for point in points if point.peak <= peak)])
-    dearer = (p for p in points if p.peak > peak and p.cost < best)
-    following = next(dearer, None)
     live = trace.resident_at(trace.peak_step) if trace.steps else frozenset()
     graph = schedule.graph
     held = [(data_title(graph, data), graph.data[data].nbytes) for data in sorted(live)]
@@ -175,13 +173,24 @@ def explain(
     if isinstance(step, EVALUATIONS):
         workspace = schedule.graph.operators[step.operator].workspace
         held += [("workspace", workspace)] if workspace else []
+    residuals, recomputed = residuals_of(schedule, resolved), recomputed_of(schedule, resolved)
+    # Last, since it takes what time there is.
+    is_certified = given == asked  # else the certificate is about other costs, or there is none
+    reserve = 0.0 if is_certified else reserved(graph, clock.seconds)
+    limit = max(0.0, clock.left() - reserve)
+    points = frontier(graph, resolved, time_limit=limit).points
+    best = min([cost, *(point.cost for point in points if point.peak <= peak)])
+    dearer = (p for p in points if p.peak > peak and p.cost < best)
+    following = next(dearer, None)
+    if not is_certified:
+        certificate = certified(schedule, resolved, peak, clock).certificate
     return Explanation(
         trace,
         resolved,
         cost,
         certificate,
-        residuals_of(schedule, resolved),
-        recomputed_of(schedule, resolved),
+        residuals,
+        recomputed,
         tuple(sorted(held, key=lambda entry: -entry[1])),
         best,
         None if following is None else following.peak,

@@ -1,5 +1,7 @@
 """Explanations: what is kept, what fills the peak, what each recomputation costs."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -59,3 +61,22 @@ def test_an_illegal_schedule_has_no_explanation() -> None:
     graph = tc.networks.chain(2)
     with pytest.raises(tc.ScheduleError):
         tc.explain(tc.Schedule(graph, (tc.Compute(1),), "broken"))
+
+
+def test_the_bound_is_looked_for_within_the_time_limit() -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    schedule = tc.plan(graph, "sqrt_n")
+    patient, hurried = tc.explain(schedule), tc.explain(schedule, time_limit=0)
+    assert patient.certificate is not None
+    assert hurried.certificate is not None
+    assert hurried.certificate.lower_bound == len(graph.operators)
+    assert hurried.certificate.lower_bound < patient.certificate.lower_bound
+    # What the schedule itself tells takes no search.
+    assert hurried.residuals == patient.residuals
+    assert hurried.recomputed == patient.recomputed
+
+
+@pytest.mark.parametrize("limit", [-1, "1", float("nan")])
+def test_a_time_limit_that_is_none_is_refused(limit: Any) -> None:
+    with pytest.raises(tc.PolicyOptionError, match=r"time_limit .* must be a number of seconds"):
+        tc.explain(tc.plan(tc.networks.chain(4)), time_limit=limit)
