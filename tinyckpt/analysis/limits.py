@@ -23,7 +23,12 @@ class Clock:
     """Seconds that a search has, from when the clock is made."""
 
     def __init__(self, seconds: float = inf) -> None:
-        self.seconds, self.end = seconds, perf_counter() + seconds
+        self.seconds, self.begin = seconds, perf_counter()
+        self.end = self.begin + seconds
+
+    def spent(self) -> float:
+        """Return the seconds since the clock was made."""
+        return perf_counter() - self.begin
 
     def left(self) -> float:
         """Return the seconds that are left, 0 if none are."""

@@ -21,8 +21,18 @@ PolicyFunction = Callable[..., Schedule | Iterable[int | str]]
 PolicyLike = str | Policy | PolicyFunction
 
 
-def planned(graph: Graph, policy: PolicyLike, costs: Costs, options: Mapping[str, Any]) -> Schedule:
+def planned(
+    graph: Graph,
+    policy: PolicyLike,
+    costs: Costs,
+    options: Mapping[str, Any],
+    seconds: float | None = None,
+) -> Schedule:
     """Return the schedule that one policy makes.
+
+    Args:
+        graph, policy, costs, options: as ``plan`` is given them.
+        seconds: what the caller gave, if the policy's time limit is but a part of that.
 
     Raises:
         PolicyOptionError: if there is no such policy, or it has no such option.
@@ -42,7 +52,8 @@ def planned(graph: Graph, policy: PolicyLike, costs: Costs, options: Mapping[str
     try:
         return own.plan(graph, costs, **options)
     except OutOfTimeError:
-        seconds = options.get("time_limit", legal.get("time_limit", DEFAULT_SECONDS))
+        if seconds is None:
+            seconds = options.get("time_limit", legal.get("time_limit", DEFAULT_SECONDS))
         raise BudgetError(
             f"{own.name} found nothing in {seconds:g} s; give it more (time_limit=...)"
         ) from None

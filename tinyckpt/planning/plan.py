@@ -100,8 +100,7 @@ def plan(
         except BudgetError as error:
             raise with_sources(error, graph, budget) from None
     if policy is None:
-        limit, costs = parse_budget(graph, costs, budget)
-        return best_within(graph, costs, limit, options)
+        return best_within(graph, costs, budget, options)
     own = resolved(policy)
     if not takes(own, "budget"):
         able = [p.name for p in POLICIES.values() if "budget" in options_of(p)]
@@ -113,13 +112,14 @@ def plan(
                 else "give it a keyword argument 'budget'"
             )
         )
-    limit, costs = parse_budget(graph, costs, budget)
-    clock = ENDLESS
+    clock, seconds = ENDLESS, None
     if "time_limit" in options:
         seconds = checked_seconds(options["time_limit"])
         clock = Clock(seconds)
-        options["time_limit"] = seconds - reserved(graph, seconds)
-    schedule = planned(graph, own, costs, {**options, "budget": limit})
+    limit, costs = parse_budget(graph, costs, budget)
+    if seconds is not None:
+        options["time_limit"] = max(0.0, clock.left() - reserved(graph, seconds))
+    schedule = planned(graph, own, costs, {**options, "budget": limit}, seconds)
     peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
     if peak > limit:
         raise BudgetError(
@@ -130,12 +130,11 @@ def plan(
     return schedule if schedule.certificate else certified(schedule, costs, limit, clock)
 
 
-def best_within(graph: Graph, costs: Costs, limit: int, options: Mapping[str, Any]) -> Schedule:
+def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str, Any]) -> Schedule:
     """Return the best schedule that is found within a budget.
 
     Args:
-        graph, costs: what to plan, and what for.
-        limit: the budget, in the memory unit of the costs.
+        graph, costs, budget: what to plan, and what for, as in ``plan``.
         options: those of ``frontier``.
     """
     for option in options:
@@ -144,14 +143,15 @@ def best_within(graph: Graph, costs: Costs, limit: int, options: Mapping[str, An
                 f"a plan without a policy has no option {option!r}; it has "
                 f"{', '.join(OWN_OPTIONS)}{meant(option, OWN_OPTIONS)}"
             )
-    seconds = checked_seconds(options.get("time_limit", DEFAULT_SECONDS))
-    clock, seeds = Clock(seconds), checked_seeds(graph, options.get("seeds", ()))
+    clock = Clock(checked_seconds(options.get("time_limit", DEFAULT_SECONDS)))
+    limit, costs = parse_budget(graph, costs, budget)
+    seeds = checked_seeds(graph, options.get("seeds", ()))
     chain = uniform_chain(graph, costs)
     if chain is not None and limit >= 3 * chain[1]:
         # Nothing to search: Revolve is optimal at every budget.
         slots = slots_within(graph, *chain, limit, costs.memory_unit)
         return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
-    found = search(graph, costs, seconds, options.get("progress"), limit, seeds)
+    found = search(graph, costs, clock.left(), options.get("progress"), limit, seeds)
     return found.cheapest(limit, limit=clock)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import inf
 from threading import Lock, RLock
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
@@ -90,7 +91,7 @@ class Search:
                 or (self.levels is not None and self.holds(budget))
             )
             left = max(0.0, seconds - self.spent if known else seconds)
-            before = clock.left()
+            before = clock.spent()
             try:
                 if budget is not None and self.levels is not None:
                     self.work_at(budget, Clock(clock.left()), progress)
@@ -98,7 +99,7 @@ class Search:
             except (KeyboardInterrupt, OutOfTimeError):
                 pass  # what has been found is the answer; the task begins anew if asked again
             finally:
-                self.spent += before - clock.left()
+                self.spent += clock.spent() - before
             return self.frontier()
         finally:
             self.lock.release()
@@ -223,8 +224,7 @@ def frontier(
     search = search_of(graph, costs)
     given = points_given(graph, tuple(seeds), search.point, clock)
     reserve = reserved(graph, time_limit) if budget is not None else 0.0
-    used = clock.seconds - clock.left()
-    found = search.run(max(0.0, time_limit - reserve - used), progress, budget)
+    found = search.run(max(0.0, clock.left() - reserve), progress, budget)
     points = list(found.points)
     for point in given:  # theirs alone who gave them: nobody else's answer depends on them
         points = with_point(points, point)
@@ -234,7 +234,10 @@ def frontier(
 def reserved(graph: Graph, seconds: float) -> float:
     """Return how much of the time for a plan is left for the schedule itself and its lower bound.
 
-    Both take some such time on a graph of thousands of operators.
+    Both take some such time on a graph of thousands of operators. Where there is no end to the
+    time, there is enough for them anyway.
     """
+    if seconds == inf:
+        return 0.0
     wanted = min(BOUND_SECONDS * len(graph.operators), MOST_BOUND_SHARE * seconds)
     return max(BOUND_SHARE * seconds, wanted)
