@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, isnan
 from time import perf_counter
+from typing import TypeVar
 
 from tinyckpt.errors import PolicyOptionError, ScheduleError
 
@@ -13,6 +15,8 @@ from tinyckpt.errors import PolicyOptionError, ScheduleError
 MOST_STEPS = 10_000_000
 MOST_EVALUATIONS = MOST_STEPS // 2
 DEFAULT_SECONDS = 60.0  # for a policy that searches, unless it is told otherwise
+
+T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
@@ -41,6 +45,21 @@ class Clock:
 
 
 ENDLESS = Clock()
+
+
+def made_once(make: Callable[[Clock], T]) -> Callable[[Clock], T]:
+    """Return what gives the same thing whenever it is called, made by the first call.
+
+    If the clock of that call runs down meanwhile, the next one begins anew.
+    """
+    made: list[T] = []
+
+    def get(clock: Clock) -> T:
+        if not made:
+            made.append(make(clock))
+        return made[0]
+
+    return get
 
 
 def checked_seconds(seconds: object) -> float:

@@ -3,7 +3,7 @@
 All backward operators must run, but not in the order in which ``differentiate`` wrote them. To take
 the gradient of a weight before the cotangent moves on can be the difference between a plan that
 fits and none. A reordered graph is a graph like any other: plan on it, and translate the order of
-evaluations back.
+evaluations back. Several planners do so: sequence and problem are found once for each problem.
 """
 
 from __future__ import annotations
@@ -11,17 +11,51 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
+from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.graph import Graph
 
+_sequences: WeakKeyDictionary[Problem, list[int]] = WeakKeyDictionary()
+_problems: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
-def frugal_sequence(problem: Problem) -> list[int]:
+
+def frugal_sequence(problem: Problem, limit: Clock = ENDLESS) -> list[int]:
     """Return the operators: the forward half as built, the backward half by least growth.
 
     Of the backward operators that are ready, the next is the one whose results weigh least beyond
     what it reads last. Results of the graph do not count: they have to be held some day anyway.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
     """
+    if problem not in _sequences:
+        _sequences[problem] = least_growth(problem, limit)
+    return _sequences[problem].copy()
+
+
+def frugal_problem(problem: Problem, limit: Clock = ENDLESS) -> Problem:
+    """Return the problem with its operators in the order of ``frugal_sequence``.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
+    """
+    if problem not in _problems:
+        costs, sequence = problem.costs, frugal_sequence(problem, limit)
+        _problems[problem] = Problem(
+            reordered(problem.graph, sequence, limit),
+            replace(
+                costs,
+                operators=tuple(costs.operators[index] for index in sequence),
+                workspace=tuple(costs.workspace[index] for index in sequence),
+            ),
+        )
+    return _problems[problem]
+
+
+def least_growth(problem: Problem, limit: Clock) -> list[int]:
+    """Find the sequence."""
     graph, size = problem.graph, problem.size.tolist()
     outputs = set(graph.outputs)
     first = graph.forward_count
@@ -42,9 +76,11 @@ def frugal_sequence(problem: Problem) -> list[int]:
         made = sum(size[d] for d in graph.operators[index].outputs if d not in outputs)
         return made - sum(size[d] for d in inputs[index] if readers[d] == 1), index
 
+    limit.check()
     queue = [growth(index) for index in ready]
     heapq.heapify(queue)
     while queue:
+        limit.check()
         grown, index = heapq.heappop(queue)
         if index not in ready or growth(index)[0] != grown:
             continue  # done already, or queued again with what it is worth now
@@ -67,27 +103,32 @@ def frugal_sequence(problem: Problem) -> list[int]:
     return sequence
 
 
-def reordered(graph: Graph, sequence: Sequence[int]) -> Graph:
+def reordered(graph: Graph, sequence: Sequence[int], limit: Clock = ENDLESS) -> Graph:
     """Return the graph with its operators in another order; data nodes keep their ids.
 
     Args:
         graph: any graph.
         sequence: all operator ids in a legal order, the forward ones first.
+        limit: of the time.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
     """
-    new_id = {old: new for new, old in enumerate(sequence)}
-    data = tuple(
-        node if node.producer is None else replace(node, producer=new_id[node.producer])
-        for node in graph.data
-    )
-    operators = tuple(
-        replace(
-            graph.operators[old],
-            id=new,
-            adjoint_of=new_id.get(graph.operators[old].adjoint_of),  # type: ignore[arg-type]
-        )
-        for new, old in enumerate(sequence)
-    )
-    return replace(graph, data=data, operators=operators)
+    new_id: dict[int | None, int] = {old: new for new, old in enumerate(sequence)}
+    data = list(graph.data)
+    for node in graph.data:
+        if node.producer != (producer := new_id.get(node.producer)):
+            limit.check()
+            data[node.id] = replace(node, producer=producer)
+    operators = []
+    for new, old in enumerate(sequence):
+        operator = graph.operators[old]
+        adjoint_of = new_id.get(operator.adjoint_of)
+        if (operator.id, operator.adjoint_of) != (new, adjoint_of):
+            limit.check()
+            operator = replace(operator, id=new, adjoint_of=adjoint_of)
+        operators.append(operator)
+    return replace(graph, data=tuple(data), operators=tuple(operators))
 
 
 def translated(order: Iterable[int], sequence: Sequence[int]) -> list[int]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
-from tinyckpt.analysis.limits import Clock
+from tinyckpt.analysis.limits import Clock, made_once
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.analysis.stages import Stages, cheap_cuts, stages
 from tinyckpt.errors import BudgetError, ScheduleError
@@ -98,7 +98,7 @@ def quick_tasks(problem: Problem) -> list[Task]:
 
     In a large graph only the quickest of them are.
     """
-    found = [Task(lambda clock: iter(reordered_sequence(problem)), 0)]
+    found = [Task(lambda clock: iter(reordered_sequence(problem, clock)), 0)]
     if not nothing_to_reverse(problem.graph):
         quick = AS_THEY_ARE if len(problem.graph.operators) <= LARGEST_QUICK else AS_THEY_ARE[:1]
         found += [Task(as_it_is(problem, name, options), 0) for name, options in quick]
@@ -112,7 +112,7 @@ def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
     100,000 operators that alone may take longer than there is.
     """
     graph = problem.graph
-    sweep = cache(lambda: greedy.Sweep(problem, levels))
+    sweep = made_once(lambda clock: greedy.Sweep(problem, levels, clock))
     # What keeps and recomputes forward values for a backward half needs one; the others do not.
     halves = not nothing_to_reverse(graph)
     # In a graph without two halves orders matter more than what is kept.
@@ -122,7 +122,7 @@ def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
         by_blocks = block_plans(problem, levels)
         is_large = len(graph.operators) >= FEWEST_BLOCKS_FIRST
         found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
-        rotors = cache(lambda: rotor.Sweep(problem))
+        rotors = made_once(lambda clock: rotor.Sweep(problem, clock))
         if len(graph.operators) > LARGEST_QUICK:
             found += [Task(as_it_is(problem, *policy), 1) for policy in AS_THEY_ARE[1:]]
         found += [Task(attempts, 1) for attempts in chain_planners(problem)]
@@ -135,10 +135,10 @@ def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
     return found
 
 
-def reordered_sequence(problem: Problem) -> list[Candidate]:
+def reordered_sequence(problem: Problem, clock: Clock) -> list[Candidate]:
     """Return the plan that evaluates everything once, memory growing least on the way back."""
     detail = "every operator once, the backward half reordered"
-    return [Candidate("store_all", detail, frugal_sequence(problem))]
+    return [Candidate("store_all", detail, frugal_sequence(problem, clock))]
 
 
 def as_it_is(problem: Problem, name: str, options: dict[str, object]) -> Attempts:
@@ -155,11 +155,13 @@ def as_it_is(problem: Problem, name: str, options: dict[str, object]) -> Attempt
     return attempts
 
 
-def at_levels(problem: Problem, levels: Levels, sweep: Callable[[], greedy.Sweep]) -> list[Task]:
+def at_levels(
+    problem: Problem, levels: Levels, sweep: Callable[[Clock], greedy.Sweep]
+) -> list[Task]:
     """Return what greedy and dtr do at each level, any beginning spread over all levels."""
 
     def greedily(level: int) -> Attempts:
-        return lambda clock: sweep().at(level, clock)
+        return lambda clock: sweep(clock).at(level, clock)
 
     def online(level: int) -> Attempts:
         return lambda clock: dtr_at(problem, levels, level, limit=clock)
@@ -212,11 +214,11 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
     yield from (revolved, filled, segmented, recursive)
 
 
-def rotor_plans(problem: Problem, made: Callable[[], rotor.Sweep], half: bool) -> Attempts:
+def rotor_plans(problem: Problem, made: Callable[[Clock], rotor.Sweep], half: bool) -> Attempts:
     """Return what Rotor makes of one of its tables, and the same without what is spare."""
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
-        sweep, plans = made(), []
+        sweep, plans = made(clock), []
         for order, actions in sweep.plans(half, limit=clock):
             plans.append((problem.cost_of(order), problem.peak(order), order))
             yield Candidate("rotor", sweep.note(actions), order)
@@ -233,7 +235,7 @@ def rotor_plans(problem: Problem, made: Callable[[], rotor.Sweep], half: bool) -
 
 def block_plans(problem: Problem, levels: Levels) -> list[Task]:
     """Return what ``blocks`` makes of each of its tables, from a level of memory to the next."""
-    made = cache(lambda: blocks.Sweep(problem))
+    made = made_once(lambda clock: blocks.Sweep(problem, clock))
 
     def attempts(which: int, half: bool, level: int) -> Attempts:
         low = levels.budgets[level] if level else 0
@@ -241,7 +243,7 @@ def block_plans(problem: Problem, levels: Levels) -> list[Task]:
 
         def plans(clock: Clock) -> Iterator[Candidate]:
             with suppress(ScheduleError):  # too much crosses the cuts
-                yield from made().plans(which, half, clock, low, high)
+                yield from made(clock).plans(which, half, clock, low, high)
 
         return plans
 
@@ -278,12 +280,12 @@ def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candi
 
 
 def restart(
-    problem: Problem, levels: Levels, made: Callable[[], greedy.Sweep], number: int
+    problem: Problem, levels: Levels, made: Callable[[Clock], greedy.Sweep], number: int
 ) -> Attempts:
     """Return a round over the levels with scores multiplied by random weights, one a value."""
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
-        sweep, random = made(), Random(number)
+        sweep, random = made(clock), Random(number)
         step = max(1, len(levels.budgets) // RESTART_LEVELS)
         for level in range(number % step, len(levels.budgets), step):
             score = random_score(random, len(problem.graph.data))

@@ -11,7 +11,6 @@ go back through the blocks s to t from m units of memory, state s not counted:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import accumulate
 from math import inf
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from tinyckpt.analysis.stages import Stages, cheap_cuts, stages
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph, producer_of
-from tinyckpt.orders.backward import frugal_sequence, reordered, translated
+from tinyckpt.orders.backward import frugal_problem, frugal_sequence, translated
 from tinyckpt.orders.lowering import alive_order, from_order, kept_values
 from tinyckpt.orders.reversal import merged, nothing_to_reverse
 from tinyckpt.orders.ways import Way, Ways
@@ -204,18 +203,10 @@ class Sweep:
     in the order in which memory grows least.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.sequence = problem, frugal_sequence(problem)
-        costs, sequence = problem.costs, self.sequence
-        self.reordered = Problem(
-            reordered(problem.graph, sequence),
-            replace(
-                costs,
-                operators=tuple(costs.operators[index] for index in sequence),
-                workspace=tuple(costs.workspace[index] for index in sequence),
-            ),
-        )
-        self.highest = problem.peak(range(len(sequence)))
+    def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
+        self.problem, self.sequence = problem, frugal_sequence(problem, limit)
+        self.reordered = frugal_problem(problem, limit)
+        self.highest = problem.peak(range(len(self.sequence)))
         cuts = block_cuts(self.reordered)
         lengths = LENGTHS if len(cuts) <= MOST_BLOCKS else (-(-len(cuts) // MOST_BLOCKS),)
         self.cuts = [cuts[::-1][::length][::-1] for length in lengths]
@@ -300,7 +291,7 @@ def plan_blocks(
     def planned(room: int) -> Candidate:
         if nothing_to_reverse(graph) or highest <= room:
             return stored
-        sweep = Sweep(problem)
+        sweep = Sweep(problem, clock)
         plans = (
             plan for which, half in SWEEPS for plan in sweep.plans(which, half, clock)
         )  # fmt: skip

@@ -69,9 +69,9 @@ class Sweep:
         has_plan: of levels that were tried, whether one was found.
     """
 
-    def __init__(self, problem: Problem, levels: Levels) -> None:
+    def __init__(self, problem: Problem, levels: Levels, limit: Clock = ENDLESS) -> None:
         self.problem, self.levels = problem, levels
-        settings = settings_of(problem)
+        settings = settings_of(problem, limit)
         modes = len({anchors for *_, anchors in settings})
         self.settings = settings[: max(levels.runs, modes)]
         self.has_plan: dict[int, bool] = {}
@@ -138,16 +138,16 @@ class Sweep:
         return Candidate("greedy", f"{recomputed} recomputations, evicted by {label}", order)
 
 
-def sequences_of(problem: Problem) -> list[list[int]]:
+def sequences_of(problem: Problem, limit: Clock = ENDLESS) -> list[list[int]]:
     """Return the orders of a graph's operators that planners begin with, each once."""
-    stored, frugal = list(range(len(problem.graph.operators))), frugal_sequence(problem)
+    stored, frugal = list(range(len(problem.graph.operators))), frugal_sequence(problem, limit)
     return [frugal] if frugal == stored else [frugal, stored]
 
 
-def settings_of(problem: Problem) -> list[Setting]:
+def settings_of(problem: Problem, limit: Clock = ENDLESS) -> list[Setting]:
     """Return label, score, sequence, and whether with anchors: the more promising first."""
     modes = [False, True] if anchors_of(problem.graph) else [False]
-    names, sequences = list(SCORES), sequences_of(problem)
+    names, sequences = list(SCORES), sequences_of(problem, limit)
     return [
         (f"{name}, with anchors" if anchors else name, SCORES[name], sequence, anchors)
         for some in (names[:3], names[3:])
@@ -202,7 +202,7 @@ def plan_greedy(
     limit = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
     levels = levels_of(problem, limit)
-    sweep = Sweep(problem, levels)
+    sweep = Sweep(problem, levels, limit)
 
     def planned(room: int) -> Candidate:
         for sequence in sequences_of(problem)[::-1]:

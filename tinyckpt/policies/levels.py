@@ -108,7 +108,7 @@ def just_enough(problem: Problem, lowest: int, highest: int, most: int, limit: C
     A run within a budget would be the same within any down to what it took.
     """
     found = set()
-    sequence = frugal_sequence(problem)
+    sequence = frugal_sequence(problem, limit)
     for score in PROBES:
         budget, failures = highest - 1, 0
         while budget >= lowest and failures < FAILURES:

@@ -208,7 +208,7 @@ def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[i
     """Yield orders that other policies make in time, whether they are within the budget or not."""
     graph, costs = problem.graph, problem.costs
     stored = list(range(len(graph.operators)))
-    sequence = frugal_sequence(problem)
+    sequence = frugal_sequence(problem, clock)
     yield stored
     yield sequence
     planners: list[Callable[[], Schedule]] = [
@@ -224,7 +224,7 @@ def known_orders(problem: Problem, budget: int, clock: Clock) -> Iterator[list[i
             continue
         yield [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
     try:
-        for _, _, found in greedy_orders(problem, budget, settings_of(problem), clock):
+        for _, _, found in greedy_orders(problem, budget, settings_of(problem, clock), clock):
             yield found
     except OutOfTimeError:
         return

@@ -20,7 +20,6 @@ such as gradients stay, so that less memory remains for the stages before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from math import frexp, gcd
 from typing import Any
@@ -34,7 +33,7 @@ from tinyckpt.analysis.stages import Stages, stages, useful_cuts
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError, PolicyOptionError
 from tinyckpt.graph import Graph
-from tinyckpt.orders.backward import frugal_sequence, reordered, translated
+from tinyckpt.orders.backward import frugal_problem, frugal_sequence, translated
 from tinyckpt.orders.lowering import from_order, without_dead
 from tinyckpt.orders.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.policies.policy import Policy
@@ -190,20 +189,12 @@ class Sweep:
     backward half is in the order in which memory grows least.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.sequence = problem, frugal_sequence(problem)
-        costs, sequence = problem.costs, self.sequence
-        self.reordered = Problem(
-            reordered(problem.graph, sequence),
-            replace(
-                costs,
-                operators=tuple(costs.operators[index] for index in sequence),
-                workspace=tuple(costs.workspace[index] for index in sequence),
-            ),
-        )
+    def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
+        self.problem, self.sequence = problem, frugal_sequence(problem, limit)
+        self.reordered = frugal_problem(problem, limit)
         flat = self.reordered.flat
         self.parts = stages(flat, useful_cuts(flat, self.reordered.costs))
-        self.highest = problem.peak(range(len(sequence)))
+        self.highest = problem.peak(range(len(self.sequence)))
 
     def plans(
         self, half: bool, levels: int = LEVELS, limit: Clock = ENDLESS
@@ -260,7 +251,7 @@ def plan_rotor(
     limit = problem.peak(stored) // 2 if budget is None else budget
     if nothing_to_reverse(graph) or problem.peak(stored) <= limit:
         return from_order(graph, stored, "rotor", note="every operator is evaluated once")
-    sweep = Sweep(problem)
+    sweep = Sweep(problem, clock)
     smallest: tuple[int, list[int], list[Action]] = (sweep.highest, stored, [])
     for half in (limit <= sweep.highest // 2, True):
         for order, actions in sweep.plans(half, levels, clock):
