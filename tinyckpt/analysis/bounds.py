@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from math import ceil, exp, inf, log
 
 from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
@@ -90,7 +91,8 @@ def highest_moment(known: Dependencies, budget: int, limit: Clock) -> float:
     def tried(places: Iterable[int]) -> None:
         for place in places:
             if 0 <= place < len(moments) and place not in found and limit.left():
-                found[place] = known.bound(moments[place], budget, limit)
+                with suppress(OutOfTimeError):
+                    found[place] = known.bound(moments[place], budget, limit)
 
     most = max(2, min(MOMENTS, WORK // max(len(known.operators), 1)))
     step = max(1, len(moments) // most)
@@ -217,11 +219,15 @@ class Dependencies:
         return found
 
     def bound(self, moment: int, budget: int, limit: Clock = ENDLESS) -> float:
-        """Return the least cost of what must be made again after a moment; 0 at worst."""
+        """Return the least cost of what must be made again after a moment; 0 at worst.
+
+        Raises:
+            OutOfTimeError: if the limit's time is up before anything is known.
+        """
         before = self.ancestors(moment)
-        if not limit.left():
-            return 0.0
+        limit.check()
         after = self.descendants(moment)
+        limit.check()
         held = {*self.inputs[moment], *self.pinned.during(moment)}
         room = budget - self.pinned.need(moment)
         wanted = {
@@ -232,6 +238,7 @@ class Dependencies:
         }
         if sum(self.size[data] for data in wanted) <= room:
             return 0.0
+        limit.check()
         order = sorted(before, reverse=True)
         # The bound is concave in the price, so it rises and then falls in its logarithm too.
         ratios = [
@@ -247,6 +254,7 @@ class Dependencies:
             price = exp(logarithm)
             return self.flow(order, wanted, held, price) - price * room
 
+        limit.check()
         return highest(
             value_at, log(min(ratios) / len(order)), log(max(ratios) * len(order)), limit
         )

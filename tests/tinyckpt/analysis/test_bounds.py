@@ -1,11 +1,14 @@
 """Lower bounds and the clock: what is found by then is true, and nothing more is looked for."""
 
+from contextlib import suppress
+from itertools import count
+
 import pytest
 
 import tinyckpt as tc
 from tinyckpt.analysis import limits
 from tinyckpt.analysis.bounds import Dependencies, flow_bound, highest, necessary
-from tinyckpt.analysis.limits import ENDLESS, Clock
+from tinyckpt.analysis.limits import ENDLESS, Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import flops
 
@@ -24,13 +27,20 @@ def test_the_search_for_a_price_looks_at_the_clock() -> None:
     assert len(prices) == 1
 
 
-def test_a_bound_that_was_cut_short_is_no_higher() -> None:
+def test_a_bound_that_was_cut_short_is_no_higher(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
     problem = Problem(graph, flops(graph))
     known = Dependencies(problem, necessary(graph))
     budget = problem.peak(range(len(graph.operators))) // 2
     for moment in known.moments():
-        assert 0 <= known.bound(moment, budget, Clock(0)) <= known.bound(moment, budget)
+        with pytest.raises(OutOfTimeError):
+            known.bound(moment, budget, Clock(0))
+        for seconds in range(3, 12):
+            with monkeypatch.context() as patched, suppress(OutOfTimeError):
+                ticks = count()  # seconds, each look at the clock takes one
+                patched.setattr(limits, "perf_counter", lambda ticks=ticks: next(ticks))
+                hurried = known.bound(moment, budget, Clock(seconds))
+                assert 0 <= hurried <= known.bound(moment, budget)
 
 
 def test_a_bound_whose_time_is_up_counts_every_operator_once(
