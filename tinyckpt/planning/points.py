@@ -57,12 +57,14 @@ class Frontier:
         graph, costs: what was planned, and what for.
         points: by peak, ascending; each costs less than all before it.
         complete: whether the search ended by itself, and not by its time limit or an interrupt.
+        tried: the policies of which anything was tried, if it did not.
     """
 
     graph: Graph
     costs: Costs
     points: tuple[Point, ...]
     complete: bool
+    tried: tuple[str, ...] = field(default=(), compare=False)
 
     def within(self, budget: int) -> Point:
         """Return the cheapest point within a budget.
@@ -82,10 +84,14 @@ class Frontier:
             if smallest == needed
             else f"and less than {memory_text(needed, unit)} is proven to be impossible"
         )
-        cut = "" if self.complete or budget < needed else " in the time given"
+        cut = more = ""
+        if not self.complete and budget >= needed:
+            cut = " in the time given"
+            were = "was" if len(self.tried) == 1 else "were"
+            more = f"only {', '.join(self.tried)} {were} tried; give it more (time_limit=...); "
         raise BudgetError(
             f"no schedule of {self.graph.name} was found{cut} within "
-            f"{memory_text(budget, unit)}: the smallest peak found is "
+            f"{memory_text(budget, unit)}: {more}the smallest peak found is "
             f"{memory_text(smallest, unit)}, {known}",
             smallest,
             smallest == needed,

@@ -42,6 +42,7 @@ class Search:
         self.graph, self.costs = graph, costs
         self.problem = Problem(graph, costs)
         self.points: list[Point] = []
+        self.tried: set[str] = set()
         self.add(Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST)
         self.needed = smallest_budget(self.problem, necessary(graph))
         self.tasks = quick_tasks(self.problem)
@@ -57,6 +58,7 @@ class Search:
 
     def add(self, candidate: Candidate, rank: tuple[int, int]) -> None:
         """Note a schedule, unless another one is no dearer and has no higher peak."""
+        self.tried.add(candidate.policy)
         self.points = with_point(self.points, self.point(candidate, rank))
 
     def point(self, candidate: Candidate, rank: tuple[int, int]) -> Point:
@@ -161,7 +163,8 @@ class Search:
     def frontier(self) -> Frontier:
         """Return what is known by now."""
         points = tuple(sorted(self.points, key=lambda point: point.peak))
-        return Frontier(self.graph, self.costs, points, self.complete)
+        tried = () if self.complete else tuple(sorted(self.tried))
+        return Frontier(self.graph, self.costs, points, self.complete, tried)
 
 
 def with_point(points: list[Point], point: Point) -> list[Point]:

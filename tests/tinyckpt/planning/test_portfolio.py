@@ -158,7 +158,9 @@ def test_a_function_told_of_the_progress_may_plan() -> None:
 @pytest.mark.parametrize("policy", ["greedy", "dtr", "rotor", "revolve", None])
 def test_a_limit_of_no_time_is_kept_whatever_is_named(policy: str | None) -> None:
     graph = tc.networks.residual_mlp(40, 8, 64).graph()
-    with pytest.raises(tc.BudgetError, match=r"in 0 s; give it more|found in the time given"):
+    with pytest.raises(
+        tc.BudgetError, match=r"in 0 s; give it more|only store_all was tried; give it more"
+    ):
         tc.plan(graph, policy, budget=0.95, time_limit=0)
 
 
