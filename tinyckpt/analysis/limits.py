@@ -47,6 +47,22 @@ class Clock:
 ENDLESS = Clock()
 
 
+class Pace:
+    """How long work takes that looks at no clock, as told by such work before; none at first."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # of an evaluation, in the slowest schedule that was made
+
+    def check(self, clock: Clock, evaluations: float) -> None:
+        """Raise an OutOfTimeError if a schedule of so many would probably not be made in time."""
+        if clock.left() < self.seconds * evaluations:
+            raise OutOfTimeError
+
+    def note(self, seconds: float, evaluations: int) -> None:
+        """Take note that a schedule of so many evaluations took some time."""
+        self.seconds = max(self.seconds, seconds / max(evaluations, 1))
+
+
 def made_once(make: Callable[[Clock], T]) -> Callable[[Clock], T]:
     """Return what gives the same thing whenever it is called, made by the first call.
 

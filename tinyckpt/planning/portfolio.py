@@ -17,7 +17,7 @@ from math import inf
 from threading import Lock, RLock
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
-from tinyckpt.analysis.limits import Clock, OutOfTimeError, checked_seconds
+from tinyckpt.analysis.limits import Clock, OutOfTimeError, Pace, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, cost_of_order
 from tinyckpt.graph import Graph
@@ -45,7 +45,8 @@ class Search:
         self.tried: set[str] = set()
         self.add(Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST)
         self.needed = smallest_budget(self.problem, necessary(graph))
-        self.tasks = quick_tasks(self.problem)
+        self.pace = Pace()
+        self.tasks = quick_tasks(self.problem, self.pace)
         self.levels: Levels | None = None  # not found yet, nor the tasks that need them made
         self.done: set[int] = set()
         self.spent = 0.0
@@ -130,7 +131,7 @@ class Search:
             for number in self.left():
                 self.do(number, limit, progress)
             levels = levels_of(self.problem, limit)
-            self.tasks += other_tasks(self.problem, levels)
+            self.tasks += other_tasks(self.problem, levels, self.pace)
             self.levels = levels
         for number, _ in self.first_for(self.levels, budget):
             self.do(number, limit, progress)

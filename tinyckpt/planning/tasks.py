@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
-from tinyckpt.analysis.limits import Clock, made_once
+from tinyckpt.analysis.limits import Clock, Pace, made_once
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.analysis.stages import Stages, cheap_cuts, stages
 from tinyckpt.errors import BudgetError, ScheduleError
@@ -28,6 +28,7 @@ from tinyckpt.exact.search import SearchLimitError, StageSearch
 from tinyckpt.orders.backward import frugal_sequence
 from tinyckpt.orders.eviction import Eviction, Score
 from tinyckpt.orders.pruning import pruned
+from tinyckpt.orders.retaining import expected_length
 from tinyckpt.orders.reversal import nothing_to_reverse, order_of
 from tinyckpt.orders.segments import read_on_the_way_back, segmented_order
 from tinyckpt.planning.forward import forward_attempts
@@ -93,19 +94,20 @@ class Task(NamedTuple):
         return (self.rank if self.level in (wanted, wanted + 1) else 2), distance
 
 
-def quick_tasks(problem: Problem) -> list[Task]:
+def quick_tasks(problem: Problem, pace: Pace) -> list[Task]:
     """Return the tasks to begin with, which need no levels: the planners that take no budget.
 
-    In a large graph only the quickest of them are.
+    In a large graph only the quickest of them are, before all the one that needs little memory.
     """
     found = [Task(lambda clock: iter(reordered_sequence(problem, clock)), 0)]
     if not nothing_to_reverse(problem.graph):
         quick = AS_THEY_ARE if len(problem.graph.operators) <= LARGEST_QUICK else AS_THEY_ARE[:1]
-        found += [Task(as_it_is(problem, name, options), 0) for name, options in quick]
+        tasks = [Task(as_it_is(problem, *policy, pace), 0) for policy in quick]
+        found = [tasks[0], *found, *tasks[1:]]
     return found
 
 
-def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
+def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
     """Return the tasks that follow the quick ones, what pays most first.
 
     What they need to know of the graph is found out when the first of them is done: in a graph of
@@ -124,12 +126,12 @@ def other_tasks(problem: Problem, levels: Levels) -> list[Task]:
         found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
         rotors = made_once(lambda clock: rotor.Sweep(problem, clock))
         if len(graph.operators) > LARGEST_QUICK:
-            found += [Task(as_it_is(problem, *policy), 1) for policy in AS_THEY_ARE[1:]]
+            found += [Task(as_it_is(problem, *policy, pace), 1) for policy in AS_THEY_ARE[1:]]
         found += [Task(attempts, 1) for attempts in chain_planners(problem)]
         found += [Task(rotor_plans(problem, rotors, half), 1) for half in (False, True)]
     found.append(Task(lambda clock: all_states(problem, levels, clock), 2))
     if halves:
-        found.append(Task(as_it_is(problem, "recompute_all", {}), 2))
+        found.append(Task(as_it_is(problem, "recompute_all", {}, pace), 2))
     rounds = min(RESTARTS, EFFORT // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
     found += [Task(restart(problem, levels, sweep, number), 2) for number in range(rounds)]
     return found
@@ -141,15 +143,23 @@ def reordered_sequence(problem: Problem, clock: Clock) -> list[Candidate]:
     return [Candidate("store_all", detail, frugal_sequence(problem, clock))]
 
 
-def as_it_is(problem: Problem, name: str, options: dict[str, object]) -> Attempts:
-    """Return the attempt that a policy makes of its own; none if its schedule is too long."""
+def as_it_is(problem: Problem, name: str, options: dict[str, object], pace: Pace) -> Attempts:
+    """Return the attempt that a policy makes of its own; none if its schedule is too long.
+
+    Such policies look at no clock: what they took so far tells whether there is time for another.
+    """
+    graph = problem.graph
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
+        is_long = name == "recompute_all"
+        pace.check(clock, expected_length(graph) if is_long else len(graph.operators))
+        before = clock.spent()
         try:
-            schedule = POLICIES[name].plan(problem.graph, problem.costs, **options)
+            schedule = POLICIES[name].plan(graph, problem.costs, **options)
         except ScheduleError:
             return
         order = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
+        pace.note(clock.spent() - before, len(order))
         yield Candidate(name, schedule.note, order)
 
     return attempts

@@ -1,5 +1,6 @@
 """Time limits: what they are of, and what is said when they are up."""
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -7,7 +8,12 @@ import pytest
 
 import tinyckpt as tc
 from tinyckpt.analysis import limits
+from tinyckpt.analysis.limits import Clock, OutOfTimeError, Pace
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.cost import flops
+from tinyckpt.orders.retaining import expected_length
 from tinyckpt.planning import plan as planning
+from tinyckpt.planning.tasks import as_it_is
 
 WAYS = ("greedy", "dtr", "blocks", "rotor", "chen_budget", "revolve")
 
@@ -49,3 +55,31 @@ def test_what_a_budget_is_takes_of_the_time(
     monkeypatch.setattr(planning, "parse_budget", slowly)
     with pytest.raises(tc.BudgetError, match=r"in the time given|found nothing in 3 s"):
         tc.plan(graph, way, budget=0.5, time_limit=3)
+
+
+def test_a_policy_without_a_clock_is_not_begun_where_another_took_longer_than_is_left(
+    watch: Watch,
+) -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    problem, pace = Problem(graph, flops(graph)), Pace()
+    begun = []
+
+    def plan_slowly(graph: tc.Graph, costs: tc.Costs) -> tc.Schedule:
+        begun.append(watch.now)
+        watch.now += 2.0
+        return tc.plan(graph, costs=costs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(tc.POLICIES, "sqrt_n", replace(tc.POLICIES["sqrt_n"], plan=plan_slowly))
+        attempts = as_it_is(problem, "sqrt_n", {}, pace)
+        clock = Clock(5.0)
+        assert [len(list(attempts(clock))) for _ in range(2)] == [1, 1]
+        with pytest.raises(OutOfTimeError):
+            list(attempts(clock))  # one second is left
+    assert begun == [0.0, 2.0]
+    # A schedule that is so many times as long takes so many times as long.
+    length = expected_length(graph) / len(graph.operators)
+    assert length > 1
+    with pytest.raises(OutOfTimeError):
+        list(as_it_is(problem, "recompute_all", {}, pace)(Clock(1.99 * length)))
+    assert len(list(as_it_is(problem, "recompute_all", {}, pace)(Clock(2.01 * length)))) == 1
