@@ -52,12 +52,12 @@ class Rounds:
     """
 
     def __init__(self, problem: Problem, highest: int) -> None:
-        self.problem, self.widths = problem, widths_for(problem)
+        self.problem, self._blocks = problem, Blocks(problem)
+        self.widths = widths_for(self._blocks)
         lowest = smallest_budget(problem, necessary(problem.graph))
         # Rounded down as a budget is that is given as such a share.
         shares = {highest * part // SHARES for part in range(1, SHARES)}
         self.budgets = sorted((share for share in shares if share >= lowest), reverse=True)
-        self._blocks = Blocks(problem)
         self._orders: dict[int, list[int]] = {}
         self._firsts: dict[int, list[int] | None] = {}
 
@@ -113,7 +113,7 @@ def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
         found = search.within(start, noise) if number else rounds.first(budget, clock)
         if found is None:
             return
-        best = pruned(problem, found, budget)
+        best = pruned(problem, found, budget, clock)
         yield candidate(problem, best)
         for _ in range(SHAKES):
             if len(best) == len(starts[0]):
@@ -121,7 +121,7 @@ def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
             found = search.shaken(best, NOISE)
             if found is None:
                 continue
-            found = pruned(problem, found, budget)
+            found = pruned(problem, found, budget, clock)
             if problem.cost_of(found) < problem.cost_of(best):
                 best = found
                 yield candidate(problem, best)

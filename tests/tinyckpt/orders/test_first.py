@@ -10,10 +10,21 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.layered_graphs import forward_graph, layered_graph
 from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs
+from tinyckpt.analysis import limits
 from tinyckpt.analysis.limits import Clock, OutOfTimeError
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import evaluations
-from tinyckpt.orders.first import Blocks, State, evaluated, frugal_order
+from tinyckpt.orders.first import (
+    COPIED,
+    EFFORT,
+    WIDTHS,
+    Blocks,
+    State,
+    evaluated,
+    frugal_order,
+    widths_for,
+    work_of,
+)
 
 
 def problem_of(graph: tc.Graph) -> Problem:
@@ -79,6 +90,34 @@ def test_the_peak_is_what_replay_counts(graph: tc.TrainingGraph) -> None:
 def test_layered_graphs_take_less_in_another_order() -> None:
     problem = problem_of(layered_graph(100))
     assert problem.peak(frugal_order(Blocks(problem), 50)) < problem.peak(range(100))
+
+
+def test_beams_are_as_wide_as_there_is_time_for() -> None:
+    # A chain has one choice at each step, and each operator makes one value.
+    chain = Blocks(problem_of(forward_graph("chain", [[], [0], [1], [2]], [1] * 4)))
+    assert work_of(chain) == 4 + 4 * 8 // COPIED
+    # Operators that wait for nothing are all looked at in each step.
+    wide = Blocks(problem_of(forward_graph("wide", [[]] * 100, [1] * 100)))
+    assert work_of(wide) == 100 * 101 // 2 + 100 * 200 // COPIED
+    for count in (100, 1000):  # those of the papers
+        assert widths_for(Blocks(problem_of(layered_graph(count)))) == list(WIDTHS)
+    # As many operators, and more to look at: a beam as wide would take ten minutes.
+    broad = Blocks(problem_of(forward_graph("broad", [[]] * 1000, [1] * 1000)))
+    assert widths_for(broad) == [width for width in WIDTHS if width * work_of(broad) <= EFFORT]
+    assert widths_for(broad) == [10]
+
+
+def test_the_clock_is_looked_at_for_each_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks, now = Blocks(problem_of(layered_graph(100))), [0.0]
+    frugal_order(blocks, 100)
+
+    def tick() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(limits, "perf_counter", tick)
+    with pytest.raises(OutOfTimeError):
+        frugal_order(blocks, 100, Clock(1000.0))  # some 9,000 sets are looked at
 
 
 def test_time_is_kept() -> None:
