@@ -55,8 +55,13 @@ class Pace:
 
     def check(self, clock: Clock, evaluations: float) -> None:
         """Raise an OutOfTimeError if a schedule of so many would probably not be made in time."""
-        if clock.left() < self.seconds * evaluations:
+        if not self.allows(clock, evaluations):
             raise OutOfTimeError
+
+    def allows(self, clock: Clock, evaluations: float) -> bool:
+        """Whether a schedule of so many evaluations would probably be made in time."""
+        left = clock.left()
+        return left > 0 and left >= self.seconds * evaluations
 
     def note(self, seconds: float, evaluations: int) -> None:
         """Take note that a schedule of so many evaluations took some time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tinyckpt.analysis.limits import DEFAULT_SECONDS, Clock, checked_seconds
+from tinyckpt.analysis.limits import DEFAULT_SECONDS, Clock, OutOfTimeError, Pace, checked_seconds
 from tinyckpt.analysis.liveness import Flat, Problem
 from tinyckpt.analysis.stages import cheap_cuts, crossing_values
 from tinyckpt.cost import Costs
@@ -78,23 +78,27 @@ def plan_chen_budget(
 
     Raises:
         BudgetError: if no size is within the budget.
-        OutOfTimeError: if the time is up before one is.
+        OutOfTimeError: if there is no time for another size before one is.
     """
     limit = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_budget")
     problem = Problem(graph, costs)
-    found = []
+    found, pace, before, is_cut = [], Pace(), limit.spent(), False
     for size, cuts in candidates(problem.flat, costs):
         order = segmented_order(graph, cuts)
         found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
-        if not limit.left():
+        pace.note(limit.spent() - before, len(order))
+        before = limit.spent()
+        is_cut = not pace.allows(limit, len(order))  # another would take about as long
+        if is_cut:
             break
     smallest = min(found)
     within = [entry for entry in found if budget is not None and entry[0] <= budget]
     unit = costs.memory_unit
     if budget is not None and not within:
-        limit.check()
+        if is_cut:
+            raise OutOfTimeError
         raise BudgetError(
             f"chen_budget finds nothing within {memory_text(budget, unit)}; the smallest peak it "
             f"finds is {memory_text(smallest[0], unit)}",

@@ -14,6 +14,7 @@ from tinyckpt.cost import flops
 from tinyckpt.orders.retaining import expected_length
 from tinyckpt.planning import plan as planning
 from tinyckpt.planning.tasks import as_it_is
+from tinyckpt.policies import chen_budget
 
 WAYS = ("greedy", "dtr", "blocks", "rotor", "chen_budget", "revolve")
 
@@ -83,3 +84,24 @@ def test_a_policy_without_a_clock_is_not_begun_where_another_took_longer_than_is
     with pytest.raises(OutOfTimeError):
         list(as_it_is(problem, "recompute_all", {}, pace)(Clock(1.99 * length)))
     assert len(list(as_it_is(problem, "recompute_all", {}, pace)(Clock(2.01 * length)))) == 1
+
+
+def test_chen_budget_begins_no_size_that_it_has_no_time_for(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    sizes = []
+    segmented_order = chen_budget.segmented_order
+
+    def slowly(*arguments: Any) -> Any:
+        sizes.append(watch.now)
+        watch.now += 2.0
+        return segmented_order(*arguments)
+
+    everything = tc.plan(graph, "chen_budget")
+    monkeypatch.setattr(chen_budget, "segmented_order", slowly)
+    tc.plan(graph, "chen_budget", time_limit=7)
+    assert sizes == [0.0, 2.0, 4.0]
+    with pytest.raises(tc.BudgetError, match="found nothing in 7 s"):
+        # What three sizes do not find, all of them do.
+        tc.plan(graph, "chen_budget", budget=tc.replay(everything).peak_bytes, time_limit=7)
