@@ -24,6 +24,13 @@ WIDTHS = (10, 100, 1000)
 EFFORT, COPIED = 35_000_000, 400
 
 
+class Path(NamedTuple):
+    """Operators in the order of their evaluation: the last one, and those before it."""
+
+    operator: int
+    before: Path | None
+
+
 class State(NamedTuple):
     """A set of operators that have been evaluated, in the order that holds least at its peak.
 
@@ -33,7 +40,8 @@ class State(NamedTuple):
         unread: for each block how many of its readers are to come.
         awaited: for each operator how many of those it depends on are to come.
         ready: operators of which none is.
-        before: the state before, None at the beginning; and the operator evaluated last.
+        path: the operator evaluated last, and the path before; None at the beginning. States that
+            were gone through are not held: in a graph of 10,000 operators they are gigabytes.
     """
 
     peak: int
@@ -42,8 +50,7 @@ class State(NamedTuple):
     unread: list[int]
     awaited: list[int]
     ready: tuple[int, ...]
-    before: State | None
-    operator: int
+    path: Path | None
 
 
 class Blocks:
@@ -94,7 +101,7 @@ class Blocks:
                 self.after[other].append(operator)
         awaited = [len(others) for others in before]
         ready = tuple(operator for operator in range(count) if not awaited[operator])
-        self.start = State(0, 0, 0, unread, awaited, ready, None, -1)
+        self.start = State(0, 0, 0, unread, awaited, ready, None)
 
 
 def widths_for(blocks: Blocks) -> list[int]:
@@ -160,14 +167,14 @@ def evaluated(blocks: Blocks, peak: int, live: int, key: int, state: State, oper
         awaited[other] -= 1
         if not awaited[other]:
             ready.append(other)
-    return State(peak, live, key, unread, awaited, tuple(ready), state, operator)
+    return State(peak, live, key, unread, awaited, tuple(ready), Path(operator, state.path))
 
 
 def order_of(state: State) -> list[int]:
     """Return the operators in the order that led to a state."""
     order = []
-    at: State | None = state
-    while at is not None and at.before is not None:
-        order.append(at.operator)
-        at = at.before
+    path = state.path
+    while path is not None:
+        order.append(path.operator)
+        path = path.before
     return order[::-1]

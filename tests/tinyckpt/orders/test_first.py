@@ -1,5 +1,6 @@
 """Orders of first evaluations: legal, counted as they are, and of little memory."""
 
+import gc
 from itertools import permutations
 from math import inf
 
@@ -118,6 +119,14 @@ def test_the_clock_is_looked_at_for_each_set(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(limits, "perf_counter", tick)
     with pytest.raises(OutOfTimeError):
         frugal_order(blocks, 100, Clock(1000.0))  # some 9,000 sets are looked at
+
+
+def test_no_state_that_was_gone_through_is_held() -> None:
+    blocks = Blocks(problem_of(layered_graph(100)))
+    state = walked(blocks, frugal_order(blocks, 10))
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, State)]
+    assert len([each for each in held if len(each.unread) == len(state.unread)]) <= 2
 
 
 def test_time_is_kept() -> None:
