@@ -105,3 +105,16 @@ def test_chen_budget_begins_no_size_that_it_has_no_time_for(
     with pytest.raises(tc.BudgetError, match="found nothing in 7 s"):
         # What three sizes do not find, all of them do.
         tc.plan(graph, "chen_budget", budget=tc.replay(everything).peak_bytes, time_limit=7)
+
+
+def test_the_bound_of_a_schedule_of_a_frontier_is_looked_for_within_its_time_limit() -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    found = tc.frontier(graph)
+    patient, hurried = found.schedule(0.7), found.schedule(0.7, time_limit=0)
+    assert hurried.steps == patient.steps
+    assert patient.certificate is not None
+    assert hurried.certificate is not None
+    assert hurried.certificate.lower_bound == len(graph.operators)
+    assert hurried.certificate.lower_bound < patient.certificate.lower_bound
+    with pytest.raises(tc.PolicyOptionError, match="time_limit = -1"):
+        found.schedule(0.7, time_limit=-1)
