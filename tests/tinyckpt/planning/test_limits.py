@@ -10,9 +10,11 @@ import tinyckpt as tc
 from tinyckpt.analysis import limits
 from tinyckpt.analysis.limits import Clock, OutOfTimeError, Pace
 from tinyckpt.analysis.liveness import Problem
-from tinyckpt.cost import flops
+from tinyckpt.cost import evaluations, flops
 from tinyckpt.orders.retaining import expected_length
 from tinyckpt.planning import plan as planning
+from tinyckpt.planning import points
+from tinyckpt.planning.points import certificate_of
 from tinyckpt.planning.tasks import as_it_is
 from tinyckpt.policies import chen_budget
 
@@ -118,3 +120,16 @@ def test_the_bound_of_a_schedule_of_a_frontier_is_looked_for_within_its_time_lim
     assert hurried.certificate.lower_bound < patient.certificate.lower_bound
     with pytest.raises(tc.PolicyOptionError, match="time_limit = -1"):
         found.schedule(0.7, time_limit=-1)
+
+
+def test_no_bound_is_looked_for_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, graph = tc.networks.chain(16), tc.networks.residual_mlp(8, 16).graph()
+    closed_form = certificate_of(chain, evaluations(chain), inf, 9 * 512, Clock(0))
+    assert closed_form.lower_bound == 42
+
+    def never(*arguments: Any) -> Any:
+        raise AssertionError("the time is up")
+
+    monkeypatch.setattr(points, "cost_bound", never)
+    costs = flops(graph)
+    assert certificate_of(graph, costs, inf, 1, Clock(0)).lower_bound == sum(costs.operators)
