@@ -269,9 +269,8 @@ def worth_it(ways: Iterable[Way], grain: int) -> list[Way]:
         grain: memory that makes no difference.
     """
     best: list[tuple[tuple[float, ...], Way]] = []
-    for way in sorted(ways, key=lambda way: (way.cost, way.held, way.back_peak)):
-        memory = way.held, way.back_peak, way.there_peak
-        own = (way.cost, *(size // grain for size in memory))
+    for way in sorted(ways, key=lambda way: (way.cost, *memory_of(way))):
+        own = (way.cost, *(size // grain for size in memory_of(way)))
         if not any(all(a <= b for a, b in zip(o, own, strict=True)) for o, _ in best):
             best.append((own, way))
     if len(best) <= MOST_WAYS:
@@ -281,6 +280,11 @@ def worth_it(ways: Iterable[Way], grain: int) -> list[Way]:
     for sizes in zip(*(own for own, _ in best), strict=True):
         places.add(sizes.index(min(sizes)))
     return [best[place][1] for place in sorted(places)]
+
+
+def memory_of(way: Way) -> tuple[int, int, int]:
+    """Return all that a way takes of memory."""
+    return way.held, way.back_peak, way.there_peak
 
 
 def alike(

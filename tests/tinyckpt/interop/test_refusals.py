@@ -1,5 +1,6 @@
 """What cannot be traced: one error that says what, where, and what would be legal."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -165,11 +166,15 @@ class GpuNorm(nn.BatchNorm1d):
 
 
 def test_a_norm_that_would_update_averages_in_each_recomputation_is_refused() -> None:
-    with pytest.raises(
-        tc.GraphError,
-        match=r"Model: miopen_batch_norm, .* in after, writes to what it is given, .*; legal are",
-    ):
-        tct.trace(Model(GpuNorm(torch.miopen_batch_norm)), X, workspace=False)
+    expected = r"Model: miopen_batch_norm, .* in after, writes to what it is given, .*; legal are"
+    refused, kinds = "", []
+    try:
+        graph = tct.trace(Model(GpuNorm(torch.miopen_batch_norm)), X, workspace=False).graph
+        kinds = [operator.kind for operator in graph.operators]
+    except tc.GraphError as error:
+        refused = str(error)
+    # Once Inductor has been imported, PyTorch puts one in its place that does not write.
+    assert re.match(expected, refused) or "_native_batch_norm_legit_functional" in kinds
     evaluated = Model(GpuNorm(torch.miopen_batch_norm)).eval()
     assert len(tct.trace(evaluated, X, workspace=False).graph.operators) > 5
 

@@ -125,7 +125,8 @@ def test_no_state_that_was_gone_through_is_held() -> None:
     blocks = Blocks(problem_of(layered_graph(100)))
     state = walked(blocks, frugal_order(blocks, 10))
     gc.collect()
-    held = [each for each in gc.get_objects() if isinstance(each, State)]
+    # Other modules' objects may not like to be asked whether they are instances.
+    held = [each for each in gc.get_objects() if type(each) is State]
     assert len([each for each in held if len(each.unread) == len(state.unread)]) <= 2
 
 

@@ -43,11 +43,8 @@ DispatchMode, FakeMode = TorchDispatchMode, FakeTensorMode
 NORMS = torch.nn.modules.batchnorm._NormBase  # the parent of all that keep running averages
 # They write running averages, and their schemas do not say so. AOTAutograd replaces all of them but
 # that of AMD's GPUs by an operator that returns the averages.
-AVERAGING = {
-    torch.ops.aten.native_batch_norm.default,
-    torch.ops.aten.cudnn_batch_norm.default,
-    torch.ops.aten.miopen_batch_norm.default,
-}
+PREFIXES = "native", "cudnn", "miopen"
+AVERAGING = {getattr(torch.ops.aten, f"{prefix}_batch_norm").default for prefix in PREFIXES}
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 
 

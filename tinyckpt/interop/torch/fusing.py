@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from tinyckpt.interop.torch.capture import is_random, storage_of
 from tinyckpt.interop.torch.joint import Joint
@@ -106,4 +105,4 @@ def is_by_element(joint: Joint, node: fx.Node) -> bool:
 
 def tags_of(node: fx.Node) -> set[Any]:
     """Return the tags of a node's operator."""
-    return set(node.target.tags) if isinstance(node.target, OpOverload) else set()
+    return set(getattr(node.target, "tags", ()))
