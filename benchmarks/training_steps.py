@@ -104,7 +104,7 @@ def compiled_step(
 ) -> tuple[Callable[[], Tensor], int]:
     """Return a step that ``torch.compile`` compiled, and its FLOPs.
 
-    It has run once: what is compiled at first is there.
+    It has run once, so that what is compiled at first is there; buffers are as they were before.
 
     Args:
         example: model and arguments.
@@ -132,8 +132,10 @@ def compiled_step(
         "allow_buffer_reuse": False,  # of one half, whose peak it may not raise: that of the step
     }
     step = eager_step(torch.compile(model, fullgraph=True, **options), args)
+    before = copy.deepcopy(model.state_dict())
     with autograd_config.patch(settings), inductor_config.patch(handed):
         step()
+    model.load_state_dict(before)
     (flops,) = seen
     return step, flops
 
