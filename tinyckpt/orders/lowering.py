@@ -133,7 +133,7 @@ def shared(kind: Callable[[int], Step], numbers: Integers) -> Any:
     """Return the steps of one kind with these numbers, an array; equal ones are one object."""
     count = int(numbers.max(initial=-1)) + 1
     steps = np.empty(count, object)
-    steps[:] = [kind(number) for number in range(count)]
+    steps[:] = list(map(kind, range(count)))
     return steps[numbers]
 
 
