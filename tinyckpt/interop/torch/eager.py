@@ -13,6 +13,7 @@ as they do in a module under ``torch.utils.checkpoint``.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -182,7 +183,9 @@ class Watch(DispatchMode):  # type: ignore[misc]
         self.device = next((x.device.type for x in faked.values()), "cpu")
         self.calls = {name: [] for name in watched}
         hooks = saved_tensors_hooks(self.save, self.read)
-        with self.mode, ExitStack() as stack:
+        with self.mode, ExitStack() as stack, warnings.catch_warnings():
+            # From 2.14 on PyTorch warns that selective checkpoints will heed such hooks one day.
+            warnings.filterwarnings("ignore", "A saved_tensors_hooks context", FutureWarning)
             stack.enter_context(self.watching(watched))
             stack.enter_context(self)
             with hooks:
