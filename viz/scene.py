@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tinyckpt.schedule import EVALUATIONS
@@ -26,7 +26,7 @@ TITLES = {
 }
 
 
-class Fill(Enum):
+class Fill(StrEnum):
     """What a node shows of its values' memory."""
 
     NOT_YET = "not yet"
@@ -36,7 +36,7 @@ class Fill(Enum):
     GRADIENT = "gradient"
 
 
-class Activity(Enum):
+class Activity(StrEnum):
     """What happens to a node in this very step."""
 
     NONE = ""
