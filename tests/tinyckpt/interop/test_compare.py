@@ -9,7 +9,7 @@ require("torch")
 
 import torch
 
-from tests.drawn_modules import made, modules
+from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, eager_step, tokens_for
 from tinyckpt.interop import torch as tct
 

@@ -14,7 +14,7 @@ require("torch")
 import torch
 from torch import nn
 
-from tests.drawn_modules import made, modules
+from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, UNet, example, maps_for, tokens_for
 from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.cost import cost_of
