@@ -128,13 +128,19 @@ def test_where_pytorch_saves_nothing_there_is_one_schedule_without_checkpoints()
     assert tc.replay(theirs).recomputations == 0
 
 
-def test_a_setting_at_which_pytorch_raises_is_left_out() -> None:
+def test_a_setting_at_which_pytorch_raises_is_left_out_and_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     step = traced(*example("GPT"))
     node = next(node for node in step.imported.calls if node is not None)
     node.meta["memory_budget"] = 2.0  # where PyTorch looks for a setting of the model's own
     with pytest.raises(RuntimeError, match="valid ranges for memory budget"):
         min_cut.halves_at(step.imported.joint, 0.5, ())
-    assert tct.min_cut_schedules(step) == []
+    with caplog.at_level("WARNING", logger=min_cut.__name__):
+        assert tct.min_cut_schedules(step, [0.5]) == []
+    (said,) = (record.getMessage() for record in caplog.records if record.name == min_cut.__name__)
+    assert "fails at activation_memory_budget 0.5, which is left out: RuntimeError: " in said
+    assert "valid ranges for memory budget" in said
 
 
 def test_settings_that_pytorch_does_not_have_are_refused() -> None:

@@ -7,6 +7,7 @@ graph, and nothing is compiled.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
@@ -29,6 +30,7 @@ from tinyckpt.planning.seeds import checked_seeds
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
 
+LOG = logging.getLogger(__name__)
 BUDGETS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # PyTorch's, all of its range
 # An operator: PyTorch's partitioner took 1.0 to 1.5 ms, in graphs of 222 to 2,672 of them.
 SECONDS = 1.2e-3
@@ -58,7 +60,7 @@ def min_cut_schedules(
 
     Returns:
         For each setting a schedule, in their order, without repetitions. Settings at which PyTorch
-        raises are left out.
+        raises are left out, and logged as warnings.
 
     Raises:
         OptionError: if a setting is not a number from 0 to 1.
@@ -85,7 +87,7 @@ def schedules_at(
 ) -> list[Schedule]:
     """Return PyTorch's schedules at some settings, as many as there is time for.
 
-    Whatever PyTorch raises is no concern of who plans: the setting is left out.
+    Where PyTorch raises, the setting is left out, and the log says so.
 
     Args:
         imported: the graph, which is left as it was.
@@ -102,7 +104,12 @@ def schedules_at(
         begin = perf_counter()
         try:
             halves = halves_at(imported.joint, setting, resident)
-        except Exception:  # of any kind
+        except Exception as error:  # of any kind: it is PyTorch's, and no reason to have no plan
+            LOG.warning(
+                "PyTorch's partitioner fails at activation_memory_budget %g, which is left out: %s",
+                setting,
+                f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
+            )
             continue
         finally:
             expected = max(expected, perf_counter() - begin)
