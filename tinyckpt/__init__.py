@@ -49,6 +49,7 @@ from tinyckpt.ops.activation import (
     silu,
     tanh,
 )
+from tinyckpt.ops.approximate import regelu2, resilu2
 from tinyckpt.ops.arrangement import (
     array_split,
     atleast_1d,
@@ -327,14 +328,15 @@ __all__ = [
     "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median", "min",
     "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "multiply", "name", "nan_to_num",
     "negative", "networks", "not_equal", "once", "one_hot", "ones", "ones_like", "outer", "pad",
-    "plan", "power", "prod", "ptp", "rad2deg", "ravel", "reciprocal", "relu", "remainder", "repeat",
-    "replay", "reshape", "right_shift", "rms_norm", "roll", "rot90", "rotary", "round", "run",
-    "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule", "save_trace",
-    "scope", "separators", "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",
-    "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
-    "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "train_step",
-    "transpose", "tri", "tril", "triu", "trunc", "unstack", "value_and_grad", "var", "vdot",
-    "vecdot", "vecmat", "vstack", "where", "with_master_weights", "zeros", "zeros_like",
+    "plan", "power", "prod", "ptp", "rad2deg", "ravel", "reciprocal", "regelu2", "relu",
+    "remainder", "repeat", "replay", "reshape", "resilu2", "right_shift", "rms_norm", "roll",
+    "rot90", "rotary", "round", "run", "save_chrome_trace", "save_csv", "save_graph", "save_params",
+    "save_schedule", "save_trace", "scope", "separators", "sgd", "sigmoid", "sign", "signbit",
+    "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
+    "tanh", "tensordot", "tile", "train_step", "transpose", "tri", "tril", "triu", "trunc",
+    "unstack", "value_and_grad", "var", "vdot", "vecdot", "vecmat", "vstack", "where",
+    "with_master_weights", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Python makes every module that is imported an attribute of its package. That would leave names

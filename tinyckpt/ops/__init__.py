@@ -6,6 +6,7 @@ from typing import Any
 
 from tinyckpt.ops import (
     activation,
+    approximate,
     arrangement,
     causal,
     convolution,
@@ -57,6 +58,10 @@ ALL = (
     activation.SILU,
     activation.GELU,
     activation.GELU_TANH,
+    approximate.REGELU2_VJP,
+    approximate.REGELU2,
+    approximate.RESILU2_VJP,
+    approximate.RESILU2,
     elementwise.POWER,
     elementwise.DIVIDE_VJP,
     elementwise.LARGER_VJP,

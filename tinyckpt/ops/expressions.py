@@ -15,6 +15,7 @@ from typing import Any
 from tinyckpt.ops import (
     kernels,
     kernels_activation,
+    kernels_approximate,
     kernels_attention,
     kernels_convolution,
     kernels_functions,
@@ -29,6 +30,7 @@ from tinyckpt.ops import (
 KERNELS = (
     kernels,
     kernels_activation,
+    kernels_approximate,
     kernels_attention,
     kernels_convolution,
     kernels_functions,

@@ -27,3 +27,17 @@ def parts(xp: Any, shape: tuple[int, ...]) -> list[Any]:
         return [...]
     rows = max(1, PART * shape[0] // size)
     return [slice(start, start + rows) for start in range(0, shape[0], rows)]
+
+
+def spans(xp: Any, count: int, multiple: int) -> list[tuple[int, int]]:
+    """Return from where to where to go over so many elements, as ``parts`` does.
+
+    Each span but the last is as long as the others, and a multiple of a number.
+    """
+    length = span_length(count, multiple) if xp is np else max(count, 1)
+    return [(start, min(start + length, count)) for start in range(0, count, length)]
+
+
+def span_length(count: int, multiple: int) -> int:
+    """Return the length of NumPy's first span."""
+    return max(1, min(count, max(PART // multiple, 1) * multiple))

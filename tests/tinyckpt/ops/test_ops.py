@@ -16,6 +16,7 @@ from tests import attention_examples, strict
 from tests.conftest import require
 from tests.numpy_examples import EXAMPLES
 from tests.tinyckpt.ops import (
+    test_approximate,
     test_convolution,
     test_embedding,
     test_normalization,
@@ -186,6 +187,7 @@ CASES.update(
 )
 # Families with a file of tests of their own.
 for family in (
+    test_approximate,
     test_convolution,
     test_embedding,
     test_normalization,

@@ -1,0 +1,67 @@
+"""Kernels with a code of a few bits an element; the rules stand in ``kernels``.
+
+A code of b bits is packed: element i, counted in C order, has the bits b (i mod 8/b) and above of
+byte i div 8/b.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+from tinyckpt.ops.fits import slopes_of, thresholds_of
+from tinyckpt.ops.kernels_activation import gelu, gelu_tanh, silu
+from tinyckpt.ops.parts import spans
+
+
+def packed(xp, flags, bits):
+    """Return small numbers packed into bytes; as many of them as fill the last byte."""
+    lanes = flags.reshape(-1, 8 // bits)
+    codes = lanes[:, -1].copy()
+    for lane in range(8 // bits - 2, -1, -1):
+        codes <<= bits
+        codes |= lanes[:, lane]
+    return codes
+
+
+def unpacked(xp, codes, bits):
+    """Return the numbers of packed bytes, one byte each."""
+    lanes = xp.empty((codes.size, 8 // bits), "uint8")
+    for lane in range(8 // bits):
+        xp.right_shift(codes, bits * lane, out=lanes[:, lane])
+    lanes &= 2**bits - 1
+    return lanes.reshape(-1)
+
+
+def codes_above(xp, x, thresholds):
+    """Return how many of three thresholds each element is above, in two bits; NaN is above none."""
+    flags = xp.zeros(-(-x.size // 4) * 4, "uint8")
+    places = flags[: x.size].reshape(x.shape)
+    for threshold in thresholds:
+        places += x > threshold
+    return packed(xp, flags, 2)
+
+
+def step_vjp(xp, codes, g, slopes):
+    """Return each element's slope, by its code, times the cotangent."""
+    out = xp.empty(g.shape, g.dtype)
+    flat, table = out.reshape(-1), xp.asarray(slopes, dtype=g.dtype)
+    for start, stop in spans(xp, flat.size, 4):
+        flags = unpacked(xp, codes[start // 4 : -(-stop // 4)], 2)
+        flat[start:stop] = table[flags[: stop - start]]
+    out *= g
+    return out
+
+
+def regelu2(xp, x, approximate, fit):
+    y = gelu_tanh(xp, x) if approximate else gelu(xp, x)
+    return y, codes_above(xp, x, thresholds_of("gelu", fit, x.dtype))
+
+
+def regelu2_vjp(xp, codes, g, fit):
+    return step_vjp(xp, codes, g, slopes_of("gelu", fit))
+
+
+def resilu2(xp, x, fit):
+    return silu(xp, x), codes_above(xp, x, thresholds_of("silu", fit, x.dtype))
+
+
+def resilu2_vjp(xp, codes, g, fit):
+    return step_vjp(xp, codes, g, slopes_of("silu", fit))
