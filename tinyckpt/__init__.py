@@ -182,6 +182,7 @@ from tinyckpt.ops.logic import (
     right_shift,
     signbit,
 )
+from tinyckpt.ops.memory_sharing import ms_layer_norm, ms_rms_norm
 from tinyckpt.ops.nn import (
     cross_entropy,
     half_squared_norm,
@@ -326,17 +327,17 @@ __all__ = [
     "load_trace", "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logaddexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lower_bound", "matmul",
     "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median", "min",
-    "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "multiply", "name", "nan_to_num",
-    "negative", "networks", "not_equal", "once", "one_hot", "ones", "ones_like", "outer", "pad",
-    "plan", "power", "prod", "ptp", "rad2deg", "ravel", "reciprocal", "regelu2", "relu",
-    "remainder", "repeat", "replay", "reshape", "resilu2", "right_shift", "rms_norm", "roll",
-    "rot90", "rotary", "round", "run", "save_chrome_trace", "save_csv", "save_graph", "save_params",
-    "save_schedule", "save_trace", "scope", "separators", "sgd", "sigmoid", "sign", "signbit",
-    "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
-    "tanh", "tensordot", "tile", "train_step", "transpose", "tri", "tril", "triu", "trunc",
-    "unstack", "value_and_grad", "var", "vdot", "vecdot", "vecmat", "vstack", "where",
-    "with_master_weights", "zeros", "zeros_like",
+    "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "ms_layer_norm", "ms_rms_norm",
+    "multiply", "name", "nan_to_num", "negative", "networks", "not_equal", "once", "one_hot",
+    "ones", "ones_like", "outer", "pad", "plan", "power", "prod", "ptp", "rad2deg", "ravel",
+    "reciprocal", "regelu2", "relu", "remainder", "repeat", "replay", "reshape", "resilu2",
+    "right_shift", "rms_norm", "roll", "rot90", "rotary", "round", "run", "save_chrome_trace",
+    "save_csv", "save_graph", "save_params", "save_schedule", "save_trace", "scope", "separators",
+    "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus",
+    "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
+    "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "train_step", "transpose", "tri",
+    "tril", "triu", "trunc", "unstack", "value_and_grad", "var", "vdot", "vecdot", "vecmat",
+    "vstack", "where", "with_master_weights", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Python makes every module that is imported an attribute of its package. That would leave names

@@ -49,7 +49,7 @@ def coded_bytes(activation: Callable[..., int]) -> Callable[..., int]:
     def workspace(inputs: Any, outputs: Any, **attrs: Any) -> int:
         y, codes = outputs
         flags = 4 * codes.nbytes + y.size
-        return max(activation(inputs, outputs, **attrs), flags) - int(codes.nbytes)
+        return int(max(activation(inputs, outputs, **attrs), flags) - codes.nbytes)
 
     return workspace
 

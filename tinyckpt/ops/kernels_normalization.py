@@ -99,3 +99,23 @@ def normalize_scale_vjp(xp, x, *operands, axes, parameter_axes, centred):
         return total
     product *= xp.expand_dims(rstd, axes)
     return product.sum(axis=others) if others else product
+
+
+def ms_normalize(xp, x, axes, epsilon, centred):
+    y, *_, rstd = normalize(xp, x, axes=axes, parameter_axes=(), epsilon=epsilon, centred=centred)
+    return y, rstd
+
+
+def ms_normalize_vjp(xp, y, rstd, g, axes, centred):
+    # rstd (g - mean(g) - y mean(g y)): what normalize_input_vjp is, by the output.
+    out = xp.empty(y.shape, rstd.dtype)
+    out[...] = y
+    out *= g
+    slope = out.mean(axis=axes, keepdims=True)
+    xp.multiply(y, slope, out=out)
+    del slope
+    if centred:
+        out += g.mean(axis=axes, keepdims=True, dtype=rstd.dtype)
+    xp.subtract(g, out, out=out)
+    out *= xp.expand_dims(rstd, axes)
+    return out.astype(y.dtype, copy=False)

@@ -305,8 +305,6 @@ def normalized(
     centred: bool = True,
 ) -> tuple[Var, ...]:
     """Add the operator; a shift without a scale is added afterwards."""
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not epsilon >= 0:
-        raise GraphError(f"{primitive.name}: epsilon={epsilon!r}; it must be a number of 0 or more")
     parameters = [] if scale is None else [scale] if shift is None else [scale, shift]
     y, *statistics = apply_all(
         primitive,
@@ -314,10 +312,17 @@ def normalized(
         *parameters,
         axes=axes,
         parameter_axes=parameter_axes,
-        epsilon=float(epsilon),
+        epsilon=checked_epsilon(primitive.name, epsilon),
         centred=centred,
     )
     if scale is None and shift is not None:
         added = widened(aligned(as_var(shift), x, parameter_axes))
         y = astype(add(widened(y), added), x.dtype)
     return (y, *statistics)
+
+
+def checked_epsilon(name: str, epsilon: Any) -> float:
+    """Return what is added to a variance as a float, or raise a GraphError."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not epsilon >= 0:
+        raise GraphError(f"{name}: epsilon={epsilon!r}; it must be a number of 0 or more")
+    return float(epsilon)
