@@ -15,7 +15,7 @@ LAYERS = [
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "exact", "policies", "planning",
     "backend", "arguments", "execute", "compile", "api", "training",
-    "documents", "networks", "interop", "cli",
+    "documents", "networks", "rewriting", "interop", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [
     "packages", "theme", "layout", "memory", "scene", "curve", "sheet", "arrange", "nodes",

@@ -277,6 +277,7 @@ from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.policies import POLICIES, Policy
 from tinyckpt.policies import saveable as checkpoint_policies
 from tinyckpt.replay import replay
+from tinyckpt.rewriting.rewrite import Rewriting, rewrite
 from tinyckpt.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
 from tinyckpt.trace import Trace
 from tinyckpt.training import (
@@ -306,7 +307,7 @@ __all__ = [
     "POLICIES", "PRIMITIVES", "BackendError", "BudgetError", "Certificate", "Compiled", "Compute",
     "Costs", "DataNode", "Explanation", "Fetch", "FormatError", "Free", "Frontier", "Graph",
     "GraphError", "Ledger", "LossScale", "Offload", "Operator", "Optimizer", "OptionError", "Point",
-    "Policy", "PolicyLike", "PolicyOptionError", "Primitive", "RunResult", "Schedule",
+    "Policy", "PolicyLike", "PolicyOptionError", "Primitive", "Rewriting", "RunResult", "Schedule",
     "ScheduleError", "Spec", "TinyckptError", "Trace", "TrainStep", "TrainingGraph", "Update",
     "Var", "__version__", "abs", "absolute", "adam", "adamw", "add", "all", "any", "apply",
     "apply_all", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
@@ -331,13 +332,13 @@ __all__ = [
     "multiply", "name", "nan_to_num", "negative", "networks", "not_equal", "once", "one_hot",
     "ones", "ones_like", "outer", "pad", "plan", "power", "prod", "ptp", "rad2deg", "ravel",
     "reciprocal", "regelu2", "relu", "remainder", "repeat", "replay", "reshape", "resilu2",
-    "right_shift", "rms_norm", "roll", "rot90", "rotary", "round", "run", "save_chrome_trace",
-    "save_csv", "save_graph", "save_params", "save_schedule", "save_trace", "scope", "separators",
-    "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus",
-    "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
-    "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "train_step", "transpose", "tri",
-    "tril", "triu", "trunc", "unstack", "value_and_grad", "var", "vdot", "vecdot", "vecmat",
-    "vstack", "where", "with_master_weights", "zeros", "zeros_like",
+    "rewrite", "right_shift", "rms_norm", "roll", "rot90", "rotary", "round", "run",
+    "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule", "save_trace",
+    "scope", "separators", "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",
+    "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
+    "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "train_step",
+    "transpose", "tri", "tril", "triu", "trunc", "unstack", "value_and_grad", "var", "vdot",
+    "vecdot", "vecmat", "vstack", "where", "with_master_weights", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Python makes every module that is imported an attribute of its package. That would leave names
