@@ -1,10 +1,11 @@
 """The page of published figures: what stands there is what is counted today."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lessons.figures import convolutions, shares, transformers
+from lessons.figures import approximate, convolutions, shares, transformers
 from lessons.figures.__main__ import INTRODUCTION, PAGE, SECTIONS, section
 from lessons.figures.figure import MIB, Figure
 from tests.conftest import PROFILE
@@ -56,6 +57,26 @@ def test_the_terms_are_all_that_a_block_keeps() -> None:
         assert sum(transformers.masks(graph).values()) == 2 * shape.sbh + shape.as2b
         parts = {name.partition(": ")[0] for name in here}
         assert parts == {"norm 1", "norm 2", "norm", "attention", "core", "perceptron"}
+
+
+@pytest.mark.parametrize(("name", "left"), [("ViT", 7.5), ("LLaMA", 6.3625)])
+def test_every_slice_of_a_block_is_the_papers(name: str, left: float) -> None:
+    block = approximate.BLOCKS[name]
+    plain, rewritten = approximate.both(block)
+    assert plain == pytest.approx(
+        {**block.slices, **dict.fromkeys(set(plain) - set(block.slices), 0)}
+    )
+    assert plain["others"] == rewritten["others"] == rewritten["norms"] == 0
+    assert sum(plain.values()) - sum(rewritten.values()) == pytest.approx(left, rel=1e-12)
+    assert rewritten["activation"] == pytest.approx(plain["activation"] / 8, rel=1e-12)
+
+
+def test_another_share_would_not_come_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [figure.comes_out for figure in approximate.figures()] == [True, True]
+    wrong = {name: replace(block, saved=block.saved + 1e-4)
+             for name, block in approximate.BLOCKS.items()}  # fmt: skip
+    monkeypatch.setattr(approximate, "BLOCKS", wrong)
+    assert [figure.comes_out for figure in approximate.figures()] == [False, False]
 
 
 def test_the_cnn_holds_what_was_derived_where_the_last_segment_alone_trains() -> None:

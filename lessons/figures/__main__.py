@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lessons.figures import convolutions, recomputation, shares, taught, training, transformers
+from lessons.figures import (
+    approximate,
+    convolutions,
+    recomputation,
+    shares,
+    taught,
+    training,
+    transformers,
+)
 from lessons.figures.figure import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "figures.md"
@@ -24,9 +32,9 @@ where the network fits: `tracemalloc` around the compiled program, the trace of 
 parameters after a step. What a process holds of each network, resident memory included, is in
 `benchmarks/results/memory.md`.
 
-Not yet here, because they are of things that tinyckpt does not have: what approximate derivatives
-and compressed activations save (LowMemoryBP, Mesa, ActNN, GACT, COAT), pipelines (GPipe, 1F1B,
-V-shaped), tensor and sequence parallelism, ZeRO's shards, and offloading beside computation.
+Not yet here, because they are of things that tinyckpt does not have: what compressed activations
+save (Mesa, ActNN, GACT, COAT), pipelines (GPipe, 1F1B, V-shaped), tensor and sequence parallelism,
+ZeRO's shards, and offloading beside computation.
 """
 SECTIONS = {
     "What recomputation takes": lambda: table(recomputation.figures()),
@@ -39,6 +47,17 @@ SECTIONS = {
             "again. What a causal softmax hides it hides anew, too. [Attention](attention.md) has "
             "the fused form, which keeps nothing that grows with s²; [what is kept, beside "
             "PyTorch](saved.md) a block as it is trained.",
+        ]
+    ),
+    "What approximate derivatives save": lambda: "\n\n".join(
+        [
+            table(approximate.figures()),
+            "Slice by slice, in units of b n c at 16 bits, what norms read at 32:",
+            approximate.slices(),
+            "*Rewritten* is `tc.rewrite`: an activation keeps two bits an element, an eighth of "
+            "16, and a norm what linear layers keep in any case. Left out are numbers of a row, "
+            "such as a norm's deviation. The activation's derivative is approximate, the norm's "
+            "exact.",
         ]
     ),
     "The CNN of 100 layers": lambda: table(convolutions.figures()),
