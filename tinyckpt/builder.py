@@ -183,21 +183,11 @@ class Builder:
             )
         self.operators.append(
             Operator(
-                operator_id,
-                name,
-                primitive.name,
-                ids,
-                tuple([variable.node.id for variable in outputs]),
-                here.phase,
-                here.adjoint_of,
-                here.scope,
-                flops,
-                workspace,
-                primitive,
-                attrs,
-                here.regions,
+                operator_id, name, primitive.name, ids,
+                tuple([variable.node.id for variable in outputs]), here.phase, here.adjoint_of,
+                here.scope, flops, workspace, primitive, attrs, here.regions,
             )
-        )
+        )  # fmt: skip
         return tuple(outputs)
 
     def unique(self, name: str, numbered: bool = False) -> str:
@@ -231,6 +221,11 @@ class Builder:
             yield
         finally:
             ACTIVE_BUILDER.reset(token)
+
+    @property
+    def adjoint_of(self) -> int | None:
+        """The operator whose adjoint is being added, or None."""
+        return self._here.adjoint_of
 
     def named(self, name: str) -> Around:
         """Let operators be added under a name, with a number behind it where it is taken."""

@@ -219,11 +219,11 @@ def matrix_bytes(weight: Spec, copied: bool) -> int:
 
 
 def vjp_input(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
-    return input_cotangent(ins[1], contiguous_once(outs, ct[0]), ins[0].shape, attrs)
+    return input_cotangent(ins[1], contiguous_once(ct[0]), ins[0].shape, attrs)
 
 
 def vjp_weight(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:
-    return weight_cotangent(ins[0], contiguous_once(outs, ct[0]), ins[1].shape, attrs)
+    return weight_cotangent(ins[0], contiguous_once(ct[0]), ins[1].shape, attrs)
 
 
 def vjp_bias(ct: Any, ins: Any, outs: Any, **attrs: Any) -> Var:

@@ -136,7 +136,7 @@ def vjp_fused(position: int) -> Any:
                 "fused_attention: its second output, logsumexp, has no derivative of its own; take "
                 "tc.logsumexp of the scores"
             )
-        return apply_shared(outs, FUSED_ATTENTION_VJP, *ins, *outs, ct[0], **attrs)[position]
+        return apply_shared(FUSED_ATTENTION_VJP, *ins, *outs, ct[0], **attrs)[position]
 
     return rule
 

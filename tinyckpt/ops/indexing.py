@@ -171,11 +171,11 @@ def contiguous(x: Var) -> Var:
     return x if active_builder("take").is_contiguous(x) else apply(CONTIGUOUS, x)
 
 
-def contiguous_once(outputs: Sequence[Var], x: Var) -> Var:
-    """Return the array C-contiguous, by one copy for all vjp rules of the operator with outputs."""
+def contiguous_once(x: Var) -> Var:
+    """Return the array C-contiguous, by one copy for all vjp rules of an operator."""
     if active_builder("contiguous").is_contiguous(x):
         return x
-    return apply_shared(outputs, CONTIGUOUS, x)[0]
+    return apply_shared(CONTIGUOUS, x)[0]
 
 
 def repetitions(places: Any) -> int:

@@ -118,9 +118,7 @@ def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
     return output
 
 
-def apply_shared(
-    outputs: Sequence[Var], primitive: Primitive, *operands: Any, **attrs: Any
-) -> tuple[Var, ...]:
+def apply_shared(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, ...]:
     """Return all results of an operator that several vjp rules of one operator share.
 
     Rules are called one by one, an input at a time. Where one operator gives the cotangents of
@@ -128,13 +126,12 @@ def apply_shared(
     operator, the others find it among what their adjoint has added last.
 
     Args:
-        outputs: of the operator that is differentiated, as its rules are given them.
         primitive, operands, attrs: as in ``apply_all``.
     """
-    builder, adjoint_of = active_builder(primitive.name), outputs[0].node.producer
+    builder = active_builder(primitive.name)
     inputs = tuple([builder.as_var(operand).node.id for operand in operands])
     for operator in reversed(builder.operators):
-        if operator.adjoint_of != adjoint_of:
+        if operator.adjoint_of != builder.adjoint_of:
             break
         same = operator.primitive is primitive and operator.inputs == inputs
         if same and operator.attrs == attrs:

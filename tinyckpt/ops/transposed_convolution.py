@@ -62,10 +62,10 @@ CONV_TRANSPOSE2D = Primitive(
     kernels.conv_transpose2d, infer_conv_transpose2d, contiguous=True,
     vjp=(
         lambda ct, ins, outs, output_padding, **attrs: first(
-            convolved(contiguous_once(outs, ct[0]), ins[1], attrs), ins[0]
+            convolved(contiguous_once(ct[0]), ins[1], attrs), ins[0]
         ),
         lambda ct, ins, outs, output_padding, **attrs: weight_cotangent(
-            contiguous_once(outs, ct[0]), ins[0], ins[1].shape, attrs
+            contiguous_once(ct[0]), ins[0], ins[1].shape, attrs
         ),
         vjp_bias,
     ),

@@ -14,9 +14,7 @@ def both(xp: Any, x: Any, y: Any, g: Any, factor: float) -> Any:
 
 
 def rule(position: int) -> Any:
-    return lambda ct, ins, outs, factor: apply_shared(outs, BOTH, *ins, ct[0], factor=factor)[
-        position
-    ]
+    return lambda ct, ins, outs, factor: apply_shared(BOTH, *ins, ct[0], factor=factor)[position]
 
 
 BOTH = tc.Primitive("both", both, lambda x, y, g, factor: (x, y))
