@@ -49,6 +49,7 @@ from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator, TrainingGraph
+from tinyckpt.ops.compression import as_read, compressed_values
 from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import accumulated, astype
 from tinyckpt.ops.primitive import active_builder
@@ -63,6 +64,7 @@ def pull_back(
     builder: Builder,
     operator: Operator,
     active: bytearray,
+    stored: Mapping[int, Operator],
     cotangents: dict[int, Var],
 ) -> None:
     """Add what one operator contributes to the cotangents of its inputs.
@@ -72,11 +74,12 @@ def pull_back(
         operator: of which at least one output has a cotangent.
         active: marks the values that vary with what the gradient is taken with respect to; the
             others' cotangents are not asked for, and so not computed.
+        stored: by data id, what says which code stands for a value that is compressed.
         cotangents: by data id; those of the operator's outputs are complete. Added to.
     """
     outputs = [cotangents.get(output) for output in operator.outputs]
     inputs = [builder.var(data) for data in operator.inputs]
-    results = [builder.var(data) for data in operator.outputs]
+    read, results = as_read(builder, stored, operator)
     for position, variable in enumerate(inputs):
         if not active[variable.node.id]:
             continue
@@ -86,7 +89,7 @@ def pull_back(
                 f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
                 f"({variable.node}); give its Primitive one, or keep parameters out of it"
             )
-        contribution = rule(outputs, inputs, results, **operator.attrs)
+        contribution = rule(outputs, read, results, **operator.attrs)
         if contribution is None:  # the output does not vary with this input
             continue
         if contribution.shape == variable.shape and is_float(contribution.dtype):
@@ -121,12 +124,12 @@ def backpropagate(
     """
     forward = list(builder.operators)  # a copy: the walk adds operators behind these
     active = varying_with(builder, [target.node.id for target in targets])
-    cotangents = dict(seeds)
+    stored, cotangents = compressed_values(builder), dict(seeds)
     for operator in reversed(forward):
         # Without a cotangent of its own, an operator has no part in the loss.
         if any(output in cotangents for output in operator.outputs):
             with builder.adjoint(operator):
-                pull_back(builder, operator, active, cotangents)
+                pull_back(builder, operator, active, stored, cotangents)
     for target in targets:
         if target.node.id not in cotangents:
             with builder.named(f"zero_{target.node.name}"):

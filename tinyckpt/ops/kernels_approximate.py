@@ -43,7 +43,7 @@ def step_vjp(xp, codes, g, slopes):
     """Return each element's slope, by its code, times the cotangent."""
     out = xp.empty(g.shape, g.dtype)
     flat, table = out.reshape(-1), xp.asarray(slopes, dtype=g.dtype)
-    for start, stop in spans(xp, flat.size, 4):
+    for start, stop in spans(flat.size, 4):
         flags = unpacked(xp, codes[start // 4 : -(-stop // 4)], 2)
         flat[start:stop] = table[flags[: stop - start]]
     out *= g

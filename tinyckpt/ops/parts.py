@@ -29,15 +29,22 @@ def parts(xp: Any, shape: tuple[int, ...]) -> list[Any]:
     return [slice(start, start + rows) for start in range(0, shape[0], rows)]
 
 
-def spans(xp: Any, count: int, multiple: int) -> list[tuple[int, int]]:
-    """Return from where to where to go over so many elements, as ``parts`` does.
+# A span is long enough for what is done to it to cost more than to ask for it; of a large array it
+# is long enough for a GPU, and short enough for its memory to be little beside the array's.
+LEAST_SPAN, MOST_SPANS = 2**12, 2**8
 
-    Each span but the last is as long as the others, and a multiple of a number.
+
+def spans(count: int, multiple: int) -> list[tuple[int, int]]:
+    """Return from where to where to go over so many elements, on every backend.
+
+    For what needs memory besides its results, which is declared, and so must not differ. Each span
+    but the last is as long as the others, and a multiple of a number.
     """
-    length = span_length(count, multiple) if xp is np else max(count, 1)
+    length = span_length(count, multiple)
     return [(start, min(start + length, count)) for start in range(0, count, length)]
 
 
 def span_length(count: int, multiple: int) -> int:
-    """Return the length of NumPy's first span."""
-    return max(1, min(count, max(PART // multiple, 1) * multiple))
+    """Return the length of the first span."""
+    wanted = max(LEAST_SPAN, -(-count // MOST_SPANS))
+    return max(1, min(count, -(-wanted // multiple) * multiple))

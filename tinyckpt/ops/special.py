@@ -108,15 +108,15 @@ def random_key(xp: Any, seed: Any) -> Any:
     return (z ^ (z >> xp.uint64(31))) | xp.uint64(1)
 
 
-def random_bits(xp, count, key):
+def random_bits(xp, count, key, start=0):
     """Return ``count`` random 32-bit integers (as uint64) by Widynski's counter-based generator.
 
     A counter in, bits out, no state: whoever evaluates it again gets the same bits, on any backend.
-    The key is a uint64, or an array of one.
+    The key is a uint64, or an array of one; the first of the counters is ``start``.
 
     Source: B. Widynski, "Squares: a fast counter-based RNG", arXiv 2004.06278, four rounds.
     """
-    y = xp.arange(count, dtype=xp.uint64)
+    y = xp.arange(start, start + count, dtype=xp.uint64)
     y *= key
     x = y.copy()
     swapped = xp.empty_like(x)

@@ -150,7 +150,7 @@ def test_what_is_not_a_number_lies_below_all_breakpoints(kind: str) -> None:
     assert np.isnan(tc.grad(lambda x: tc.sum(function(x) ** 2))(x)).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("size", [9, 2**17, 2**17 + 3, 5 * 2**16 - 1])
+@pytest.mark.parametrize("size", [9, 2**12, 2**12 + 3, 2**20 + 9, 5 * 2**18 - 1])
 def test_spans_do_not_show(size: int) -> None:
     x = np.random.default_rng(0).uniform(-5, 5, size).astype("float32")
     found = gradient(tc.regelu2, x, np.float32(3))
@@ -159,7 +159,7 @@ def test_spans_do_not_show(size: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(1021, 769), (3, 5)])
+@pytest.mark.parametrize("shape", [(509, 513), (3, 5)])
 def test_workspace_is_declared(shape: tuple[int, ...], dtype: str) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype(dtype) * 0.01
     kinds = set()
