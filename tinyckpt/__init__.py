@@ -278,6 +278,7 @@ from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.policies import POLICIES, Policy
 from tinyckpt.policies import saveable as checkpoint_policies
 from tinyckpt.replay import replay
+from tinyckpt.rewriting.compressing import with_compression
 from tinyckpt.rewriting.rewrite import Rewriting, rewrite
 from tinyckpt.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
 from tinyckpt.trace import Trace
@@ -339,7 +340,8 @@ __all__ = [
     "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
     "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "train_step",
     "transpose", "tri", "tril", "triu", "trunc", "unstack", "value_and_grad", "var", "vdot",
-    "vecdot", "vecmat", "vstack", "where", "with_master_weights", "zeros", "zeros_like",
+    "vecdot", "vecmat", "vstack", "where", "with_compression", "with_master_weights", "zeros",
+    "zeros_like",
 ]  # fmt: skip
 
 # Python makes every module that is imported an attribute of its package. That would leave names

@@ -18,7 +18,10 @@ Replacement = Callable[..., tuple[Var, ...]]
 
 
 def call_graph(
-    graph: Graph, sources: Mapping[int, Any], replacements: Mapping[int, Replacement]
+    graph: Graph,
+    sources: Mapping[int, Any],
+    replacements: Mapping[int, Replacement],
+    around: Mapping[int, Callable[[Var], Var]] | None = None,
 ) -> Tree:
     """Add a graph's operators to the one being built, and return its results.
 
@@ -29,6 +32,7 @@ def call_graph(
         sources: by data id what is put in the place of its arguments; without those that nothing
             reads any more.
         replacements: by operator.
+        around: by data id, what is made of a value before it is read.
     """
     builder = active_builder(graph.name)
     values: dict[int, Any] = {**graph.constants, **sources}
@@ -44,7 +48,8 @@ def call_graph(
                 )
             for data, output in zip(operator.outputs, outputs, strict=False):
                 label = graph.data[data].label
-                values[data] = output if label is None else builder.relabel(output, label)
+                output = output if label is None else builder.relabel(output, label)
+                values[data] = around[data](output) if around and data in around else output
             if operator.once:
                 builder.pin(outputs[0])
     return map_leaves(values.__getitem__, graph.results)
