@@ -13,7 +13,7 @@ LAYERS = [
     "errors", "units", "display", "files", "tree", "graph", "building",
     "ops", "var", "builder", "build", "differentiate",
     "schedule", "trace", "replay", "cost", "fates", "table",
-    "analysis", "orders", "exact", "policies", "planning",
+    "analysis", "orders", "transfers", "exact", "policies", "planning",
     "backend", "arguments", "execute", "compile", "api", "training",
     "documents", "networks", "rewriting", "interop", "cli",
 ]  # fmt: skip

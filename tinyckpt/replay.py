@@ -166,9 +166,13 @@ class Machine:
         self.nodes -= 1
         self.freed_at[data] = position
         if block >= 0:
-            self.holders[block] -= 1
-            if self.holders[block] == 0:
-                self.live[self.block_kind[block]] -= self.block_bytes[block]
+            self.let_go(block)
+
+    def let_go(self, block: int) -> None:
+        """End what one holder takes of a block; with the last one its memory goes."""
+        self.holders[block] -= 1
+        if self.holders[block] == 0:
+            self.live[self.block_kind[block]] -= self.block_bytes[block]
 
     def require(self, position: int, step: Step, data: int) -> None:
         """Fail unless a value is there: a source may be read, but not freed or moved."""

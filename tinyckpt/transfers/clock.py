@@ -1,0 +1,305 @@
+"""The clock: computation and copies side by side, from a schedule, its costs and a link.
+
+``replay`` knows no time: there, a value that is moved to the host is gone from the device at that
+step, as it is where the machine waits for every copy (``execute`` does). A GPU goes on computing
+meanwhile. Then the copy reads the device's memory until it has ended, and **not before then is that
+memory free**: the peak found here holds what is still on its way.
+
+What waits for what, as for streams on a GPU, where steps are handed over in their order:
+
+- evaluations follow one another; so do the copies of one engine;
+- a copy begins when the evaluations before its step have ended, and what it reads has arrived;
+- an evaluation waits until what was fetched for it has arrived: the stall of that ``Fetch``;
+- memory is taken at the step that takes it. With a budget, an evaluation or a fetch for which there
+  is no room waits for copies on their way to the host: the stall of those ``Offload`` steps.
+
+A copy waits for evaluations and copies of earlier steps alone, so nothing waits for itself. Times
+are exact: ``Fraction``, of floats too. Each is a maximum of sums of durations, so all of them can
+only come earlier with more bandwidth, less latency or a larger budget.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tinyckpt.cost import Costs, given
+from tinyckpt.errors import BudgetError, ScheduleError
+from tinyckpt.replay import Machine
+from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch, Free, Offload, Schedule, step_title
+from tinyckpt.transfers.link import Link
+from tinyckpt.units import cost_text, size_text
+
+Flight = tuple[Fraction, int, int]  # when a copy ends, the position of its step, the block it holds
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Timeline:
+    """When everything happened. Times are in the unit of the costs, from 0.
+
+    Attributes:
+        schedule, link: what ran, and over what.
+        begin, end: of each evaluation and of each copy; of a ``Free``, the present moment twice.
+        stall: how long computation waited because of each step; 0 but for Fetch and Offload.
+        memory: live bytes at each step, what is on its way to the host included.
+        unit: of time.
+    """
+
+    schedule: Schedule
+    link: Link
+    begin: tuple[Fraction, ...]
+    end: tuple[Fraction, ...]
+    stall: tuple[Fraction, ...]
+    memory: tuple[int, ...]
+    unit: str
+
+    @property
+    def makespan(self) -> Fraction:
+        """When the last evaluation has ended: all evaluations, and all stalls."""
+        return self.computing + self.stalled
+
+    @property
+    def computing(self) -> Fraction:
+        """The sum of all evaluations."""
+        spans = zip(self.schedule.steps, self.begin, self.end, strict=True)
+        return sum((e - b for step, b, e in spans if isinstance(step, EVALUATIONS)), Fraction(0))
+
+    @property
+    def stalled(self) -> Fraction:
+        """The sum of all stalls."""
+        return sum(self.stall, Fraction(0))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes on the device, what is on its way to the host included.
+
+        Memory is taken by evaluations and fetches alone. At other steps a fetch that waits for its
+        turn has its memory reserved, and not yet in use.
+        """
+        rows = zip(self.schedule.steps, self.memory, strict=True)
+        taking = (*EVALUATIONS, Fetch)
+        return max((held for step, held in rows if isinstance(step, taking)), default=0)
+
+    def moved(self, kind: type[Offload] | type[Fetch]) -> int:
+        """Return the bytes that were copied one way: ``Offload`` or ``Fetch``."""
+        data = self.schedule.graph.data
+        return sum(
+            data[step.data].spec.nbytes for step in self.schedule.steps if type(step) is kind
+        )
+
+    def __repr__(self) -> str:
+        return f"<Timeline {self.summary()}>"
+
+    def summary(self) -> str:
+        """Return the totals in one line."""
+        return (
+            f"{self.schedule.policy} on {self.schedule.graph.name}: "
+            f"{cost_text(float(self.makespan), self.unit)}, {float(self.stalled):.6g} stalled; "
+            f"peak {size_text(self.peak_bytes)}, {size_text(self.moved(Offload))} to the host and "
+            f"{size_text(self.moved(Fetch))} back"
+        )
+
+
+def timed(
+    schedule: Schedule, link: Link, costs: Costs | None = None, *, budget: int | None = None
+) -> Timeline:
+    """Return when each step of a schedule happens, with copies beside computation.
+
+    Args:
+        schedule: a legal one; without copies, the makespan is the sum of its evaluations.
+        link: between device and host.
+        costs: the duration of each evaluation; if not given, as in ``plan``.
+        budget: bytes. If given, what has no room waits for copies to the host that are on their
+            way; if not, nothing waits for memory, and the peak says what it takes.
+
+    Raises:
+        ScheduleError: if a step is not legal, or the link cannot do it.
+        BudgetError: if something has no room though no copy is on its way.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(2)  # f1 l b2 b1; f1 waits on the host while f2 is gone through
+    >>> first, turn = [tc.Compute(0), tc.Compute(1)], [tc.Compute(2), tc.Compute(3)]
+    >>> last = [tc.Free(2), tc.Free(4), tc.Fetch(1), tc.Compute(4), tc.Free(1), tc.Free(5)]
+    >>> schedule = tc.Schedule(graph, (*first, tc.Offload(1), *turn, *last), "mine")
+    >>> tc.timed(schedule, tc.Link(bandwidth=512)).summary()
+    'mine on chain:2: 6 evaluations, 1 stalled; peak 1.5 KiB, 512 B to the host and 512 B back'
+    """
+    own = given(schedule.graph) if costs is None else costs
+    if len(own.operators) != len(schedule.graph.operators):
+        raise ScheduleError(f"the costs are not those of {schedule.graph.name}: other operators")
+    clock = Clock(schedule, link, own, budget)
+    for position, step in enumerate(schedule.steps):
+        if isinstance(step, EVALUATIONS):
+            clock.evaluate(position, step)
+        elif isinstance(step, Offload):
+            clock.offload(position, step)
+        elif isinstance(step, Fetch):
+            clock.fetch(position, step)
+        else:
+            clock.free(position, step)
+    clock.machine.check_outputs()
+    return Timeline(
+        schedule, link, tuple(clock.begin), tuple(clock.end), tuple(clock.stall),
+        tuple(clock.memory), own.unit,
+    )  # fmt: skip
+
+
+class Clock:
+    """A replay with times.
+
+    Attributes:
+        machine: the replay; a copy to the host holds the block that it reads until it ends.
+        now: when the last evaluation ended, and every wait behind it.
+        out, back: when the engine of each direction is free.
+        flights: copies that hold memory which nothing else may need, by when they end.
+        there: when each value that was moved out is on the host.
+        arrival: when each fetched value has arrived, and the position of its step.
+    """
+
+    def __init__(self, schedule: Schedule, link: Link, costs: Costs, budget: int | None) -> None:
+        self.machine = Machine(schedule)
+        self.link, self.budget = link, budget
+        self.costs = [Fraction(cost) for cost in costs.operators]
+        self.sizes = [node.spec.nbytes for node in schedule.graph.data]
+        self.durations: dict[int, Fraction] = {}
+        self.now = self.out = self.back = Fraction(0)
+        self.flights: list[Flight] = []
+        self.there: dict[int, Fraction] = {}
+        self.arrival: dict[int, tuple[Fraction, int]] = {}
+        count = len(schedule.steps)
+        self.begin, self.end, self.stall = ([Fraction(0)] * count for _ in range(3))
+        self.memory = [0] * count
+
+    def evaluate(self, position: int, step: Evaluation) -> None:
+        """Evaluate an operator once its inputs have arrived, and there is room."""
+        operator = self.machine.graph.operators[step.operator]
+        workspace = self.machine.take(position, step)
+        arrivals = [self.arrival[data] for data in operator.inputs if data in self.arrival]
+        arrived, fetched_at = max(arrivals, default=(self.now, position))
+        if arrived > self.now:
+            self.stall[fetched_at] += arrived - self.now
+            self.now = arrived
+        self.land()
+        for end, at in self.waits(position, self.now, workspace):
+            self.stall[at] += end - self.now
+            self.now = end
+        self.land()
+        for data in operator.outputs:
+            self.arrival.pop(data, None)
+        self.memory[position] = self.held(workspace)
+        self.begin[position] = self.now
+        self.end[position] = self.now = self.now + self.costs[step.operator]
+
+    def offload(self, position: int, step: Offload) -> None:
+        """Begin a copy to the host; what it reads stays until it ends."""
+        self.machine.require(position, step, step.data)
+        block = self.machine.block[step.data]
+        arrived = self.arrival.pop(step.data, (self.now, position))[0]
+        begin = max(self.now, self.out, arrived)
+        self.out = self.copied(position, step.data, begin)
+        if self.link.engines == 1:
+            self.back = self.out
+        self.there[step.data] = self.out
+        self.hold(position, block, self.out)
+        self.machine.take(position, step)
+        self.settle(position)
+
+    def fetch(self, position: int, step: Fetch) -> None:
+        """Begin a copy back, once there is room for it."""
+        self.machine.take(position, step)
+        begin = max(self.now, self.back, self.there.pop(step.data))
+        for end, _ in self.waits(position, begin, 0):
+            begin = end
+        self.back = self.copied(position, step.data, begin)
+        if self.link.engines == 1:
+            self.out = self.back
+        self.arrival[step.data] = self.back, position
+        self.memory[position] = self.left(begin)
+
+    def free(self, position: int, step: Free) -> None:
+        """Give a value up; where it has not arrived, its memory is written to until it has."""
+        if step.data in self.arrival:
+            arrived, _ = self.arrival.pop(step.data)
+            self.hold(position, self.machine.block[step.data], arrived)
+        self.machine.take(position, step)
+        self.begin[position] = self.end[position] = self.now
+        self.settle(position)
+
+    def copied(self, position: int, data: int, begin: Fraction) -> Fraction:
+        """Note a copy; return when it ends."""
+        nbytes = self.sizes[data]
+        if nbytes not in self.durations:
+            self.durations[nbytes] = self.link.duration(nbytes)
+        self.begin[position], self.end[position] = begin, begin + self.durations[nbytes]
+        return self.end[position]
+
+    def hold(self, position: int, block: int | None, end: Fraction) -> None:
+        """Let a copy hold a block until it ends; a view of a source is in none."""
+        if block is not None and block >= 0:
+            self.machine.holders[block] += 1
+            insort(self.flights, (end, position, block))
+
+    def settle(self, position: int) -> None:
+        """Note what is held behind a step that takes no memory."""
+        self.land()
+        self.memory[position] = self.held(0)
+
+    def held(self, workspace: int) -> int:
+        """Return the bytes on the device."""
+        return sum(self.machine.live) + workspace
+
+    def land(self) -> None:
+        """Let go of what copies held that have ended by now."""
+        count = 0
+        for end, _, block in self.flights:
+            if end > self.now:
+                break
+            self.machine.let_go(block)
+            count += 1
+        del self.flights[:count]
+
+    def left(self, moment: Fraction) -> int:
+        """Return the bytes on the device once the copies have ended that end by a moment."""
+        held = self.held(0)
+        for _, held_then in self.landings(held, moment):
+            held = held_then
+        return held
+
+    def landings(self, held: int, moment: Fraction | None = None) -> list[tuple[Flight, int]]:
+        """Return the copies on their way, by a moment or all, and what is held behind each."""
+        found = []
+        gone: Counter[int] = Counter()
+        for flight in self.flights:
+            end, _, block = flight
+            if moment is not None and end > moment:
+                break
+            gone[block] += 1
+            if gone[block] == self.machine.holders[block]:
+                held -= self.machine.block_bytes[block]
+            found.append((flight, held))
+        return found
+
+    def waits(self, position: int, moment: Fraction, workspace: int) -> list[tuple[Fraction, int]]:
+        """Return the copies to wait for, from a moment on, until there is room: when, and whose.
+
+        Raises:
+            BudgetError: if there is room behind none of them, with the bytes that are wanted.
+        """
+        held = self.held(workspace)
+        if self.budget is None or held <= self.budget:
+            return []
+        found = []
+        for (end, at, _), held_then in self.landings(held):
+            held = held_then
+            if end > moment:
+                found.append((end, at))
+            if held <= self.budget:
+                return found
+        title = " ".join(step_title(self.machine.graph, self.machine.schedule.steps[position]))
+        raise BudgetError(
+            f"step {position}: {title} needs {size_text(held)} with nothing on its way to the "
+            f"host, which is more than the budget of {size_text(self.budget)}",
+            held,
+        )
