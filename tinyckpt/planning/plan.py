@@ -60,15 +60,15 @@ def plan(
     policy ``optimal`` is asked for by name). The cheapest schedule of the frontier whose true peak
     is within the budget is returned, with a certificate: optimal, or how far from it at most.
 
-    Such a plan never costs more than what a single policy, by its default options, returns for the
-    same budget, and never more than one for a smaller budget. Both hold because of what is
-    searched: it does not depend on the budget, and a policy that is asked for a budget by its name
-    answers from a part of the same search (see ``portfolio``). They hold once the search is
-    complete, in any process, whatever was asked before. If the time limit cuts it, as in graphs of
-    thousands of operators, the note says so; then what blocks, greedy and dtr do at this very
-    budget has been tried before anything else, as far as the time went. For the same graph, a
-    second budget is a look-up, or no more than that. Ctrl-C ends the search, not the program: what
-    has been found by then is the answer.
+    Such a plan never costs more than what a single policy that moves nothing to the host, by its
+    default options, returns for the same budget, and never more than one for a smaller budget. Both
+    hold because of what is searched: it does not depend on the budget, and a policy that is asked
+    for a budget by its name answers from a part of the same search (see ``portfolio``). They hold
+    once the search is complete, in any process, whatever was asked before. If the time limit cuts
+    it, as in graphs of thousands of operators, the note says so; then what blocks, greedy and dtr
+    do at this very budget has been tried before anything else, as far as the time went. For the
+    same graph, a second budget is a look-up, or no more than that. Ctrl-C ends the search, not the
+    program: what has been found by then is the answer.
 
     Args:
         graph: what ``differentiate`` returned, or any other graph.

@@ -6,6 +6,7 @@ from tinyckpt.policies.chen_recursive import CHEN_RECURSIVE
 from tinyckpt.policies.dtr import DTR
 from tinyckpt.policies.greedy import GREEDY
 from tinyckpt.policies.knapsack import KNAPSACK
+from tinyckpt.policies.offload import OFFLOAD
 from tinyckpt.policies.optimal import OPTIMAL
 from tinyckpt.policies.policy import Policy
 from tinyckpt.policies.recompute_all import RECOMPUTE_ALL
@@ -35,6 +36,7 @@ POLICIES: dict[str, Policy] = {
         RETAIN,
         SAVEABLE,
         REGIONS,
+        OFFLOAD,
     )
 }
 

@@ -120,7 +120,7 @@ def test_a_network_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
             ("plan", "chain:4", "--policy=regions", "--keep", "h"),
             "regions: 'h' is no forward value",
         ),
-        (("compare", "chain:4", "--keep", "f1"), "an option of retain, regions, which"),
+        (("compare", "chain:4", "--keep", "f1"), "an option of retain, regions, offload, which"),
         (("plan", "chain:4", "--set", "slots"), "expected OPTION=VALUE, such as slots=5"),
         (("plan", "chain:4", "--set", "wings=2"), "--set wings: no policy has this option"),
         (("plan", "chain:4", "--set", "slots=2"), "--set slots is an option of revolve, which"),

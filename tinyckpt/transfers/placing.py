@@ -1,0 +1,156 @@
+"""Where copies stand in a schedule: which values can leave, and how early each comes back.
+
+``orders.lowering.offloading`` brings a value back right before it is read, so that computation
+waits for the whole copy. Here each ``Fetch`` goes up the schedule: so early that its copy ends by
+the time that the value is read, if nothing stalls; and no earlier, nor where memory does not allow
+it. Fetches stay in the order in which values are read, which is the order of an engine's line.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from tinyckpt.cost import Costs
+from tinyckpt.graph import Graph, old_source
+from tinyckpt.replay import replay
+from tinyckpt.schedule import EVALUATIONS, Fetch, Offload, Schedule, Step
+from tinyckpt.transfers.link import Link
+
+
+def movable_values(graph: Graph) -> list[int]:
+    """Return the forward values that the backward half reads and that can wait on the host.
+
+    Not results of the graph, nor views of sources, which take no memory. Of a value and its views,
+    of which one each copy is made, none if the copies would weigh more than what they are of.
+    """
+    outputs, first = set(graph.outputs), graph.forward_count
+    families: dict[int, list[int]] = {}
+    for node in graph.data:
+        is_forward = node.producer is not None and node.producer < first
+        readers = graph.consumers[node.id]
+        if not (is_forward and readers and readers[-1] >= first) or node.id in outputs:
+            continue
+        if old_source(graph, node.id) is None:
+            families.setdefault(owner_of(graph, node.id), []).append(node.id)
+    return sorted(
+        data
+        for owner, family in families.items()
+        if sum(graph.data[data].spec.nbytes for data in family) <= graph.data[owner].nbytes
+        for data in family
+    )
+
+
+def owner_of(graph: Graph, data: int) -> int:
+    """Return the value in whose memory a value is."""
+    while (base := graph.data[data].view_of) is not None:
+        data = base
+    return data
+
+
+def idle_copies(schedule: Schedule) -> set[int]:
+    """Return the values that come back with no evaluation since they left: nothing is gained."""
+    left: dict[int, int] = {}
+    idle: set[int] = set()
+    count = 0
+    for step in schedule.steps:
+        if isinstance(step, EVALUATIONS):
+            count += 1
+        elif isinstance(step, Offload):
+            left[step.data] = count
+        elif isinstance(step, Fetch) and left[step.data] == count:
+            idle.add(step.data)
+    return idle
+
+
+def fetched_early(
+    schedule: Schedule, costs: Costs, link: Link | None = None, budget: int | None = None
+) -> Schedule:
+    """Return the schedule with every ``Fetch`` as early as is of use.
+
+    Args:
+        schedule: with each ``Fetch`` right before the evaluation that reads the value.
+        costs: the duration of each evaluation.
+        link: how long copies take. Without one, they are as early in the backward half as memory
+            allows.
+        budget: bytes that must not be exceeded by this, as ``replay`` counts them; if not given,
+            memory is no limit where there is a link, and what the schedule takes anyway is where
+            there is none.
+    """
+    trace = replay(schedule)
+    live = trace.live_bytes
+    steps = schedule.steps
+    evaluations = [p for p, step in enumerate(steps) if isinstance(step, EVALUATIONS)]
+    rows = [live[p] for p in evaluations]
+    if budget is None and link is None:
+        budget = trace.peak_bytes
+    fetches: list[tuple[int, int]] = []
+    earliest: list[int] = []
+    before: dict[int, list[Step]] = {}
+    left: dict[int, int] = {}
+    count = 0
+    for step in steps:
+        if isinstance(step, EVALUATIONS):
+            count += 1
+        elif isinstance(step, Offload):
+            left[step.data] = count
+        elif isinstance(step, Fetch):
+            fetches.append((step.data, count))
+            earliest.append(left[step.data])
+    if link is None:
+        order = [step.operator for step in steps if isinstance(step, EVALUATIONS)]
+        operators = schedule.graph.operators
+        turn = next((i for i, o in enumerate(order) if operators[o].phase == "backward"), 0)
+        wanted = [turn] * len(fetches)
+    else:
+        wanted = starts(schedule, costs, link, fetches)
+    placed = 0
+    for (data, read_at), lowest, target in zip(fetches, earliest, wanted, strict=True):
+        nbytes = schedule.graph.data[data].spec.nbytes
+        lowest = max(placed, lowest, target)
+        place = read_at
+        while place > lowest and (budget is None or rows[place - 1] + nbytes <= budget):
+            place -= 1
+            rows[place] += nbytes
+        placed = max(placed, place)
+        before.setdefault(placed, []).append(Fetch(data))
+    return replace(schedule, steps=tuple(with_fetches(steps, before)))
+
+
+def starts(
+    schedule: Schedule, costs: Costs, link: Link, fetches: list[tuple[int, int]]
+) -> list[int]:
+    """Return before which evaluation each copy has to begin so as to end when it is read.
+
+    Args:
+        schedule, costs, link: as in ``fetched_early``.
+        fetches: values and, counted in evaluations, where each is read; in that order.
+    """
+    begins, now = [], Fraction(0)
+    for step in schedule.steps:
+        if isinstance(step, EVALUATIONS):
+            begins.append(now)
+            now += Fraction(costs.operators[step.operator])
+    found, due = [], now
+    for data, read_at in reversed(fetches):
+        due = min(due, begins[read_at] if read_at < len(begins) else now)
+        due -= link.duration(schedule.graph.data[data].spec.nbytes)
+        found.append(max(0, bisect_right(begins, due) - 1))
+    return found[::-1]
+
+
+def with_fetches(steps: tuple[Step, ...], before: Mapping[int, list[Step]]) -> list[Step]:
+    """Return the steps with their fetches before given evaluations, and nowhere else."""
+    made: list[Step] = []
+    count = 0
+    for step in steps:
+        if isinstance(step, Fetch):
+            continue
+        if isinstance(step, EVALUATIONS):
+            made += before.get(count, ())
+            count += 1
+        made.append(step)
+    made += before.get(count, ())
+    return made
