@@ -14,7 +14,7 @@ LAYERS = [
     "ops", "var", "builder", "build", "differentiate",
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "transfers", "exact", "policies", "planning",
-    "backend", "arguments", "execute", "compile", "api", "training",
+    "backend", "storage", "arguments", "execute", "compile", "api", "training",
     "documents", "networks", "rewriting", "interop", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [

@@ -281,6 +281,7 @@ from tinyckpt.replay import replay
 from tinyckpt.rewriting.compressing import with_compression
 from tinyckpt.rewriting.rewrite import Rewriting, rewrite
 from tinyckpt.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
+from tinyckpt.storage.disk import on_disk
 from tinyckpt.trace import Trace
 from tinyckpt.training import (
     Ledger,
@@ -334,9 +335,9 @@ __all__ = [
     "logical_not", "logical_or", "logical_xor", "logsumexp", "lower_bound", "matmul",
     "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median", "min",
     "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "ms_layer_norm", "ms_rms_norm",
-    "multiply", "name", "nan_to_num", "negative", "networks", "not_equal", "once", "one_hot",
-    "ones", "ones_like", "outer", "pad", "plan", "power", "prod", "ptp", "rad2deg", "ravel",
-    "reciprocal", "regelu2", "relu", "remainder", "repeat", "replay", "reshape", "resilu2",
+    "multiply", "name", "nan_to_num", "negative", "networks", "not_equal", "on_disk", "once",
+    "one_hot", "ones", "ones_like", "outer", "pad", "plan", "power", "prod", "ptp", "rad2deg",
+    "ravel", "reciprocal", "regelu2", "relu", "remainder", "repeat", "replay", "reshape", "resilu2",
     "rewrite", "right_shift", "rms_norm", "roll", "rot90", "rotary", "round", "run",
     "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule", "save_trace",
     "scope", "separators", "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",

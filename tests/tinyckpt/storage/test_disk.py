@@ -1,0 +1,112 @@
+"""The disk as host memory: to the bit, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tinyckpt.storage.disk import Disk
+from tinyckpt.tree import leaves
+
+
+@settings(max_examples=examples(40))
+@given(training_graphs(), st.data())
+def test_executed_to_the_bit(case: Any, data: Any) -> None:
+    graph, args = case
+    schedule = tc.plan(graph, "offload", bandwidth=data.draw(st.sampled_from((None, 40))))
+    stored = tc.run(tc.plan(graph, "store_all"), *args)
+    moved = tc.run(schedule, *args, backend=tc.on_disk())
+    assert moved.trace == tc.replay(schedule)
+    for before, after in zip(
+        leaves((stored.value, stored.gradients)),
+        leaves((moved.value, moved.gradients)),
+        strict=True,
+    ):
+        assert np.asarray(before).tobytes() == np.asarray(after).tobytes()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24.0).reshape(2, 3, 4).transpose(2, 0, 1),
+        np.arange(6, dtype="int32")[::-2],
+        np.zeros((0, 3)),
+        np.array(2.5),
+        np.array([True, False]),
+        np.ones((4, 4), "float16")[:, 1:3],
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_every_array_comes_back_as_a_copy_in_memory_would_be(array: Any) -> None:
+    parked: Any = Disk(".").park(array)
+    back, copied = np.array(parked), np.array(array)
+    assert parked.nbytes == copied.nbytes
+    assert (back.shape, back.dtype, back.strides) == (copied.shape, copied.dtype, copied.strides)
+    assert back.tobytes() == array.tobytes()
+
+
+def test_places_are_used_again() -> None:
+    disk = Disk(".")
+    first, second = disk.park(np.zeros(8)), disk.park(np.ones(8))
+    del first
+    third = disk.park(np.full(8, 3.0))
+    assert disk.end == 128
+    assert np.array(second)[0] == 1
+    assert np.array(third)[0] == 3
+
+
+def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
+    with pytest.raises(tc.BackendError, match=r"on_disk: no file can be made in .*missing"):
+        tc.on_disk(tmp_path / "missing")
+
+
+def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(".")
+    monkeypatch.setattr(disk, "file", FullFile())
+    with pytest.raises(tc.BackendError, match=r"80 B cannot be written in .*No space left"):
+        disk.park(np.zeros(10))
+
+
+class FullFile:
+    def seek(self, place: int) -> int:
+        return place
+
+    def write(self, data: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+
+PROGRAM = """
+import sys, numpy as np, tinyckpt as tc
+backend = tc.on_disk(sys.argv[1])
+parked = backend.to_host(np.ones(1 << 20))
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX")
+def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "written\n"
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    process.stdout.close()
+    process.stdin.close()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,1 @@
+"""What else than memory values may wait in."""
