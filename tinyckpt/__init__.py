@@ -273,6 +273,7 @@ from tinyckpt.ops.updating import assign
 from tinyckpt.orders.lowering import from_order
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.explain import Explanation, explain
+from tinyckpt.planning.hosted import plan_with_host
 from tinyckpt.planning.plan import certify, frontier, lower_bound, plan
 from tinyckpt.planning.points import Frontier, Point
 from tinyckpt.policies import POLICIES, Policy
@@ -336,15 +337,15 @@ __all__ = [
     "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median", "min",
     "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "ms_layer_norm", "ms_rms_norm",
     "multiply", "name", "nan_to_num", "negative", "networks", "not_equal", "on_disk", "once",
-    "one_hot", "ones", "ones_like", "outer", "pad", "plan", "power", "prod", "ptp", "rad2deg",
-    "ravel", "reciprocal", "regelu2", "relu", "remainder", "repeat", "replay", "reshape", "resilu2",
-    "rewrite", "right_shift", "rms_norm", "roll", "rot90", "rotary", "round", "run",
-    "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule", "save_trace",
-    "scope", "separators", "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",
-    "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
-    "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "timed",
-    "train_step", "transpose", "tri", "tril", "triu", "trunc", "unstack", "value_and_grad", "var",
-    "vdot", "vecdot", "vecmat", "vstack", "where", "with_compression", "with_master_weights",
+    "one_hot", "ones", "ones_like", "outer", "pad", "plan", "plan_with_host", "power", "prod",
+    "ptp", "rad2deg", "ravel", "reciprocal", "regelu2", "relu", "remainder", "repeat", "replay",
+    "reshape", "resilu2", "rewrite", "right_shift", "rms_norm", "roll", "rot90", "rotary", "round",
+    "run", "save_chrome_trace", "save_csv", "save_graph", "save_params", "save_schedule",
+    "save_trace", "scope", "separators", "sgd", "sigmoid", "sign", "signbit", "silu", "sin", "sinc",
+    "sinh", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
+    "timed", "train_step", "transpose", "tri", "tril", "triu", "trunc", "unstack", "value_and_grad",
+    "var", "vdot", "vecdot", "vecmat", "vstack", "where", "with_compression", "with_master_weights",
     "zeros", "zeros_like",
 ]  # fmt: skip
 
