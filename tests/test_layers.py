@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom up: a module or package may import those before it.
 LAYERS = [
     "errors", "units", "display", "files", "tree", "graph", "building",
-    "ops", "var", "builder", "build", "differentiate",
+    "ops", "var", "builder", "build", "chunking", "differentiate",
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "transfers", "exact", "policies", "planning",
     "backend", "storage", "arguments", "execute", "compile", "api", "training",

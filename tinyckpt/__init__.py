@@ -16,6 +16,7 @@ from tinyckpt import cost, networks
 from tinyckpt.analysis.separators import separators
 from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
 from tinyckpt.build import Var, build, checkpoint, name, once, scope
+from tinyckpt.chunking.chunked import chunked, chunked_cross_entropy
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs
 from tinyckpt.differentiate import differentiate, gradients
@@ -321,19 +322,19 @@ __all__ = [
     "astype", "atleast_1d", "atleast_2d", "atleast_3d", "attention", "average", "avg_pool2d",
     "batch_norm", "batch_norm_inference", "bitwise_and", "bitwise_or", "bitwise_xor",
     "broadcast_arrays", "broadcast_to", "build", "causal_softmax", "cbrt", "ceil", "certify",
-    "check_gradient", "checkpoint", "checkpoint_policies", "clip", "clipped", "column_stack",
-    "compile", "compressed", "concat", "concatenate", "conv2d", "conv_transpose2d", "copy",
-    "copysign", "cos", "cosh", "cosine_rate", "cost", "count_nonzero", "cross_entropy", "cumprod",
-    "cumsum", "deg2rad", "diag", "diagonal", "diff", "differentiate", "divide", "dot", "dropout",
-    "dstack", "einsum", "elu", "embedding", "equal", "exp", "exp2", "expand_dims", "explain",
-    "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "floor", "floor_divide", "fmax", "fmin",
-    "fmod", "from_order", "frontier", "full", "full_like", "gelu", "global_avg_pool2d", "grad",
-    "gradients", "greater", "greater_equal", "group_norm", "half_squared_norm", "heaviside",
-    "hstack", "hypot", "inner", "invert", "isclose", "isfinite", "isinf", "isnan", "jit", "kron",
-    "layer_norm", "leaky_relu", "ledger", "left_shift", "less", "less_equal", "linalg",
-    "linear_rate", "linspace", "load_graph", "load_params", "load_schedule", "load_trace", "log",
-    "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logaddexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "lower_bound", "matmul",
+    "check_gradient", "checkpoint", "checkpoint_policies", "chunked", "chunked_cross_entropy",
+    "clip", "clipped", "column_stack", "compile", "compressed", "concat", "concatenate", "conv2d",
+    "conv_transpose2d", "copy", "copysign", "cos", "cosh", "cosine_rate", "cost", "count_nonzero",
+    "cross_entropy", "cumprod", "cumsum", "deg2rad", "diag", "diagonal", "diff", "differentiate",
+    "divide", "dot", "dropout", "dstack", "einsum", "elu", "embedding", "equal", "exp", "exp2",
+    "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "floor",
+    "floor_divide", "fmax", "fmin", "fmod", "from_order", "frontier", "full", "full_like", "gelu",
+    "global_avg_pool2d", "grad", "gradients", "greater", "greater_equal", "group_norm",
+    "half_squared_norm", "heaviside", "hstack", "hypot", "inner", "invert", "isclose", "isfinite",
+    "isinf", "isnan", "jit", "kron", "layer_norm", "leaky_relu", "ledger", "left_shift", "less",
+    "less_equal", "linalg", "linear_rate", "linspace", "load_graph", "load_params", "load_schedule",
+    "load_trace", "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logaddexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lower_bound", "matmul",
     "matrix_transpose", "matvec", "max", "max_pool2d", "maximum", "mean", "median", "min",
     "minimum", "mod", "momentum", "moveaxis", "moved_statistics", "ms_layer_norm", "ms_rms_norm",
     "multiply", "name", "nan_to_num", "negative", "networks", "not_equal", "on_disk", "once",

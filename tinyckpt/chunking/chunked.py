@@ -1,0 +1,210 @@
+"""A function of an array as the same function of one piece after another.
+
+What is refused is what would not be equal: see ``following``. Whether a function does the same for
+a piece as for the whole is not taken on trust either. It is traced for the whole and for a piece of
+each length, and the two graphs must be alike: the same operators, the same constants, and shapes
+that differ in the chunked axis alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial, wraps
+from typing import Any
+
+from tinyckpt.build import build
+from tinyckpt.building.marks import checkpoint
+from tinyckpt.chunking.following import Place, Places, places
+from tinyckpt.errors import GraphError
+from tinyckpt.graph import Graph, Spec
+from tinyckpt.ops.nn import CROSS_ENTROPY
+from tinyckpt.ops.primitive import apply_all, as_var
+from tinyckpt.ops.reduce import mean
+from tinyckpt.ops.shape import concatenate
+from tinyckpt.tree import fill, leaves, map_leaves
+from tinyckpt.var import Var
+
+
+def chunked(
+    function: Callable[..., Any],
+    chunks: int,
+    axis: int = 0,
+    arguments: int | Collection[int] = 0,
+) -> Callable[..., Any]:
+    """Return the function of one piece of its arguments after another, its results put together.
+
+    Each piece is marked as with ``checkpoint``: the policy ``regions`` recomputes it in the
+    backward half, so that what is inside is held for one piece at a time.
+
+    Args:
+        function: of Vars, nested or not, all given by position. It may use no Var that it is not
+            given, nor anything that looks across pieces.
+        chunks: how many pieces; the first are longer by one where they cannot be equal.
+        axis: of the chunked arguments, a batch or the positions of a sequence.
+        arguments: which arguments are chunked, by position; every array in them is.
+
+    Raises:
+        GraphError: when it is called, if the result would not be that of the whole, or may not be;
+            names the first operator because of which.
+
+    >>> import tinyckpt as tc
+    >>> def block(x, w):
+    ...     return tc.tanh(x @ w)
+    >>> x, w = tc.Spec((6, 4)), tc.Spec((4, 4))
+    >>> [operator.kind for operator in tc.build(tc.chunked(block, 2), x, w).operators]
+    ['index', 'matmul', 'tanh', 'index', 'matmul', 'tanh', 'concatenate']
+    >>> tc.build(tc.chunked(lambda x: tc.softmax(x, axis=0), 2), x)
+    Traceback (most recent call last):
+    tinyckpt.errors.GraphError: chunked: softmax_1: softmax looks across the chunked axis
+    """
+    which = {arguments} if isinstance(arguments, int) else set(arguments)
+    if type(chunks) is not int or chunks < 1:
+        raise GraphError(f"chunked: chunks={chunks!r:.80}; it must be an integer of 1 or more")
+
+    @wraps(function)
+    def over_pieces(*args: Any) -> Any:
+        variables = tuple(map_leaves(as_var, argument) for argument in args)
+        extent = common_extent(variables, which, axis)
+        if chunks == 1:
+            return checkpoint(function)(*variables)
+        lengths = [extent // chunks + (place < extent % chunks) for place in range(chunks)]
+        if chunks > extent:
+            raise GraphError(f"chunked: {chunks} pieces of an axis of {extent}; there are fewer")
+        template, found = checked(function, variables, which, axis, extent, set(lengths))
+        results, begin = [], 0
+        for length in lengths:
+            key = (*[slice(None)] * axis, slice(begin, begin + length))
+            pieces = [
+                map_leaves(partial(piece_of, key), variable) if place in which else variable
+                for place, variable in enumerate(variables)
+            ]
+            results.append(leaves(checkpoint(function)(*pieces)))
+            begin += length
+        together = [
+            concatenate(list(parts), axis=place.axis)
+            for parts, place in zip(zip(*results, strict=True), found, strict=True)
+        ]
+        return fill(template, together)
+
+    return over_pieces
+
+
+def piece_of(key: tuple[slice, ...], variable: Any) -> Any:
+    """Return a piece of an array."""
+    return variable[key]
+
+
+def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) -> Var:
+    """Return ``cross_entropy(hidden @ weight, labels)`` without ever holding all of the logits.
+
+    Args:
+        hidden: floats of shape ``(..., width)``.
+        weight: floats of shape ``(width, classes)``.
+        labels: integers of shape ``(...)``, each from 0 to classes - 1.
+        chunks: in how many pieces the rows of ``hidden`` are gone through. With the policy
+            ``regions`` one piece's logits, ``rows / chunks * classes``, are held at a time.
+
+    Raises:
+        GraphError: if the shapes do not fit, or there are more chunks than rows.
+    """
+    hidden, labels = as_var(hidden), as_var(labels)
+    if hidden.shape[:-1] != labels.shape:
+        raise GraphError(
+            f"chunked_cross_entropy: hidden has shape {hidden.shape}, so labels must have "
+            f"{hidden.shape[:-1]}; they have {labels.shape}"
+        )
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    losses = chunked(losses_of, chunks, arguments=(0, 2))(rows, weight, labels.reshape(-1))
+    return mean(losses)
+
+
+def losses_of(rows: Any, weight: Any, labels: Any) -> Var:
+    """Return the loss of each row."""
+    return apply_all(CROSS_ENTROPY, rows @ weight, labels)[0]
+
+
+def common_extent(variables: tuple[Any, ...], which: set[int], axis: int) -> int:
+    """Return the length of the chunked axis, after checking that all chunked arguments have it."""
+    if not which or not which <= set(range(len(variables))):
+        raise GraphError(
+            f"chunked: arguments={sorted(which)}; there are {len(variables)}, counted from 0"
+        )
+    shapes = [leaf.shape for place in sorted(which) for leaf in leaves(variables[place])]
+    if axis < 0 or not shapes or any(len(shape) <= axis for shape in shapes):
+        raise GraphError(f"chunked: axis={axis}; the chunked arguments have shapes {shapes}")
+    extents = {shape[axis] for shape in shapes}
+    if len(extents) > 1:
+        raise GraphError(f"chunked: the chunked arguments differ along axis {axis}: {shapes}")
+    return int(extents.pop())
+
+
+def checked(
+    function: Callable[..., Any],
+    variables: tuple[Any, ...],
+    which: set[int],
+    axis: int,
+    extent: int,
+    lengths: set[int],
+) -> tuple[Any, list[Place]]:
+    """Return the template of the results, and where the chunked axis is in each of them.
+
+    Raises:
+        GraphError: if pieces would not add up to the whole.
+    """
+    whole = traced(function, variables, which, axis, None)
+    sources = {
+        data: Place(axis, 1, extent) for place in which for data in leaves(whole.arguments[place])
+    }
+    try:
+        found = places(whole, sources)
+        for length in lengths:
+            compare(whole, traced(function, variables, which, axis, length), found, length)
+        ends = [found[data] for data in leaves(whole.results)]
+        for place in ends:
+            if place is None or place.outer != 1:
+                raise GraphError("a result does not have the chunked axis as its own, or first")
+    except GraphError as error:
+        raise GraphError(f"chunked: {error}") from None
+    count = iter(range(len(ends)))
+    template = map_leaves(lambda leaf: next(count), whole.results)
+    return template, [place for place in ends if place is not None]
+
+
+def traced(
+    function: Callable[..., Any],
+    variables: tuple[Any, ...],
+    which: set[int],
+    axis: int,
+    length: int | None,
+) -> Graph:
+    """Return the graph of the function for pieces of a length, or for the whole."""
+
+    def piece(variable: Any) -> Spec:
+        shape = list(variable.shape)
+        shape[axis] = shape[axis] if length is None else length
+        return Spec(tuple(shape), variable.dtype)
+
+    specs = [
+        map_leaves(piece if place in which else lambda v: Spec(v.shape, v.dtype), variable)
+        for place, variable in enumerate(variables)
+    ]
+    return build(function, *specs, graph_name="chunked")
+
+
+def compare(whole: Graph, piece: Graph, found: Places, length: int) -> None:
+    """Raise a GraphError unless a piece's graph is the whole's but for the chunked axis."""
+    if len(whole.operators) != len(piece.operators) or len(whole.data) != len(piece.data):
+        raise GraphError("it does something else for a piece than for the whole")
+    for own, other in zip(whole.operators, piece.operators, strict=True):
+        same = (own.kind, own.inputs, own.outputs) == (other.kind, other.inputs, other.outputs)
+        if not same or (own.kind != "reshape" and repr(own.attrs) != repr(other.attrs)):
+            raise GraphError(f"{own.name}: for a piece, {other.name} is another operator")
+    for node, place, part in zip(whole.data, found, piece.data, strict=True):
+        shape = list(node.spec.shape)
+        if place is not None:
+            shape[place.axis] = shape[place.axis] // place.extent * length
+        if tuple(shape) != part.spec.shape or node.spec.dtype != part.spec.dtype:
+            raise GraphError(f"{node.name}: for a piece it is {part.spec}, not of shape {shape}")
+    for data, value in whole.constants.items():
+        if value.tobytes() != piece.constants[data].tobytes():
+            raise GraphError(f"{whole.data[data].name}: a constant that is another for a piece")
