@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any
 
 from tinyckpt.analysis.bounds import cost_bound, necessary, smallest_budget
-from tinyckpt.analysis.limits import Clock, checked_seconds
+from tinyckpt.analysis.limits import ENDLESS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import LARGEST_COST, Costs
 from tinyckpt.errors import BudgetError, ScheduleError
@@ -40,7 +40,8 @@ from tinyckpt.units import counted, memory_text, size_text
 
 MOST_SEARCHED = 17  # operators: chain:8, in seconds
 STATES = 200_000
-SEARCH_SHARE = 0.5  # of the time, for the exact search
+SEARCH_SHARE = 0.5  # of the time, for the exact search, or for the portfolio's
+BOUND_SHARE = 0.2
 POINTS = 12  # of the frontier, whose schedules are tried with a host, and whose peaks are
 
 
@@ -88,7 +89,7 @@ def plan_with_host(
     if own.memory_unit != "bytes":
         raise ScheduleError("plan_with_host: what is moved is counted in bytes; so is the budget")
     seconds = checked_seconds(time_limit)
-    bound = host_bound(graph, own, link, limit, host)
+    bound = host_bound(graph, own, link, limit, host, Clock(BOUND_SHARE * seconds))
     found: tuple[Schedule, bool] | None = None
     if len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own):
         found = searched(graph, own, link, limit, host, Clock(SEARCH_SHARE * seconds))
@@ -160,7 +161,8 @@ def tried(
     Raises:
         BudgetError: if none is within the budgets.
     """
-    points = search(graph, costs, seconds).points
+    clock = Clock(seconds)
+    points = search(graph, costs, SEARCH_SHARE * seconds).points
     chosen = points[:: ceil(len(points) / POINTS)]
     chosen = chosen if points[-1] in chosen else (*chosen, points[-1])
     best: tuple[Fraction, Schedule] | None = None
@@ -170,6 +172,8 @@ def tried(
         stored = from_order(graph, point.order.tolist(), point.policy)
         goals = [other.peak for other in chosen if other.peak < point.peak]
         for goal in [point.peak, *(goals if point in chosen else ())]:
+            if best is not None and clock.left() == 0:
+                return best[1]
             schedule = moved_within(stored, movable, goal, costs)
             if schedule is None:
                 continue
@@ -213,7 +217,12 @@ def moved_within(stored: Schedule, movable: set[int], budget: int, costs: Costs)
 
 
 def host_bound(
-    graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float = inf
+    graph: Graph,
+    costs: Costs,
+    link: Link,
+    budget: int,
+    host_budget: float = inf,
+    limit: Clock = ENDLESS,
 ) -> float:
     """Return a makespan that no schedule with a host is below.
 
@@ -221,21 +230,21 @@ def host_bound(
     those of the device with x more, or it holds x at some time, and takes 2 x / bandwidth.
     """
     if link.bandwidth == 0:
-        return cost_bound(graph, costs, budget)
+        return cost_bound(graph, costs, budget, limit)
     everything = sum(costs.data)
     most = everything if host_budget == inf else min(everything, int(host_budget))
     if link.bandwidth == inf:
-        return cost_bound(graph, costs, budget + most)
+        return cost_bound(graph, costs, budget + most, limit)
     unit = gcd(*costs.data, *costs.workspace) or 1
     bandwidth = Fraction(link.bandwidth)
     # The bound holds for each x; the best is where the two are alike. In units:
     low, high = 0, most // unit + 1
     while high - low > 1:
         middle = (low + high) // 2
-        without = cost_bound(graph, costs, budget + (middle - 1) * unit)
+        without = cost_bound(graph, costs, budget + (middle - 1) * unit, limit)
         if 2 * middle * unit < bandwidth * Fraction(min(without, LARGEST_COST)):
             low = middle
         else:
             high = middle
-    without = cost_bound(graph, costs, budget + (high - 1) * unit)
+    without = cost_bound(graph, costs, budget + (high - 1) * unit, limit)
     return min(without, float(2 * high * unit / bandwidth)) if high <= most // unit else without

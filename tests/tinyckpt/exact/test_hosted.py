@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests.conftest import examples
+from tests.conftest import PROFILE, examples
 from tinyckpt.analysis.chains import fewest_evaluations
 from tinyckpt.cost import Costs, custom
 from tinyckpt.exact.hosted import HostSearch
 from tinyckpt.planning.hosted import host_bound
 
 BYTES = 512
+# Of three layers states are many: seconds each.
+LONGER = [(256, 1), *([(100, 2), (341, 1), (512, 2)] if PROFILE == "deep" else [])]
 
 
 def exhaustive(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, host: float) -> Any:
@@ -93,6 +95,16 @@ def exhaustive(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, host: 
 @pytest.mark.parametrize("bandwidth", [0, 100, 256, 341, 512, 700, inf])
 @pytest.mark.parametrize(("n", "nodes"), [(1, 3), (2, 2), (2, 3)])
 def test_all_steps_in_all_orders(n: int, nodes: int, bandwidth: float, engines: int) -> None:
+    check_against_all(n, nodes, bandwidth, engines)
+
+
+@pytest.mark.parametrize(("bandwidth", "engines"), LONGER)
+def test_all_steps_in_all_orders_of_three_layers(bandwidth: float, engines: int) -> None:
+    check_against_all(3, 3, bandwidth, engines)
+
+
+def check_against_all(n: int, nodes: int, bandwidth: float, engines: int) -> None:
+    """Hold the search on a chain against exhaustion."""
     graph = tc.networks.chain(n)
     costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
     found = HostSearch(graph, costs, link, nodes * BYTES).cheapest(10**5)
