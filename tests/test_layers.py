@@ -15,7 +15,7 @@ LAYERS = [
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "transfers", "exact", "policies", "planning",
     "backend", "storage", "arguments", "execute", "compile", "api", "training",
-    "documents", "networks", "rewriting", "interop", "cli",
+    "pipeline", "documents", "networks", "rewriting", "interop", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [
     "packages", "theme", "layout", "memory", "scene", "curve", "sheet", "arrange", "nodes",

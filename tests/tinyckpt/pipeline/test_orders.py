@@ -1,0 +1,145 @@
+"""The published pipelines: orders as text, and every published number out of replay."""
+
+from fractions import Fraction
+
+import pytest
+
+from tinyckpt.errors import OptionError
+from tinyckpt.pipeline import (
+    PIPELINES,
+    Footprint,
+    PipelineCosts,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    replay_pipeline,
+    v_half,
+    v_min,
+    zb_h1,
+)
+
+
+def test_orders_read_as_in_the_papers_figures() -> None:
+    assert str(one_f_one_b(4, 5)).splitlines() == [
+        "device 0: F0 F1 F2 F3 B0 F4 B1 B2 B3 B4",
+        "device 1: F0 F1 F2 B0 F3 B1 F4 B2 B3 B4",
+        "device 2: F0 F1 B0 F2 B1 F3 B2 F4 B3 B4",
+        "device 3: F0 B0 F1 B1 F2 B2 F3 B3 F4 B4",
+    ]
+    assert str(zb_h1(3, 4)).splitlines() == [
+        "device 0: F0 F1 F2 B0 W0 F3 B1 W1 B2 W2 B3 W3",
+        "device 1: F0 F1 B0 F2 B1 W0 F3 B2 W1 B3 W2 W3",
+        "device 2: F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3",
+    ]
+
+
+def test_messages_stand_beside_what_makes_and_reads_them() -> None:
+    first, second = gpipe(2, 1, recompute="early").actions(0), gpipe(2, 1, "late").actions(0)
+    assert [action.kind for action in first] == [
+        "forward", "send_activation", "recompute", "recv_cotangent", "backward", "update",
+    ]  # fmt: skip
+    assert [action.kind for action in second] == [
+        "forward", "send_activation", "recv_cotangent", "recompute", "backward", "update",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("devices", "micro_batches"), [(1, 1), (4, 16), (8, 32), (5, 3), (7, 1)])
+def test_gpipes_bubble(devices: int, micro_batches: int) -> None:
+    trace = replay_pipeline(gpipe(devices, micro_batches))
+    assert trace.bubble == Fraction(devices - 1, micro_batches + devices - 1)
+    assert trace.makespan == 3 * (micro_batches + devices - 1)
+    assert trace.peaks == (micro_batches,) * devices
+
+
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
+def test_recomputing_early_hides_it_on_all_devices_but_one(make: type) -> None:
+    spans = [
+        replay_pipeline(make(8, 32, recompute)).makespan for recompute in (None, "late", "early")
+    ]
+    assert spans == [117, 156, 149]
+
+
+def test_gpipes_memory_is_that_of_boundaries_and_one_recomputed_stage() -> None:
+    # 24 layers on 4 devices, a batch of 64 in 8 parts: N + (L/K) (N/M), in layers times samples.
+    own = Footprint(forward=8 + 48, held=8, recompute=8 + 48, recomputed=8 + 48, backward=8 + 48)
+    assert max(replay_pipeline(gpipe(4, 8, "late"), None, own).peaks) == 64 + 48
+
+
+@pytest.mark.parametrize(("devices", "micro_batches"), [(1, 3), (4, 2), (4, 8), (8, 32), (9, 40)])
+def test_one_forward_one_backward(devices: int, micro_batches: int) -> None:
+    trace = replay_pipeline(one_f_one_b(devices, micro_batches))
+    assert trace.peaks == tuple(min(devices - k, micro_batches) for k in range(devices))
+    assert trace.bubble == Fraction(devices - 1, micro_batches + devices - 1)
+
+
+@pytest.mark.parametrize(
+    ("devices", "groups", "chunks"), [(1, 3, 2), (2, 2, 2), (4, 3, 3), (8, 4, 2)]
+)
+def test_interleaved(devices: int, groups: int, chunks: int) -> None:
+    trace = replay_pipeline(interleaved(devices, devices * groups, chunks))
+    # In units of a chunk; the bubble is that of 1F1B divided by the chunks.
+    assert trace.makespan == 3 * chunks * devices * groups + 3 * (devices - 1)
+    ahead = 2 * (devices - 1) + (chunks - 1) * devices + 1
+    assert trace.peaks[0] == min(ahead, chunks * devices * groups)
+    with pytest.raises(OptionError, match="it needs a multiple of 4, such as 8"):
+        interleaved(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "weights"),
+    [(1, 1, 1), (2, 2, 2), (4, 5, 3), (Fraction(4, 3), 1, 1), (5, 3, 2)],
+)
+@pytest.mark.parametrize("devices", [1, 2, 4, 7])
+def test_zb_h1(devices: int, forward: int, inputs: int, weights: int) -> None:
+    costs = PipelineCosts(forward, inputs, weights)
+    count = 3 * devices
+    trace = replay_pipeline(zb_h1(devices, count), costs)
+    busy = count * (forward + inputs + weights)
+    assert trace.makespan == busy + (devices - 1) * (forward + inputs - weights)
+    assert trace.peaks == (devices,) * devices
+    flush = replay_pipeline(one_f_one_b(devices, count), costs)
+    assert flush.makespan == busy + (devices - 1) * (forward + inputs + weights)
+
+
+@pytest.mark.parametrize("devices", range(1, 41))
+def test_v_shapes_hold_what_is_published(devices: int) -> None:
+    count = 4 * devices + 10
+    # A device holds two stages, each half of its micro-batch.
+    assert max(replay_pipeline(v_min(devices, count)).peaks) == 2 * ((devices + 4) // 3)
+    assert max(replay_pipeline(v_half(devices, count)).peaks) == 2 * ((devices + 2) // 2)
+
+
+@pytest.mark.parametrize("devices", [4, 8, 16, 24])
+def test_v_shapes_stand_idle_less_than_one_forward_one_backward(devices: int) -> None:
+    count = 6 * devices
+    least, half, flush = (
+        replay_pipeline(make(devices, count), PipelineCosts(*each)).makespan
+        for make, each in ((v_min, (1, 1, 1)), (v_half, (1, 1, 1)), (one_f_one_b, (2, 2, 2)))
+    )
+    # The paper's estimates, 2K/3 and K/2 micro-batches of 6 units, give or take two of them.
+    assert abs(least - 6 * count - 4 * devices) <= 12
+    assert abs(half - 6 * count - 3 * devices) <= 12
+    assert max(least, half) < flush
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("recompute", [None, "early", "late"])
+@pytest.mark.parametrize("devices", [1, 2, 3, 6])
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_all_are_legal_at_any_cost(name: str, recompute: str, devices: int, groups: int) -> None:
+    pipeline = PIPELINES[name](devices, devices * groups, recompute=recompute)
+    costs = PipelineCosts(3, Fraction(5, 2), 2, 1, communication=Fraction(7, 3), update=1)
+    trace = replay_pipeline(pipeline, costs)
+    each = 3 + Fraction(9, 2) + (recompute is not None)
+    own = pipeline.stages // devices
+    assert trace.busy == (own * (devices * groups * each + 1),) * devices
+    assert trace.makespan >= max(trace.busy)
+
+
+def test_what_cannot_be_held_is_refused_before_it_is_made() -> None:
+    with pytest.raises(OptionError, match=r"1,000,000 devices x 4,096 micro batches takes about"):
+        gpipe(1_000_000, 4096)
+    with pytest.raises(OptionError, match="micro-batches=0; it must be an integer of 1 or more"):
+        one_f_one_b(4, 0)
+    with pytest.raises(OptionError, match="recompute='never'; legal are"):
+        zb_h1(4, 4, recompute="never")  # type: ignore[arg-type]

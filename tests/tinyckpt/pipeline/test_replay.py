@@ -1,0 +1,227 @@
+"""The machine of many devices: against a slow one, and what it refuses."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.pipeline import (
+    PIPELINES,
+    Action,
+    Footprint,
+    Pipeline,
+    PipelineCosts,
+    gpipe,
+    one_f_one_b,
+    replay_pipeline,
+    zb_h1,
+)
+from tinyckpt.pipeline.program import pipeline_of
+
+Lanes = list[list[Action]]
+BACK = ("backward", "backward_input")
+
+
+def lanes_of(pipeline: Pipeline) -> Lanes:
+    return [pipeline.actions(device) for device in range(pipeline.devices)]
+
+
+def with_lanes(pipeline: Pipeline, lanes: Sequence[Sequence[Action]]) -> Pipeline:
+    return pipeline_of(pipeline.name, pipeline.device_of.tolist(), pipeline.micro_batches, lanes)
+
+
+def simulated(pipeline: Pipeline, costs: PipelineCosts) -> list[list[Any]] | None:
+    """When each action begins, by asking each device in turn what it can do; None for never."""
+    table, way, unit = costs.scaled(pipeline.stages)
+    kinds = dict(zip(("forward", "recompute", "backward", "backward_input", "backward_weight",
+                      "update"), table.tolist(), strict=False))  # fmt: skip
+    arrives: dict[Action, Any] = {}
+    lanes = lanes_of(pipeline)
+    at, clock = [0] * len(lanes), [0] * len(lanes)
+    starts: list[list[Any]] = [[] for _ in lanes]
+    moved = True
+    while moved:
+        moved = False
+        for device, lane in enumerate(lanes):
+            while at[device] < len(lane):
+                action = lane[at[device]]
+                kind, stage, micro_batch = action
+                if kind.startswith("recv"):
+                    if action not in arrives:
+                        break
+                    clock[device] = max(clock[device], arrives[action])
+                starts[device].append(Fraction(clock[device], unit))
+                if kind.startswith("send"):
+                    to = stage + (1 if kind == "send_activation" else -1)
+                    arrives[Action(kind.replace("send", "recv"), to, micro_batch)] = clock[
+                        device
+                    ] + int(way)
+                clock[device] += kinds.get(kind, [0] * pipeline.stages)[stage]
+                at[device] += 1
+                moved = True
+    return starts if all(map(lambda n, lane: n == len(lane), at, lanes)) else None
+
+
+costs = st.builds(
+    PipelineCosts,
+    *[st.fractions(0, 5, max_denominator=4)] * 4,
+    communication=st.fractions(0, 9, max_denominator=4),
+    update=st.integers(0, 3),
+)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Pipeline:
+    devices = draw(st.integers(1, 5))
+    recompute = draw(st.sampled_from([None, "early", "late"]))
+    name = draw(st.sampled_from(sorted(PIPELINES)))
+    groups = draw(st.integers(1, 3)) * devices
+    count = groups if name == "interleaved" else draw(st.integers(1, 9))
+    return PIPELINES[name](devices, count, recompute=recompute)
+
+
+@given(pipelines(), costs)
+def test_clocks_equal_those_of_a_slow_machine(pipeline: Pipeline, costs: PipelineCosts) -> None:
+    trace = replay_pipeline(pipeline, costs)
+    expected = simulated(pipeline, costs)
+    assert expected is not None
+    for device, starts in enumerate(expected):
+        assert [trace.start(device, step) for step in range(len(starts))] == starts
+    whole = len(trace.busy) * trace.makespan
+    assert trace.bubble == (1 - Fraction(sum(trace.busy)) / whole if whole else 0)
+
+
+@given(pipelines(), costs, st.data())
+def test_swapped_actions_run_as_on_the_slow_machine_or_are_refused(
+    pipeline: Pipeline, costs: PipelineCosts, data: st.DataObject
+) -> None:
+    lanes = lanes_of(pipeline)
+    for _ in range(data.draw(st.integers(1, 4))):
+        lane = data.draw(st.sampled_from(lanes))
+        step = data.draw(st.integers(0, len(lane) - 2))
+        lane[step], lane[step + 1] = lane[step + 1], lane[step]
+    changed = with_lanes(pipeline, lanes)
+    try:
+        trace = replay_pipeline(changed, costs)
+    except ScheduleError as error:
+        assert str(error).startswith("device ")  # noqa: PT017
+        if "deadlock" in str(error):
+            assert simulated(changed, costs) is None
+    else:
+        expected = simulated(changed, costs)
+        assert expected is not None
+        for device, starts in enumerate(expected):
+            assert [trace.start(device, step) for step in range(len(starts))] == starts
+
+
+@given(pipelines(), st.data())
+def test_an_action_less_or_twice_is_refused(pipeline: Pipeline, data: st.DataObject) -> None:
+    lanes = lanes_of(pipeline)
+    lane = data.draw(st.sampled_from(lanes))
+    step = data.draw(st.integers(0, len(lane) - 1))
+    with pytest.raises(ScheduleError, match=r"^device \d+, step \d+: .*is done again later"):
+        replay_pipeline(with_lanes(pipeline, [*lanes[:-1], [*lanes[-1], lanes[-1][0]]]))
+    gone = lane.pop(step)
+    alone = pipeline.stages == 1 or pipeline.micro_batches == 1
+    if not (gone.kind in ("update", "recompute") and alone):
+        with pytest.raises(ScheduleError, match=r"^device \d+, step \d+: "):
+            replay_pipeline(with_lanes(pipeline, lanes))
+
+
+def refused(pipeline: Pipeline, lanes: Sequence[Sequence[Action]]) -> str:
+    with pytest.raises(ScheduleError) as error:
+        replay_pipeline(with_lanes(pipeline, lanes))
+    return str(error.value)
+
+
+def without(lanes: Lanes, action: Action) -> Lanes:
+    return [[own for own in lane if own != action] for lane in lanes]
+
+
+def test_a_missing_send_and_a_missing_recv() -> None:
+    pipeline = gpipe(3, 2)
+    lanes = lanes_of(pipeline)
+    assert refused(pipeline, without(lanes, Action("send_activation", 0, 1))) == (
+        "device 1, step 3: recv activation of stage 1, micro-batch 1: its send activation is "
+        "missing on the device of the stage beside"
+    )
+    assert refused(pipeline, without(lanes, Action("recv_cotangent", 0, 1))) == (
+        "device 0, step 6: backward of stage 0, micro-batch 1: needs the recv cotangent, which is "
+        "not there"
+    )
+
+
+def test_a_wrong_order() -> None:
+    pipeline = one_f_one_b(2, 2)
+    lanes = lanes_of(pipeline)
+    own = [Action("backward", 1, 0), *[a for a in lanes[1] if a != Action("backward", 1, 0)]]
+    assert refused(pipeline, [lanes[0], own]) == (
+        "device 1, step 0: backward of stage 1, micro-batch 0: needs the forward, which comes at "
+        "step 2"
+    )
+
+
+def test_a_stale_parameter() -> None:
+    pipeline = one_f_one_b(2, 2)
+    lanes = lanes_of(pipeline)
+    lanes[1].insert(3, lanes[1].pop())
+    assert refused(pipeline, lanes) == (
+        "device 1, step 6: forward of stage 1, micro-batch 1: its parameters are stale: step 3 "
+        "updated them, and a batch reads them as they were before"
+    )
+    pipeline = zb_h1(2, 2)
+    lanes = lanes_of(pipeline)
+    lanes[0].insert(-1, lanes[0].pop())
+    assert refused(pipeline, lanes) == (
+        "device 0, step 10: backward weight of stage 0, micro-batch 1: its gradient comes after "
+        "the update of the stage, at step 9"
+    )
+
+
+def test_a_deadlock_names_who_waits_for_whom() -> None:
+    # Device 0 wants the first cotangent before it sends the second activation; device 1 wants that
+    # before it begins to go back.
+    pipeline = gpipe(2, 2)
+    lanes = lanes_of(pipeline)
+    lanes[0] = lanes_of(one_f_one_b(2, 2))[1 - 1]
+    eager = [Action("forward", 0, 0), Action("send_activation", 0, 0)]
+    back = [Action("recv_cotangent", 0, 0), Action("backward", 0, 0)]
+    rest = [action for action in lanes[0] if action not in (*eager, *back)]
+    assert refused(pipeline, [[*eager, *back, *rest], lanes[1]]) == (
+        "device 0, step 2: recv cotangent of stage 0, micro-batch 0: a deadlock, waits for "
+        "device 1, step 2: recv activation of stage 1, micro-batch 1, waits for it"
+    )
+
+
+def test_actions_that_do_not_exist() -> None:
+    with pytest.raises(ScheduleError, match=r"device 0, step 0: \('fly', 0, 0\) is no action"):
+        pipeline_of("mine", [0], 1, [[Action("fly", 0)]])
+    pipeline = gpipe(2, 1)
+    lanes = lanes_of(pipeline)
+    lanes[0].append(lanes[1].pop())
+    assert refused(pipeline, lanes) == (
+        "device 0, step 5: update of stage 1: that stage is on device 1"
+    )
+
+
+def test_costs_and_footprints_by_stage() -> None:
+    pipeline = gpipe(2, 3)
+    trace = replay_pipeline(pipeline, PipelineCosts(forward=[1, 4], communication=0.5))
+    assert trace.busy == (9.0, 18.0)
+    assert trace.makespan == 1 + 0.5 + 18 + 0.5 + 2
+    sizes = [Footprint(forward=7, held=5, backward=6), Footprint(3, 2, backward=4)]
+    assert replay_pipeline(pipeline, None, sizes).peaks == (17, 8)
+    for wrong in (
+        {"forward": -1},
+        {"forward": [1, 2, 3]},
+        {"update": "x"},
+        {"communication": 1e400},
+    ):
+        with pytest.raises(OptionError):
+            replay_pipeline(pipeline, PipelineCosts(**wrong))  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="3 footprints; the pipeline has 2 stages"):
+        replay_pipeline(pipeline, None, [Footprint()] * 3)

@@ -1,0 +1,233 @@
+"""Whether the actions of a pipeline may stand in their order: all that needs no clock.
+
+Where an action has to come after another one of its own device, or an update before none, the two
+places are compared, for all micro-batches at once. A pipeline that passes can only fail by devices
+that wait for each other in a circle, which ``replay`` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tinyckpt.errors import ScheduleError
+from tinyckpt.pipeline.program import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    KINDS,
+    RECOMPUTE,
+    RECV_ACTIVATION,
+    RECV_COTANGENT,
+    SEND_ACTIVATION,
+    SEND_COTANGENT,
+    UPDATE,
+    Action,
+    Integers,
+    Pipeline,
+)
+
+ABSENT = -1
+# What a stage does to a micro-batch, and what it must have done before; BACKWARD as the second is
+# either half as well.
+LOCAL = (
+    (SEND_ACTIVATION, FORWARD),
+    (RECOMPUTE, FORWARD),
+    (BACKWARD, FORWARD),
+    (BACKWARD_INPUT, FORWARD),
+    (BACKWARD_WEIGHT, BACKWARD_INPUT),
+    (SEND_COTANGENT, BACKWARD),
+)
+Complaint = tuple[int, int, str]  # device, step, and what is wrong there
+Why = Callable[[int, int], str]  # of a stage and a micro-batch
+
+
+class Places:
+    """Where each action stands: its step on its device, by kind, stage and micro-batch.
+
+    Attributes:
+        of: an array (stages, micro-batches) for each kind; ABSENT where there is no such action.
+        back: where a stage's backward begins: as a whole, or with that of its inputs.
+        remote_before, remote_after: whether a stage's neighbour is on another device, by stage.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.of = [self.table(kind) for kind in range(len(KINDS))]
+        self.back = np.maximum(self.of[BACKWARD], self.of[BACKWARD_INPUT])
+        crosses = pipeline.device_of[1:] != pipeline.device_of[:-1]
+        self.remote_before = np.append(False, crosses)
+        self.remote_after = np.append(crosses, False)
+
+    def table(self, kind: int) -> Integers:
+        """Return the steps of one kind; a second time, or on the wrong device, is an error."""
+        own = self.pipeline
+        found = np.flatnonzero(own.kind == kind)
+        stage, micro_batch = own.stage[found], own.micro_batch[found]
+        device = np.searchsorted(own.first, found, side="right") - 1
+        step = found - own.first[device]
+        for number in np.flatnonzero(own.device_of[stage] != device)[:1]:
+            self.fail(found[number], f"that stage is on device {own.device_of[stage[number]]}")
+        table = np.full((own.stages, own.micro_batches), ABSENT, np.int32)
+        table[stage, micro_batch] = step
+        for number in np.flatnonzero(table[stage, micro_batch] != step)[:1]:
+            self.fail(found[number], "it is done again later; each action is done once")
+        return table
+
+    def fail(self, index: int, why: str) -> None:
+        """Raise the ScheduleError about one action."""
+        device = int(np.searchsorted(self.pipeline.first, index, side="right")) - 1
+        step = index - int(self.pipeline.first[device])
+        raise ScheduleError(f"device {device}, step {step}: {self.pipeline.action(index)}: {why}")
+
+    def end_of(self, stage: int) -> tuple[int, int]:
+        """Return the device of a stage, and the step behind its last."""
+        device = int(self.pipeline.device_of[stage])
+        return device, int(self.pipeline.first[device + 1] - self.pipeline.first[device])
+
+    def first_of(
+        self, kind: int, wrong: Integers, why: Why, steps: Integers | None = None
+    ) -> Iterator[Complaint]:
+        """Yield the first, by device and step, of some actions of a kind that are wrong.
+
+        Args:
+            kind: of the actions.
+            wrong: an array (stages, micro-batches) that says which.
+            why: what is wrong with one.
+            steps: where they stand, if not only those of the kind are meant.
+        """
+        stages, micro_batches = wrong.nonzero()
+        if not len(stages):
+            return
+        places = (self.of[kind] if steps is None else steps)[stages, micro_batches]
+        devices = self.pipeline.device_of[stages]
+        chosen = np.lexsort((places, devices))[0]
+        stage, micro_batch = int(stages[chosen]), int(micro_batches[chosen])
+        text = f"{Action(KINDS[kind], stage, micro_batch)}: {why(stage, micro_batch)}"
+        yield int(devices[chosen]), int(places[chosen]), text
+
+
+def check_order(places: Places) -> None:
+    """Raise a ScheduleError about the first action, by device and step, that is not legal."""
+    complaints = [
+        *misplaced(places), *without_input(places), *unmatched(places), *unfinished(places),
+        *stale(places),
+    ]  # fmt: skip
+    if complaints:
+        device, step, what = min(complaints)
+        raise ScheduleError(f"device {device}, step {step}: {what}")
+
+
+def misplaced(places: Places) -> Iterator[Complaint]:
+    """Yield of each rule the first action that comes before what its own stage must have done."""
+    of = places.of
+    for kind, earlier in LOCAL:
+        needed = places.back if earlier == BACKWARD else of[earlier]
+        wrong = (of[kind] != ABSENT) & ((needed == ABSENT) | (needed >= of[kind]))
+        yield from places.first_of(kind, wrong, needs(KINDS[earlier], needed))
+    for kind in (BACKWARD, BACKWARD_INPUT):
+        wrong = (of[kind] != ABSENT) & (of[RECOMPUTE] > of[kind])
+        yield from places.first_of(kind, wrong, needs("recompute", of[RECOMPUTE]))
+
+
+def needs(what: str, needed: Integers) -> Why:
+    """Return what to say of an action that comes before what it needs, or goes without."""
+    name = what.replace("_", " ")
+
+    def why(stage: int, micro_batch: int) -> str:
+        step = needed[stage, micro_batch]
+        return f"needs the {name}, which {'is not there' if step < 0 else f'comes at step {step}'}"
+
+    return why
+
+
+def without_input(places: Places) -> Iterator[Complaint]:
+    """Yield the first forward and backward before what the stage beside it makes is there."""
+    for kind, message, steps, remote, towards in (
+        (FORWARD, RECV_ACTIVATION, places.of[FORWARD], places.remote_before, -1),
+        (BACKWARD, RECV_COTANGENT, places.back, places.remote_after, 1),
+    ):
+        by_message = remote[:, None] & (steps != ABSENT)
+        recv = places.of[message]
+        wrong = by_message & ((recv == ABSENT) | (recv >= steps))
+        yield from places.first_of(kind, wrong, needs(KINDS[message], recv), steps)
+        neighbour = beside(steps, towards)
+        wrong = ~by_message & (steps != ABSENT) & ((neighbour == ABSENT) | (neighbour >= steps))
+        wrong[0 if towards < 0 else -1] = False  # the model ends there
+        what = f"{KINDS[kind]} of stage {'before' if towards < 0 else 'after'} it"
+        yield from places.first_of(kind, wrong, needs(what, neighbour), steps)
+
+
+def beside(table: Integers, towards: int) -> Integers:
+    """Return for every stage the row of the one before it (-1) or after it (1)."""
+    found = np.full_like(table, ABSENT)
+    if towards < 0:
+        found[1:] = table[:-1]
+    else:
+        found[:-1] = table[1:]
+    return found
+
+
+def unmatched(places: Places) -> Iterator[Complaint]:
+    """Yield the first send of each kind that nobody waits for, and recv of what nobody sends."""
+    for kind, other, remote, towards in (
+        (SEND_ACTIVATION, RECV_ACTIVATION, places.remote_after, 1),
+        (RECV_ACTIVATION, SEND_ACTIVATION, places.remote_before, -1),
+        (SEND_COTANGENT, RECV_COTANGENT, places.remote_before, -1),
+        (RECV_COTANGENT, SEND_COTANGENT, places.remote_after, 1),
+    ):
+        is_there = places.of[kind] != ABSENT
+        what = f"its {KINDS[other].replace('_', ' ')} is missing on the device of the stage beside"
+        wrong = is_there & remote[:, None] & (beside(places.of[other], towards) == ABSENT)
+        yield from places.first_of(kind, wrong, says(what))
+        wrong = is_there & ~remote[:, None]
+        yield from places.first_of(kind, wrong, says("no other device has the stage beside"))
+
+
+def says(text: str) -> Why:
+    """Return a complaint that is the same of all."""
+    return lambda stage, micro_batch: text
+
+
+def unfinished(places: Places) -> Iterator[Complaint]:
+    """Yield the first forward or backward that a device ends without, or does twice."""
+    of = places.of
+    whole, halves = of[BACKWARD] != ABSENT, of[BACKWARD_INPUT] != ABSENT
+    for kind, missing in (
+        (FORWARD, of[FORWARD] == ABSENT),
+        (BACKWARD, ~whole & ~halves),
+        (BACKWARD_WEIGHT, halves & (of[BACKWARD_WEIGHT] == ABSENT)),
+    ):
+        for stage, micro_batch in np.argwhere(missing)[:1].tolist():
+            action = Action(KINDS[kind], stage, micro_batch)
+            yield *places.end_of(stage), f"the device ends without the {action}"
+    yield from places.first_of(BACKWARD, whole & halves, says("it is done in halves as well"))
+    is_recomputed = (of[RECOMPUTE] != ABSENT).any(axis=1)
+    wrong = is_recomputed[:, None] & (of[RECOMPUTE] == ABSENT)
+    what = "it is not recomputed before, as others of its stage are"
+    yield from places.first_of(BACKWARD, wrong, says(what), places.back)
+
+
+def stale(places: Places) -> Iterator[Complaint]:
+    """Yield the first action that reads parameters after their update, or adds to its gradient."""
+    update = places.of[UPDATE].max(axis=1)
+    is_updated = update != ABSENT
+    if not is_updated.any():
+        return
+    for stage in np.flatnonzero(~is_updated)[:1].tolist():
+        yield *places.end_of(stage), f"the device ends without the update of stage {stage}"
+
+    def too_late(stage: int, micro_batch: int) -> str:
+        return f"its gradient comes after the update of the stage, at step {update[stage]}"
+
+    def reads_new(stage: int, micro_batch: int) -> str:
+        return (
+            f"its parameters are stale: step {update[stage]} updated them, and a batch reads them "
+            "as they were before"
+        )
+
+    for kind in (FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT):
+        wrong = is_updated[:, None] & (places.of[kind] > update[:, None])
+        yield from places.first_of(kind, wrong, too_late if kind == BACKWARD_WEIGHT else reads_new)

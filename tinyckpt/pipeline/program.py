@@ -1,0 +1,256 @@
+"""A pipeline: for every device a list of actions on (stage, micro-batch).
+
+A model is cut into *stages*, a batch into *micro-batches*. Each device holds one stage, or several,
+and does its actions in order, one after another: the *forward* of a stage on a micro-batch, its
+*backward*, and, between devices, *send* and *recv*. A send takes no time of its device, and what it
+sends is underway for as long as the costs say; a recv waits until it is there.
+
+One pipeline of 1,024 stages and 4,096 micro-batches has 25 million actions. So they are held as
+columns, nine bytes an action, and ``Action`` is what one of them looks like to a reader.
+
+These Send and Recv stand here and not among the steps of ``tinyckpt.schedule``: those are about
+values of one graph on one machine, and every reader of a schedule (replay, execute, compile, all
+pictures) would have to say what they do where there is no second one. An action is about a whole
+stage of one micro-batch; what it does inside of the stage is an ordinary schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.units import size_text
+
+Integers = NDArray[Any]
+Recompute = Literal["early", "late"]
+
+KINDS = (
+    "forward", "recompute", "backward", "backward_input", "backward_weight", "update",
+    "send_activation", "recv_activation", "send_cotangent", "recv_cotangent",
+)  # fmt: skip
+(
+    FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE,
+    SEND_ACTIVATION, RECV_ACTIVATION, SEND_COTANGENT, RECV_COTANGENT,
+) = range(len(KINDS))  # fmt: skip
+NOTHING = -1
+# In the text of a pipeline; messages and updates are left out of it.
+LETTERS = {FORWARD: "F", RECOMPUTE: "R", BACKWARD: "B", BACKWARD_INPUT: "B", BACKWARD_WEIGHT: "W"}
+
+# A stage's micro-batch has at most 8 actions of 9 bytes here: forward, recompute, two halves of a
+# backward, two messages in and two out. Making and replaying it takes, besides, 4 bytes for each
+# kind to find it by, and at most three columns of 8 bytes an action at a time.
+BYTES_A_PLACE = 8 * 9 + 4 * len(KINDS) + 3 * 8 * 8
+MOST_BYTES = 4 * 2**30
+
+
+class Action(NamedTuple):
+    """One thing that a device does.
+
+    Attributes:
+        kind: one of KINDS. ``backward`` is all of it; ``backward_input`` makes what the stage
+            before waits for, and ``backward_weight`` the gradients of the parameters, for which
+            nobody waits. ``send_activation`` sends what the stage made to the next,
+            ``recv_activation`` waits for what the one before made; ``send_cotangent`` and
+            ``recv_cotangent`` are the same on the way back. ``update`` is about all micro-batches.
+        stage, micro_batch: which; both are counted from 0.
+    """
+
+    kind: str
+    stage: int
+    micro_batch: int = 0
+
+    def __str__(self) -> str:
+        of = "" if self.kind == "update" else f", micro-batch {self.micro_batch}"
+        return f"{self.kind.replace('_', ' ')} of stage {self.stage}{of}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Pipeline:
+    """The actions of all devices; whether they are legal is what ``replay_pipeline`` finds out.
+
+    Attributes:
+        name: what tables and errors call it.
+        micro_batches: how many a batch is parted into.
+        device_of: for every stage the device that holds it.
+        kind, stage, micro_batch: one entry an action, device after device.
+        first: for every device where its actions begin; and, behind them, where all end.
+    """
+
+    name: str
+    micro_batches: int
+    device_of: Integers
+    kind: Integers
+    stage: Integers
+    micro_batch: Integers
+    first: Integers
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return len(self.first) - 1
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return len(self.device_of)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Pipeline {self.name}, {self.devices} devices, {self.stages} stages, "
+            f"{self.micro_batches} micro-batches, {len(self)} actions>"
+        )
+
+    def action(self, index: int) -> Action:
+        """Return an action by its place among those of all devices."""
+        kind, stage, micro_batch = self.kind[index], self.stage[index], self.micro_batch[index]
+        return Action(KINDS[kind], int(stage), int(micro_batch))
+
+    def actions(self, device: int) -> list[Action]:
+        """Return what one device does, in order."""
+        return [self.action(index) for index in range(self.first[device], self.first[device + 1])]
+
+    def __str__(self) -> str:
+        """Return one line a device: its forwards, backwards and recomputations in order.
+
+        With several stages a device, the stage stands behind a point: ``F3.1`` is the forward of
+        micro-batch 3 in stage 1.
+        """
+        lines = []
+        for device in range(self.devices):
+            words = [
+                f"{LETTERS[int(self.kind[i])]}{self.micro_batch[i]}"
+                + (f".{self.stage[i]}" if self.stages > self.devices else "")
+                for i in range(self.first[device], self.first[device + 1])
+                if int(self.kind[i]) in LETTERS
+            ]
+            lines.append(f"device {device}: {' '.join(words)}")
+        return "\n".join(lines)
+
+
+def pipeline_of(
+    name: str, device_of: Sequence[int], micro_batches: int, lanes: Iterable[Iterable[Action]]
+) -> Pipeline:
+    """Return the pipeline with the given actions, written out: one sequence for each device.
+
+    Raises:
+        ScheduleError: if an action names no kind, stage or micro-batch that there is.
+    """
+    rows = [list(lane) for lane in lanes]
+    for device, row in enumerate(rows):
+        for step, action in enumerate(row):
+            if (
+                action.kind not in KINDS
+                or not 0 <= action.stage < len(device_of)
+                or not 0 <= action.micro_batch < micro_batches
+            ):
+                raise ScheduleError(
+                    f"device {device}, step {step}: {tuple(action)} is no action; {name} has "
+                    f"stages 0 to {len(device_of) - 1}, micro-batches 0 to {micro_batches - 1}, "
+                    f"and kinds {', '.join(KINDS)}"
+                )
+    columns = [
+        Lane(
+            np.array([KINDS.index(action.kind) for action in row], np.int8),
+            np.array([action.stage for action in row], np.int32),
+            np.array([action.micro_batch for action in row], np.int32),
+        )
+        for row in rows
+    ]
+    return joined(name, np.array(device_of, np.int32), micro_batches, columns)
+
+
+class Lane(NamedTuple):
+    """The actions of one device, as columns."""
+
+    kind: Integers
+    stage: Integers
+    micro_batch: Integers
+
+
+def joined(name: str, device_of: Integers, micro_batches: int, lanes: Sequence[Lane]) -> Pipeline:
+    """Return the pipeline of some lanes."""
+    first = np.cumsum([0, *(len(lane.kind) for lane in lanes)], dtype=np.int64)
+    kind, stage, micro_batch = (np.concatenate(column) for column in zip(*lanes, strict=True))
+    return Pipeline(name, micro_batches, device_of, kind, stage, micro_batch, first)
+
+
+def with_messages(
+    name: str,
+    device_of: Integers,
+    micro_batches: int,
+    lanes: Iterable[Lane],
+    recompute: Recompute | None = None,
+) -> Pipeline:
+    """Return the pipeline whose devices do what is given, with all that belongs between.
+
+    Sends stand right after what makes their values, recvs right before what reads them, and each
+    stage is updated when its device has done everything else.
+
+    Args:
+        name: what tables call it.
+        device_of: for every stage the device that holds it.
+        micro_batches: how many a batch is parted into.
+        lanes: for every device its forwards and backwards, in order.
+        recompute: whether the inside of a stage is computed again before its backward: ``early``,
+            while its device waits for the cotangent; or ``late``, when that is there.
+    """
+    if recompute not in (None, "early", "late"):
+        raise OptionError(f"recompute={recompute!r}; legal are None, 'early' and 'late'")
+    complete = []
+    last = len(device_of) - 1
+    for device, (kind, stage, micro_batch) in enumerate(lanes):
+        is_forward = kind == FORWARD
+        is_backward = (kind == BACKWARD) | (kind == BACKWARD_INPUT)
+        before = (stage > 0) & (device_of[stage - 1] != device)
+        after = (stage < last) & (device_of[np.minimum(stage + 1, last)] != device)
+        # Each action with what belongs before and after it, in columns; NOTHING is left out.
+        around = np.full((len(kind), 5), NOTHING, np.int8)
+        around[is_forward & before, 0] = RECV_ACTIVATION
+        if recompute == "early":
+            around[is_backward, 0] = RECOMPUTE
+        around[is_backward & after, 1] = RECV_COTANGENT
+        if recompute == "late":
+            around[is_backward, 2] = RECOMPUTE
+        around[:, 3] = kind
+        around[is_forward & after, 4] = SEND_ACTIVATION
+        around[is_backward & before, 4] = SEND_COTANGENT
+        rows, _ = (found := around != NOTHING).nonzero()
+        own = np.flatnonzero(device_of == device).astype(np.int32)
+        complete.append(
+            Lane(
+                np.append(around[found], np.full(len(own), UPDATE, np.int8)),
+                np.append(stage[rows], own).astype(np.int32),
+                np.append(micro_batch[rows], np.zeros(len(own), np.int32)).astype(np.int32),
+            )
+        )
+    return joined(name, device_of, micro_batches, complete)
+
+
+def checked_size(name: str, **counts: int) -> None:
+    """Raise an OptionError unless a pipeline's numbers are legal and it can be held.
+
+    Args:
+        name: of the pipeline.
+        counts: devices and micro-batches, and chunks if a device has several.
+    """
+    places = 1
+    for what, count in counts.items():
+        if type(count) is not int or count < 1:
+            raise OptionError(
+                f"{name}: {what.replace('_', '-')}={count!r}; it must be an integer of 1 or more"
+            )
+        places *= count
+    if places * BYTES_A_PLACE > MOST_BYTES:
+        asked = " x ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
+        raise OptionError(
+            f"{name} of {asked} takes about {size_text(places * BYTES_A_PLACE)} to make and "
+            f"replay; at most {size_text(MOST_BYTES)} are allowed, so have fewer micro-batches"
+        )
