@@ -1,13 +1,19 @@
 """Pipelines: a training graph cut into stages on several devices, and micro-batches between them.
 
 ``program`` says what a pipeline is, ``orders`` and ``vshape`` make the published ones, ``replay``
-checks and times them without arrays. Nothing below the command imports this package.
+checks and times them without arrays. ``partition`` finds where to cut a graph, ``stages`` cuts it,
+``parts`` plans each stage and parts its schedule, ``running`` runs all of them. Nothing below the
+command imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
 from tinyckpt.pipeline.orders import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
+from tinyckpt.pipeline.partition import partition
+from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
 from tinyckpt.pipeline.program import Action, Pipeline
 from tinyckpt.pipeline.replay import PipelineTrace, replay_pipeline
+from tinyckpt.pipeline.running import PipelineResult, run_pipeline
+from tinyckpt.pipeline.stages import Stage, stages_of
 from tinyckpt.pipeline.vshape import v_half, v_min
 
 __all__ = [
@@ -16,11 +22,19 @@ __all__ = [
     "Footprint",
     "Pipeline",
     "PipelineCosts",
+    "PipelineResult",
     "PipelineTrace",
+    "PlannedStage",
+    "Stage",
     "gpipe",
     "interleaved",
     "one_f_one_b",
+    "partition",
+    "pipeline_costs",
+    "plan_stages",
     "replay_pipeline",
+    "run_pipeline",
+    "stages_of",
     "v_half",
     "v_min",
     "zb_h1",

@@ -118,7 +118,8 @@ class Footprint:
     Attributes:
         forward, held: during the forward; and from then on.
         recompute, recomputed: during the recomputation, if there is one; and from then on.
-        backward: during a backward, whole or of the inputs alone.
+        backward: during a whole backward.
+        backward_input: during one of the inputs alone.
         waiting: between a backward of the inputs and that of the weights.
         weight: during that of the weights.
     """
@@ -128,6 +129,7 @@ class Footprint:
     recompute: int = 1
     recomputed: int = 1
     backward: int = 1
+    backward_input: int = 1
     waiting: int = 1
     weight: int = 1
 
@@ -147,7 +149,7 @@ def memory_tables(footprints: Sequence[Footprint], recomputes: bool) -> tuple[In
             (FORWARD, 0, own.forward, own.held),
             (RECOMPUTE, own.held, own.recompute, own.recomputed),
             (BACKWARD, before, own.backward, 0),
-            (BACKWARD_INPUT, before, own.backward, own.waiting),
+            (BACKWARD_INPUT, before, own.backward_input, own.waiting),
             (BACKWARD_WEIGHT, own.waiting, own.weight, 0),
         ):
             during[kind, stage] = while_it_runs - earlier

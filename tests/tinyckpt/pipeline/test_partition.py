@@ -1,0 +1,113 @@
+"""Cuts: against all that there are, and what a stage is."""
+
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.random_dags import training_graphs
+from tinyckpt.cost import custom
+from tinyckpt.errors import BudgetError, GraphError, OptionError
+from tinyckpt.pipeline import partition, stages_of
+from tinyckpt.pipeline.partition import bytes_by_operator, cost_by_operator, stage_of_operators
+
+
+@given(training_graphs(largest=5), st.integers(1, 4), st.data())
+def test_no_other_cuts_are_more_balanced(
+    drawn: tuple[tc.TrainingGraph, Any], stages: int, data: st.DataObject
+) -> None:
+    graph, _ = drawn
+    count = graph.forward_count
+    stages = min(stages, count)
+    numbers = data.draw(
+        st.lists(st.integers(0, 9), min_size=len(graph.operators), max_size=len(graph.operators))
+    )
+    costs = custom(graph, [float(number) for number in numbers])
+    spent = np.append(0, np.cumsum(cost_by_operator(graph, costs)))
+    parameters, saved = bytes_by_operator(graph)
+
+    def dearest(cuts: tuple[int, ...]) -> float:
+        ends = [0, *cuts, count]
+        return max(spent[end] - spent[begin] for begin, end in pairwise(ends))
+
+    def largest(cuts: tuple[int, ...]) -> int:
+        ends = [0, *cuts, count]
+        return max(
+            int(parameters[end] - parameters[begin] + (stages - k) * (saved[end] - saved[begin]))
+            for k, (begin, end) in enumerate(pairwise(ends))
+        )
+
+    every = list(combinations(range(1, count), stages - 1))
+    cap = data.draw(st.sampled_from([None, *sorted({largest(cuts) for cuts in every})[:4]]))
+    fitting = [cuts for cuts in every if cap is None or largest(cuts) <= cap]
+    found = partition(graph, stages, costs=costs, cap=cap)
+    assert found in fitting
+    assert dearest(found) == min(map(dearest, fitting))
+    least = min(map(largest, every))
+    with pytest.raises(BudgetError, match="have more stages, or recompute"):
+        partition(graph, stages, costs=costs, cap=least - 1)
+
+
+@given(training_graphs(largest=8), st.data())
+def test_values_go_towards_the_first_stage_on_the_way_back(
+    drawn: tuple[tc.TrainingGraph, Any], data: st.DataObject
+) -> None:
+    graph, _ = drawn
+    cuts = data.draw(st.sets(st.integers(1, max(1, graph.forward_count - 1)), max_size=3))
+    cuts = sorted(cut for cut in cuts if cut < graph.forward_count)
+    place = stage_of_operators(graph, cuts)
+    for operator in graph.operators[graph.forward_count :]:
+        for value in operator.inputs:
+            producer = graph.data[value].producer
+            if producer is not None and producer >= graph.forward_count:
+                assert place[producer] >= place[operator.id]
+    stages = stages_of(graph, cuts)
+    assert sum(len(s.graph.operators) - (s.exchange is not None) for s in stages) == len(
+        graph.operators
+    )
+    assert sorted(value for stage in stages for value in stage.outputs) == sorted(graph.outputs)
+    for first, second in pairwise(stages):
+        assert first.gives == second.takes
+        assert second.gives_back == first.takes_back
+    for stage in stages:
+        for policy in ("store_all", "recompute_all", "sqrt_n"):
+            tc.replay(tc.plan(stage.graph, policy))
+
+
+def test_a_stage_reads_as_a_training_graph() -> None:
+    graph = tc.networks.chain(4)
+    first, second = stages_of(graph, [2])
+    assert str(first.graph).splitlines()[1:] == [
+        "  f1 = tanh(x)   float64[8,8]",
+        "  f2 = tanh(f1)   float64[8,8]",
+        "  b3 = exchange(f2)   float64[8,8]",
+        "backward:",
+        "  b2 = tanh_vjp(f2, b3)   float64[8,8]",
+        "  b1 = tanh_vjp(f1, b2)   float64[8,8]",
+    ]
+    assert [operator.name for operator in second.graph.operators] == ["f3", "f4", "l", "b4", "b3"]
+    assert partition(tc.networks.chain(8), 3) == (3, 6)
+
+
+def test_a_balanced_cut_of_a_long_chain() -> None:
+    graph = tc.networks.chain(20_000)
+    cuts = partition(graph, 64)
+    sizes = np.diff([0, *cuts, graph.forward_count])
+    # 40,001 operators in 64 stages; a forward operator with its adjoint are two.
+    assert len(cuts) == 63
+    assert 2 * sizes.max() <= -(-40_001 // 64) + 2
+
+
+def test_what_cannot_be_cut() -> None:
+    graph = tc.networks.chain(3)
+    with pytest.raises(OptionError, match="it can be cut into 1 to 3 stages"):
+        partition(graph, 5)
+    with pytest.raises(OptionError, match="in_flight has 1 numbers; there are 2 stages"):
+        partition(graph, 2, in_flight=[1])
+    forward = tc.build(lambda x: tc.sum(x), tc.Spec(3))
+    with pytest.raises(GraphError, match="a graph with a backward half and no updates"):
+        partition(tc.TrainingGraph(forward), 1)

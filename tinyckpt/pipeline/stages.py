@@ -1,0 +1,241 @@
+"""A training graph cut into stages: each a training graph of its own.
+
+Between its forward and its backward half, a stage has one more operator, its *exchange*: what it
+reads goes to the next stage, and what it makes has come back from there. So a stage's schedule is
+an ordinary one. Policies plan it, ``replay`` checks it and counts its bytes; and the exchange is
+where a pipeline stops in it, to do something else.
+
+What is made in one stage and read in another that is not beside it goes through those in between,
+as a value that each of them takes and gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tinyckpt.graph import DataNode, Graph, Operator, Role, TrainingGraph
+from tinyckpt.pipeline.partition import stage_of_operators
+from tinyckpt.tree import leaves
+
+EXCHANGE = "exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: its graph, and how it fits to the whole one.
+
+    Attributes:
+        graph: its operators, with the exchange between the halves if anything comes back.
+        whole: the graph that it was cut from.
+        local: for the values of the whole graph that it knows, their ids in its own.
+        takes, gives: values of the whole graph from the stage before, and to the stage after.
+        takes_back, gives_back: from the stage after, and to the stage before, on the way back.
+        outputs: results and gradients of the whole graph that it makes.
+        exchange: the operator's id, or None.
+    """
+
+    graph: Graph
+    whole: TrainingGraph = field(repr=False)
+    local: Mapping[int, int] = field(repr=False)
+    takes: tuple[int, ...]
+    gives: tuple[int, ...]
+    takes_back: tuple[int, ...]
+    gives_back: tuple[int, ...]
+    outputs: tuple[int, ...]
+    exchange: int | None
+
+    def ids(self, values: Iterable[int]) -> list[int]:
+        """Return the stage's own ids of values of the whole graph."""
+        return [self.local[data] for data in values]
+
+    def nbytes(self, values: Iterable[int]) -> int:
+        """Return the bytes of values, each sent by itself."""
+        return sum(self.whole.data[data].spec.nbytes for data in values)
+
+
+def stages_of(graph: TrainingGraph, cuts: Sequence[int], halves: bool = False) -> tuple[Stage, ...]:
+    """Return the stages of a graph.
+
+    Args:
+        graph: loss and gradients of one micro-batch.
+        cuts: before which forward operators a new stage begins, as ``partition`` returns.
+        halves: whether a stage's backward operators stand so that all that the stage before waits
+            for comes first, as for pipelines with backwards in two halves.
+    """
+    place = stage_of_operators(graph, cuts)
+    bundles = Bundles(graph, place, len(cuts) + 1)
+    operators: list[list[int]] = [[] for _ in range(len(cuts) + 1)]
+    for operator in graph.operators:
+        operators[place[operator.id]].append(operator.id)
+    stages = []
+    for number, own in enumerate(operators):
+        gives_back = bundles.back[number - 1] if number else ()
+        if halves:
+            own = awaited_first(graph, own, gives_back)
+        cutter = Cutter(graph, f"{graph.name}, stage {number}")
+        stages.append(
+            cutter.stage(
+                own,
+                takes=bundles.forth[number - 1] if number else (),
+                gives=bundles.forth[number] if number < len(cuts) else (),
+                takes_back=bundles.back[number] if number < len(cuts) else (),
+                gives_back=gives_back,
+                outputs=tuple(data for data in graph.outputs if bundles.home[data] == number),
+            )
+        )
+    return tuple(stages)
+
+
+class Bundles:
+    """What goes over each cut, forth and back.
+
+    Attributes:
+        home: for every value the stage that makes it; for a source the first that reads it.
+        forth, back: for every cut the values that go over it, by id.
+    """
+
+    def __init__(self, graph: Graph, place: Sequence[int], stages: int) -> None:
+        self.home = [0] * len(graph.data)
+        forth: list[list[int]] = [[] for _ in range(stages)]
+        back: list[list[int]] = [[] for _ in range(stages)]
+        for node in graph.data:
+            readers = [place[reader] for reader in graph.consumers[node.id]]
+            if node.producer is None:
+                self.home[node.id] = min(readers, default=0)
+                continue
+            own = self.home[node.id] = place[node.producer]
+            for cut in range(own, max(readers, default=own)):
+                forth[cut].append(node.id)
+            for cut in range(min(readers, default=own), own):
+                back[cut].append(node.id)
+        self.forth, self.back = list(map(tuple, forth)), list(map(tuple, back))
+
+
+def awaited_first(graph: Graph, operators: Sequence[int], awaited: Iterable[int]) -> list[int]:
+    """Return operators with those of the backward half first of which others are made."""
+    needed = set(awaited)
+    first = set()
+    for index in reversed(operators):
+        operator = graph.operators[index]
+        if operator.phase == "forward" or not needed.isdisjoint(operator.outputs):
+            first.add(index)
+            if operator.phase == "backward":
+                needed.update(operator.inputs)
+    return sorted(operators, key=lambda index: (index not in first, index))
+
+
+class Cutter:
+    """Makes one stage's graph, operator by operator."""
+
+    def __init__(self, whole: TrainingGraph, name: str) -> None:
+        self.whole, self.name = whole, name
+        self.data: list[DataNode] = []
+        self.operators: list[Operator] = []
+        self.local: dict[int, int] = {}
+        self.new_operator: dict[int, int] = {}
+
+    def stage(
+        self,
+        operators: Sequence[int],
+        takes: tuple[int, ...],
+        gives: tuple[int, ...],
+        takes_back: tuple[int, ...],
+        gives_back: tuple[int, ...],
+        outputs: tuple[int, ...],
+    ) -> Stage:
+        """Return the stage with the given operators; the rest is as in a Stage."""
+        whole = self.whole
+        read = {data for index in operators for data in whole.operators[index].inputs}
+        read.update(outputs)
+        sources = [data for data in sorted(read) if whole.data[data].is_source]
+        for data in sources:
+            self.add(data, whole.data[data].role)
+        for data in takes:
+            self.add(data, "input")
+        for index in operators:
+            if whole.operators[index].phase == "forward":
+                self.copy(index)
+        exchange = self.add_exchange(gives, takes_back) if takes_back else None
+        for index in operators:
+            if whole.operators[index].phase == "backward":
+                self.copy(index)
+        gradients = set(leaves(whole.gradients))
+        # Without an exchange, nothing reads what is given: it stays as a result.
+        last = () if exchange is not None else gives
+        given = [data for data in (*outputs, *gives_back, *last) if data not in gradients]
+        arguments = [data for data in sources if whole.data[data].role != "constant"]
+        graph = Graph(
+            self.name,
+            tuple(self.data),
+            tuple(self.operators),
+            arguments=tuple(self.local[data] for data in (*arguments, *takes)),
+            results=[self.local[data] for data in dict.fromkeys(given)],
+            gradients=[self.local[data] for data in outputs if data in gradients],
+            constants={
+                self.local[data]: whole.constants[data]
+                for data in sources
+                if whole.data[data].role == "constant"
+            },
+        )
+        return Stage(
+            graph, whole, self.local, takes, gives, takes_back, gives_back, outputs, exchange
+        )
+
+    def add(
+        self, data: int, role: Role, producer: int | None = None, base: int | None = None
+    ) -> int:
+        """Add a value of the whole graph; return its id here.
+
+        Args:
+            data: its id there.
+            role: its role here.
+            producer: what makes it here.
+            base: the value there whose memory it shows. What comes from elsewhere has its own.
+        """
+        node = self.whole.data[data]
+        view = None if base is None else self.local.get(base)
+        new = replace(
+            node,
+            id=len(self.data),
+            role=role,
+            producer=producer,
+            view_of=view,
+            nbytes=node.spec.nbytes if view is None else 0,
+        )
+        self.data.append(new)
+        self.local[data] = new.id
+        return new.id
+
+    def copy(self, index: int) -> None:
+        """Add an operator of the whole graph."""
+        operator = self.whole.operators[index]
+        number = self.new_operator[index] = len(self.operators)
+        inputs = tuple([self.local[data] for data in operator.inputs])
+        made = [self.whole.data[data] for data in operator.outputs]
+        outputs = tuple([self.add(node.id, node.role, number, node.view_of) for node in made])
+        mirror = operator.adjoint_of
+        self.operators.append(
+            replace(
+                operator,
+                id=number,
+                inputs=inputs,
+                outputs=outputs,
+                adjoint_of=None if mirror is None else self.new_operator.get(mirror),
+            )
+        )
+
+    def add_exchange(self, gives: Sequence[int], takes_back: Sequence[int]) -> int:
+        """Add the operator that stands for all stages behind this one; it is evaluated once."""
+        number = len(self.operators)
+        inputs = tuple([self.local[data] for data in gives])
+        outputs = tuple([self.add(data, self.whole.data[data].role, number) for data in takes_back])
+        self.operators.append(Operator(number, EXCHANGE, EXCHANGE, inputs, outputs, once=True))
+        return number
+
+
+def arrays_of(stage: Stage, sources: Mapping[int, Any]) -> dict[int, Any]:
+    """Return what a stage reads of a whole graph's sources, and its constants, by its own ids."""
+    found = {stage.local[data]: array for data, array in sources.items() if data in stage.local}
+    return {**found, **stage.graph.constants}
