@@ -182,7 +182,7 @@ def test_tinyckpt_needs_numpy_alone() -> None:
     # packages for them, which nothing below the command imports.
     optional = {
         "ortools": "exact", "cupy": "backend", "viz": "cli", "safetensors": "documents",
-        "torch": "interop", "jax": "interop",
+        "torch": "interop", "jax": "interop", "mpi4py": "pipeline",
     }  # fmt: skip
     allowed = {"numpy", "tinyckpt", *sys.stdlib_module_names}
     for module, path in modules_of("tinyckpt").items():

@@ -2,11 +2,12 @@
 
 ``program`` says what a pipeline is, ``orders`` and ``vshape`` make the published ones, ``replay``
 checks and times them without arrays. ``partition`` finds where to cut a graph, ``stages`` cuts it,
-``parts`` plans each stage and parts its schedule, ``running`` runs all of them. Nothing below the
-command imports this package.
+``parts`` plans each stage and parts its schedule, ``running`` runs all of them in one process,
+``mpi`` one in each. Nothing below the command imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
+from tinyckpt.pipeline.mpi import run_pipeline_mpi, supervise
 from tinyckpt.pipeline.orders import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
 from tinyckpt.pipeline.partition import partition
 from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
@@ -34,7 +35,9 @@ __all__ = [
     "plan_stages",
     "replay_pipeline",
     "run_pipeline",
+    "run_pipeline_mpi",
     "stages_of",
+    "supervise",
     "v_half",
     "v_min",
     "zb_h1",

@@ -1,0 +1,71 @@
+"""Pipelines under MPI: four processes of this machine."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require
+
+require("mpi4py")
+
+PROGRAM = Path(__file__).parent / "mpi_program.py"
+ROOT = PROGRAM.parents[3]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    beside = Path(sys.executable).parent / "mpiexec"
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    assert launcher, "mpi4py is installed, and no mpiexec"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [launcher, "-n", "4", sys.executable, str(PROGRAM), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb-h1", "v-min", "v-half"])
+def test_four_processes_equal_one(name: str) -> None:
+    done = run(name, "1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"values": True, "bitwise": True, "error": 0.0}
+
+
+@pytest.mark.parametrize("replicas", ["2", "4"])
+def test_replicas_equal_one(replicas: str) -> None:
+    done = run("1f1b", replicas)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    # The sum over replicas has another order than that over micro-batches.
+    assert found["values"]
+    assert found["error"] < 1e-12
+
+
+def test_a_killed_rank_ends_the_others_and_is_named() -> None:
+    done = run("1f1b", "1", "killed")
+    assert done.returncode != 0
+    assert "tinyckpt: rank 2 (process " in done.stderr
+    assert ") was killed by SIGKILL; the launcher ends the other ranks" in done.stderr
+    assert done.stderr.count("was killed by") == 1
+
+
+def test_an_error_in_one_rank_ends_the_others_and_is_named() -> None:
+    done = run("1f1b", "1", "wrong")
+    assert done.returncode != 0
+    assert "tinyckpt: rank 2 (device 2): y: expected float64[4,6]" in done.stderr
+
+
+def test_as_many_processes_as_devices() -> None:
+    done = run("gpipe", "3")
+    assert done.returncode != 0
+    assert "gpipe has 1 devices and 2 micro-batches; with 3 replicas that takes 3 processes" in (
+        done.stderr
+    )
