@@ -15,6 +15,7 @@ from tinyckpt.training.optimizers import (
     with_master_weights,
 )
 from tinyckpt.training.rates import cosine_rate, linear_rate
+from tinyckpt.training.sharding import Sharding, sharded
 from tinyckpt.training.steps import LossScale
 from tinyckpt.training.trainer import TrainStep, train_step
 
@@ -22,6 +23,7 @@ __all__ = [
     "Ledger",
     "LossScale",
     "Optimizer",
+    "Sharding",
     "TrainStep",
     "adam",
     "adamw",
@@ -32,6 +34,7 @@ __all__ = [
     "linear_rate",
     "momentum",
     "sgd",
+    "sharded",
     "train_step",
     "with_master_weights",
 ]
