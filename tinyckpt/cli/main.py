@@ -17,6 +17,7 @@ from tinyckpt.api import RunResult, run
 from tinyckpt.cli.demo import demo
 from tinyckpt.cli.models import torch_job
 from tinyckpt.cli.parser import make_parser
+from tinyckpt.cli.pipes import pipe_job
 from tinyckpt.cli.request import (
     COSTS,
     best,
@@ -316,4 +317,5 @@ def play_job(options: Any) -> int:
 JOBS = {
     "demo": demo_job, "plan": plan_job, "run": run_job, "compare": compare_job,
     "graph": graph_job, "gif": gif_job, "play": play_job, "torch": torch_job,
+    "pipe": pipe_job,
 }  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from tinyckpt.backend import BACKENDS
 from tinyckpt.cli.models import OPTIMIZERS
+from tinyckpt.cli.pipes import add_pipe
 from tinyckpt.cli.request import COSTS
 from tinyckpt.display import printable
 from tinyckpt.errors import meant
@@ -45,6 +46,7 @@ EXAMPLES = """start here
   tinyckpt gif chain:16 -o sqrt.gif              watch it
   tinyckpt play chain:16 -o sqrt.html            step through it, in a browser
   tinyckpt torch model.py:make --budget '24 GiB'  will it fit, and what to write
+  tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
   tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif
   tinyckpt play mlp:6x64 --policy store_all --policy sqrt_n -o both.html"""
 Job = Callable[[Any], int]
@@ -154,6 +156,7 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
     sub.add_argument("--title", help="of the page; for one policy, in place of its name too")
     add_naming(sub)
 
+    add_pipe(command("pipe", "cut a network into the stages of a pipeline, and time it"))
     add_torch(command("torch", "say whether a PyTorch model fits, and what to write"))
     return parser
 

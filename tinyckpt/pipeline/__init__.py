@@ -7,7 +7,7 @@ checks and times them without arrays. ``partition`` finds where to cut a graph, 
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
-from tinyckpt.pipeline.mpi import run_pipeline_mpi, supervise
+from tinyckpt.pipeline.mpi import launched_rank, run_pipeline_mpi, supervise
 from tinyckpt.pipeline.orders import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
 from tinyckpt.pipeline.partition import partition
 from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
@@ -29,6 +29,7 @@ __all__ = [
     "Stage",
     "gpipe",
     "interleaved",
+    "launched_rank",
     "one_f_one_b",
     "partition",
     "pipeline_costs",

@@ -22,6 +22,7 @@ from tinyckpt.pipeline.program import (
     Integers,
 )
 
+LARGEST_CLOCK = 2**62  # what int64 holds, and a bit for a sum of two
 Number = int | float | Fraction
 OfStages = Number | Sequence[Number]  # one for all stages, or one for each
 
@@ -49,15 +50,19 @@ class PipelineCosts:
     communication: Number = 0
     update: OfStages = 0
 
-    def scaled(self, stages: int) -> tuple[Any, Any, int]:
+    def scaled(self, stages: int, micro_batches: int = 1) -> tuple[Any, Any, int]:
         """Return the duration of each kind in each stage, the communication, and their unit.
+
+        Args:
+            stages, micro_batches: how many there are.
 
         Returns:
             An array (kinds, stages) and a number, both in units of 1/``unit``: integers, or with
             a unit of 1 floats if any of the costs is one.
 
         Raises:
-            OptionError: if a cost is negative or not a number, or there are not as many as stages.
+            OptionError: if a cost is negative or not a number, if there are not as many as stages,
+                or if they are too large to be added up exactly.
         """
         own = {name: self.of_stages(name, stages) for name in NAMES}
         numbers = [number for column in own.values() for number in column]
@@ -66,11 +71,14 @@ class PipelineCosts:
         else:
             exact = True
             unit = math.lcm(*{Fraction(number).denominator for number in numbers})
-        largest = max(numbers) * unit
-        if exact and largest >= 2**31:
+        # No device's clock can be beyond the sum of everything, each message by itself.
+        ways = 2 * stages * own["communication"][0]
+        total = micro_batches * unit * (sum(numbers) + ways)
+        if exact and total >= LARGEST_CLOCK:
             raise OptionError(
-                f"the costs of the pipeline are up to {largest} of their common unit, at most "
-                "2**31 - 1 can be reckoned with exactly; give them as floats, or round them"
+                f"the costs of the pipeline add up to {float(total):.3g} of their common unit, and "
+                f"only less than {float(LARGEST_CLOCK):.3g} can be reckoned with exactly; give "
+                "them as floats, or round them"
             )
         dtype = np.int64 if exact else np.float64
         table: Any = np.zeros((len(KINDS), stages), dtype)

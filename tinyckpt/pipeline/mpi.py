@@ -57,13 +57,18 @@ def get_mpi() -> Any:
     return MPI
 
 
+def launched_rank() -> str | None:
+    """Return the rank that a launcher gave this process; None if none started it."""
+    return next((os.environ[name] for name in RANK_NAMES if name in os.environ), None)
+
+
 def supervise() -> None:
     """Let a parent watch over this process, if a launcher started it; call it before all else.
 
     It returns in the child, and at once where there is no launcher. The parent never returns: it
     waits, says on stderr which rank was killed if the child was, and exits as the child did.
     """
-    rank = next((os.environ[name] for name in RANK_NAMES if name in os.environ), None)
+    rank = launched_rank()
     if rank is None:
         return
     if LIFELINE in os.environ:

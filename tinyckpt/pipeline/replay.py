@@ -110,7 +110,7 @@ def replay_pipeline(
         OptionError: if there are not as many costs or footprints as stages.
     """
     costs = costs or PipelineCosts()
-    durations, communication, unit = costs.scaled(pipeline.stages)
+    durations, communication, unit = costs.scaled(pipeline.stages, pipeline.micro_batches)
     places = Places(pipeline)
     check_order(places)
     clock = Clock(pipeline, places, durations, communication)

@@ -18,12 +18,16 @@ ROOT = PROGRAM.parents[3]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return launched(str(PROGRAM), *arguments)
+
+
+def launched(*arguments: str) -> subprocess.CompletedProcess[str]:
     beside = Path(sys.executable).parent / "mpiexec"
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
     assert launcher, "mpi4py is installed, and no mpiexec"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [launcher, "-n", "4", sys.executable, str(PROGRAM), *arguments],
+        [launcher, "-n", "4", sys.executable, *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -69,3 +73,16 @@ def test_as_many_processes_as_devices() -> None:
     assert "gpipe has 1 devices and 2 micro-batches; with 3 replicas that takes 3 processes" in (
         done.stderr
     )
+
+
+def test_the_command_runs_under_a_launcher() -> None:
+    command = ("-m", "tinyckpt", "pipe", "mlp:4x16", "--micro-batches")
+    one = launched(*command, "8", "--stages", "4", "--schedule", "zb-h1")
+    two = launched(*command, "4", "--stages", "2", "--replicas", "2", "--recompute", "late")
+    assert one.returncode == two.returncode == 0, one.stderr + two.stderr
+    assert "zb-h1 of mlp:4x16 in 4 processes: loss " in one.stdout
+    assert "1f1b of mlp:4x16 in 4 processes: loss " in two.stdout
+    # The same batch, cut otherwise.
+    found = [done.stdout.split("loss ")[1].split()[0] for done in (one, two)]
+    assert found[0] == found[1]
+    assert one.stdout.count("loss") == 1

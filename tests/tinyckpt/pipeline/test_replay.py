@@ -223,5 +223,8 @@ def test_costs_and_footprints_by_stage() -> None:
     ):
         with pytest.raises(OptionError):
             replay_pipeline(pipeline, PipelineCosts(**wrong))  # type: ignore[arg-type]
+    large = PipelineCosts(forward=2**60, communication=Fraction(1, 7))
+    with pytest.raises(OptionError, match="can be reckoned with exactly; give them as floats"):
+        replay_pipeline(pipeline, large)
     with pytest.raises(OptionError, match="3 footprints; the pipeline has 2 stages"):
         replay_pipeline(pipeline, None, [Footprint()] * 3)

@@ -1,0 +1,55 @@
+"""``tinyckpt pipe``: what it counts and refuses; what it runs is in the tests under MPI."""
+
+import pytest
+
+from tinyckpt.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["pipe", *arguments])
+    except SystemExit as error:
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(
+        capsys, "chain:8", "--stages", "4", "--micro-batches", "8", "--cost", "evaluations"
+    )
+    assert code == 0
+    assert out.splitlines() == [
+        "device  operators            busy  in flight     peak  parameters and gradients",
+        "     0     0 to 1  32 evaluations          4  5.0 KiB                   1.0 KiB",
+        "     1     2 to 3  32 evaluations          3  5.5 KiB                       0 B",
+        "     2     4 to 5  32 evaluations          2  4.0 KiB                       0 B",
+        "     3     6 to 7  40 evaluations          1  2.5 KiB                       0 B",
+        "1f1b of chain:8, 8 micro-batches: 52 evaluations from end to end, 34.6 % of all devices' "
+        "time idle",
+    ]
+
+
+def test_stages_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("chain:16", "--stages", "2", "--micro-batches", "4", "--cost", "evaluations")
+    _, stored, _ = run(capsys, *given)
+    _, planned, _ = run(capsys, *given, "--budget", "5 nodes", "--recompute", "early")
+    assert stored != planned
+    for schedule in ("gpipe", "interleaved", "zb-h1", "v-min", "v-half"):
+        code, out, _ = run(capsys, *given, "--schedule", schedule, "--policy", "sqrt_n")
+        assert code == 0
+        assert f"{schedule} of chain:16" in out
+
+
+def test_wrong_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "chain:4", "--stages", "9", "--micro-batches", "4")
+    assert code == 2
+    assert "chain:4 has 4 forward operators, so it can be cut into 1 to 4 stages" in err
+    code, _, err = run(capsys, "chain:4", "--stages", "2", "--micro-batches", "0")
+    assert code == 2
+    assert "1f1b: micro-batches=0" in err
+    code, _, err = run(
+        capsys, "chain:8", "--stages", "2", "--micro-batches", "3", "--schedule", "interleaved"
+    )
+    assert code == 2
+    assert "it needs a multiple of 2, such as 4" in err

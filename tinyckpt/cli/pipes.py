@@ -1,0 +1,135 @@
+"""``tinyckpt pipe``: a network as a pipeline, counted; and under an MPI launcher, run."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.cli.request import COSTS, graph_of, number_or_text, policies_of, wrong_usage
+from tinyckpt.graph import TrainingGraph
+from tinyckpt.networks import random_arrays
+from tinyckpt.pipeline import (
+    PIPELINES,
+    Pipeline,
+    PipelineTrace,
+    PlannedStage,
+    launched_rank,
+    partition,
+    pipeline_costs,
+    plan_stages,
+    replay_pipeline,
+    run_pipeline_mpi,
+    stages_of,
+    supervise,
+)
+from tinyckpt.pipeline.orders import HALVED
+from tinyckpt.table import table
+from tinyckpt.tree import leaves
+from tinyckpt.units import cost_text, size_text
+
+PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
+process is a device, and works on random arrays, as in
+  mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
+with --replicas R, R times as many processes"""
+
+
+def add_pipe(parser: Any) -> None:
+    """Add what ``tinyckpt pipe`` is told."""
+    parser.epilog = f"{parser.epilog}\n\n{PIPE_HELP}"
+    parser.add_argument("network", metavar="NETWORK", help="what to cut, see below")
+    parser.add_argument("--stages", type=int, required=True, metavar="K", help="devices")
+    parser.add_argument("--micro-batches", type=int, required=True, metavar="M")
+    parser.add_argument("--schedule", default="1f1b", choices=tuple(PIPELINES))
+    parser.add_argument(
+        "--recompute", choices=("early", "late"),
+        help="compute the insides of stages again as the policy says, while waiting or after",
+    )  # fmt: skip
+    parser.add_argument("--policy", metavar="POLICY", help="of each stage; store_all by default")
+    parser.add_argument("--budget", metavar="BUDGET", help="of a micro-batch in a stage")
+    parser.add_argument("--cost", default="flops", choices=tuple(COSTS))
+    parser.add_argument("--replicas", type=int, default=1, metavar="R", help="for data parallelism")
+
+
+def pipe_job(options: Any) -> int:
+    """Print what a pipeline takes; under a launcher, run it."""
+    under_launcher = launched_rank() is not None
+    if under_launcher:
+        supervise()
+    graph, specs = graph_of(options)
+    assert graph.gradients is not None
+    pipeline = PIPELINES[options.schedule](
+        options.stages, options.micro_batches, recompute=options.recompute
+    )
+    costs = COSTS[options.cost]
+    cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
+    stages = planned_stages(options, TrainingGraph(graph), cuts)
+    if under_launcher:
+        return run_job(options, pipeline, stages, specs)
+    trace = replay_pipeline(
+        pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]
+    )
+    print(summary(trace, stages, cuts, costs(graph).unit))
+    return 0
+
+
+def planned_stages(
+    options: Any, graph: TrainingGraph, cuts: tuple[int, ...]
+) -> tuple[PlannedStage, ...]:
+    """Return the stages, planned as the options say."""
+    policy: Any = "store_all" if options.budget is None else None
+    if options.policy is not None:
+        (policy,) = policies_of(options, [options.policy])
+    given = {} if options.budget is None else {"budget": number_or_text(options.budget)}
+    stages = stages_of(graph, cuts, options.schedule in HALVED)
+    return plan_stages(stages, policy, early=options.recompute == "early", **given)
+
+
+def summary(
+    trace: PipelineTrace, stages: tuple[PlannedStage, ...], cuts: tuple[int, ...], unit: str
+) -> str:
+    """Return what a pipeline takes, with a row for each device."""
+    pipeline = trace.pipeline
+    in_flight = replay_pipeline(pipeline, trace.costs).peaks
+    ends = [0, *cuts, stages[0].stage.whole.forward_count]
+    rows = []
+    for device in range(pipeline.devices):
+        own = np.flatnonzero(pipeline.device_of == device).tolist()
+        spans = list(pairwise(ends))
+        rows.append(
+            [
+                str(device),
+                ", ".join(f"{spans[k][0]} to {spans[k][1] - 1}" for k in own),
+                cost_text(float(trace.busy[device]), unit),
+                str(in_flight[device]),
+                size_text(trace.peaks[device]),
+                size_text(sum(stages[k].fixed_bytes for k in own)),
+            ]
+        )
+    header = ["device", "operators", "busy", "in flight", "peak", "parameters and gradients"]
+    return (
+        f"{table(header, rows)}\n{pipeline.name} of {stages[0].stage.whole.name}, "
+        f"{pipeline.micro_batches} micro-batches: {cost_text(float(trace.makespan), unit)} from "
+        f"end to end, {100 * float(trace.bubble):.1f} % of all devices' time idle"
+    )
+
+
+def run_job(options: Any, pipeline: Pipeline, stages: tuple[PlannedStage, ...], specs: Any) -> int:
+    """Run this process's device on random arrays; rank 0 says what came out."""
+    if options.replicas < 1:
+        wrong_usage(options, f"--replicas {options.replicas}: it must be 1 or more")
+    (parameters, *_), count = random_arrays(specs), pipeline.micro_batches * options.replicas
+    batches = [(parameters, *random_arrays(specs, seed)[1:]) for seed in range(count)]
+    begin = perf_counter()
+    result = run_pipeline_mpi(pipeline, stages, batches, options.replicas)
+    if result is not None:
+        loss = np.mean([float(leaves(value)[0]) for value in result.values])
+        norm = np.sqrt(sum(float((array**2).sum()) for array in leaves(result.gradients)))
+        print(
+            f"{pipeline.name} of {stages[0].stage.whole.name} in "
+            f"{pipeline.devices * options.replicas} processes: loss {loss:.12g}, norm of the "
+            f"gradient {norm:.12g}, {1000 * (perf_counter() - begin):.1f} ms"
+        )
+    return 0
