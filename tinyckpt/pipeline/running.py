@@ -132,7 +132,7 @@ class Worker:
         self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
         whole = stages[0].stage.whole
         self.sources = [sources_of(whole, batch) for batch in batches]
-        self.gradients = set(leaves(whole.gradients))
+        self.gradients, self.results = set(leaves(whole.gradients)), set(leaves(whole.results))
         self.values: dict[tuple[int, int], Arrays] = {}
         self.arrived: dict[Message, list[Any]] = {}
         self.recomputed: set[tuple[int, int]] = set()
@@ -223,8 +223,9 @@ class Worker:
         share = 1.0 / self.pipeline.micro_batches
         for data, local in zip(own.outputs, own.ids(own.outputs), strict=True):
             array = values[local]
-            if data not in self.gradients:
+            if data in self.results:
                 self.outcome.results[action.micro_batch][data] = array
+            if data not in self.gradients:
                 continue
             part = array * array.dtype.type(share)
             sum_of = self.outcome.gradients

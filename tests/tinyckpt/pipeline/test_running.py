@@ -1,18 +1,22 @@
 """Pipelines with arrays: the same as one device that accumulates gradients."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
 from tinyckpt.errors import BackendError, OptionError, ScheduleError
+from tinyckpt.networks import random_arrays
+from tinyckpt.networks.network import Network
 from tinyckpt.pipeline import (
     PIPELINES,
+    Action,
     Pipeline,
     gpipe,
     one_f_one_b,
@@ -24,10 +28,11 @@ from tinyckpt.pipeline import (
     stages_of,
     v_half,
 )
+from tinyckpt.pipeline.orders import HALVED
+from tinyckpt.pipeline.running import Message, Worker
 from tinyckpt.tree import leaves
 
 FOLDED = ("interleaved", "v-min", "v-half")
-HALVED = ("zb-h1", "v-min", "v-half")
 
 
 def on_one_device(graph: tc.TrainingGraph, batches: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -51,7 +56,6 @@ def drawn_pipeline(data: st.DataObject, most: int) -> Pipeline:
     return PIPELINES[name](devices, devices * groups, recompute=recompute)
 
 
-@settings(max_examples=100)
 @given(training_graphs(largest=8), st.data())
 def test_drawn_partitions_and_pipelines_equal_one_device(
     drawn: tuple[tc.TrainingGraph, tuple[Any, ...]], data: st.DataObject
@@ -78,6 +82,92 @@ def test_drawn_partitions_and_pipelines_equal_one_device(
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     for ours, theirs in zip(leaves(result.gradients), gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@given(training_graphs(largest=8), st.data())
+def test_what_a_device_holds_is_what_was_counted(
+    drawn: tuple[tc.TrainingGraph, tuple[Any, ...]], data: st.DataObject
+) -> None:
+    graph, arguments = drawn
+    count = min(3, graph.forward_count)
+    pipeline = one_f_one_b(count, 2, data.draw(st.sampled_from([None, "late"])))
+    policy = data.draw(st.sampled_from(["store_all", "sqrt_n", "recompute_all"]))
+    cuts = data.draw(
+        st.sets(
+            st.integers(1, max(1, graph.forward_count - 1)), min_size=count - 1, max_size=count - 1
+        )
+    )
+    stages = plan_stages(stages_of(graph, sorted(cuts)), policy)
+    batches = [arguments, arguments]
+    sent: dict[Message, list[Any]] = {}
+    workers = [
+        Worker(pipeline, device, stages, batches, sent.__setitem__) for device in range(count)
+    ]
+    queues = [pipeline.actions(device) for device in range(count)]
+    while any(queues):
+        for worker, queue in zip(workers, queues, strict=True):
+            while queue:
+                action = queue[0]
+                if action.kind.startswith("recv"):
+                    stage, micro_batch = action.stage, action.micro_batch
+                    message = Message(stage, "activation" in action.kind, stage, micro_batch)
+                    if message not in sent:
+                        break
+                    worker.arrived[message] = sent.pop(message)
+                elif action.kind.startswith("send"):
+                    worker.send(action)
+                elif action.kind != "update":
+                    worker.work(action)
+                    own = stages[action.stage].footprint
+                    left = {"forward": own.held, "backward": 0, "recompute": own.recomputed}
+                    came_back = stages[action.stage].stage
+                    late = (
+                        0 if action.kind != "recompute" else came_back.nbytes(came_back.takes_back)
+                    )
+                    assert held_bytes(worker, action) == left[action.kind] - late
+                del queue[0]
+
+
+def held_bytes(worker: Worker, action: Action) -> int:
+    """The memory of a micro-batch in a stage, by the arrays; what the caller gave is not in it."""
+    stage = worker.stages[action.stage].stage
+    arrays = worker.values.get((action.stage, action.micro_batch), {})
+    given = [*worker.sources[action.micro_batch].values(), *stage.graph.constants.values()]
+    theirs = {id(owner_of(array)) for array in given}
+    owners = {id(owner_of(array)): owner_of(array) for array in arrays.values()}
+    return sum(owner.nbytes for key, owner in owners.items() if key not in theirs)
+
+
+def owner_of(array: Any) -> Any:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "transformer": lambda: tc.networks.transformer(2, 64),
+    "gpt2, whose embedding is shared": lambda: tc.networks.gpt2(
+        2, 64, vocabulary=50, length=8, batch=2
+    ),
+    "lenet5": lambda: tc.networks.lenet5(2),
+    "branching": lambda: tc.networks.branching(3, 8),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "v-half"])
+def test_networks_are_bitwise_equal(name: str, schedule: str) -> None:
+    network = NETWORKS[name]()
+    graph = network.graph()
+    arguments = network.arrays()
+    batches = [(arguments[0], *random_arrays(network.specs, seed)[1:]) for seed in range(4)]
+    pipeline = PIPELINES[schedule](2, 4, recompute="early")
+    cuts = partition(graph, pipeline.stages, costs=tc.cost.flops(graph))
+    stages = plan_stages(stages_of(graph, cuts, schedule in HALVED), "sqrt_n", early=True)
+    result = run_pipeline(pipeline, stages, batches)
+    values, gradients = on_one_device(graph, batches)
+    assert all(map(np.array_equal, leaves(result.values), leaves(values)))
+    assert all(map(np.array_equal, leaves(result.gradients), gradients))
 
 
 def perceptron(layers: int = 6) -> tuple[tc.TrainingGraph, list[Any]]:
