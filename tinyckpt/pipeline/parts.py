@@ -36,7 +36,9 @@ class PlannedStage:
         schedule: of its graph.
         parts: the steps of each of PARTS. That which evaluates the exchange, near the end of the
             forward, is where what goes to the next stage is there.
-        footprint: bytes of a micro-batch, what it takes from the stage before included.
+        footprint: bytes of a micro-batch, what it takes from the stage before included; and what
+            comes back from the stage after, from when its forward is over and something of it
+            is done again.
         fixed_bytes: bytes of its parameters and of their gradients, whatever is in flight.
     """
 
@@ -94,16 +96,19 @@ def planned(stage: Stage, schedule: Schedule, early: bool = False) -> PlannedSta
         )
     if early:
         schedule = recomputing_first(stage, schedule)
-    steps, live = schedule.steps, replay(schedule).live_bytes
+    steps, live = schedule.steps, list(replay(schedule).live_bytes)
     ends = part_ends(stage, steps)
     bounds = list(zip([0, *ends[:-1]], ends, strict=True))
     parts = tuple(steps[begin:end] for begin, end in bounds)
     taken, back = stage.nbytes(stage.takes), stage.nbytes(stage.takes_back)
+    # The replay counts what comes back from the exchange on; it is there when the forward is over.
+    for position in range(turn_of(stage, steps), ends[0]):
+        live[position] -= back
     during = [taken + max(live[begin:end], default=0) for begin, end in bounds]
     settled = settled_bytes(schedule)
     after = [taken + (settled[end - 1] if end else 0) for end in ends]
     footprint = Footprint(
-        forward=max(during[0], after[0] - back),
+        forward=during[0],
         held=after[0] - back,
         recompute=max(during[1], after[1]),
         recomputed=after[1],
@@ -139,10 +144,28 @@ def recomputing_first(stage: Stage, schedule: Schedule) -> Schedule:
     moved = [*order[:turn], *order[begin:end], *order[turn:begin], *order[end:]]
     made = schedule.policy, schedule.options, schedule.note, schedule.checkpoints
     found = from_order(graph, moved, *made)
+    return found if is_within_budget(found, schedule) else schedule
+
+
+def is_within_budget(found: Schedule, schedule: Schedule) -> bool:
+    """Whether a schedule keeps the budget of another, if that had one.
+
+    Its certificate says which; or else the other's peak is taken for it.
+    """
     known = schedule.certificate
-    if known is not None and known.memory_unit == "bytes":
-        return found if replay(found).peak_bytes <= known.budget else schedule
-    return found
+    if known is None and "budget" not in schedule.options:
+        return True
+    peak, old = replay(found), replay(schedule)
+    if known is not None and known.memory_unit == "nodes":
+        return peak.peak_nodes <= max(known.budget, old.peak_nodes)
+    limit = 0 if known is None else known.budget
+    return peak.peak_bytes <= max(limit, old.peak_bytes)
+
+
+def turn_of(stage: Stage, steps: Sequence[Step]) -> int:
+    """Return the place of the exchange; the end, if there is none."""
+    places = (position for position, step in enumerate(steps) if is_exchange(stage, step))
+    return next(places, len(steps))
 
 
 def is_exchange(stage: Stage, step: Step) -> bool:

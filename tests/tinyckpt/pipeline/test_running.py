@@ -238,7 +238,7 @@ def test_bytes_of_a_chain_by_hand() -> None:
     # f3 and f4.
     graph = tc.networks.chain(4)
     first, second = plan_stages(stages_of(graph, [2]))
-    assert first.footprint.held == 2 * 512
+    assert first.footprint.forward == first.footprint.held == 2 * 512
     assert first.footprint.backward == 4 * 512  # f1, f2, b3, b2
     assert second.footprint.held == 512 + 2 * 512
     trace = replay_pipeline(gpipe(2, 3), None, [first.footprint, second.footprint])
@@ -263,6 +263,10 @@ def test_a_budget_is_kept_by_every_stage() -> None:
     assert all(tc.replay(tc.plan(stage.graph)).peak_bytes > budget for stage in cut)
     stages = plan_stages(cut, None, budget=budget, early=True)
     assert all(tc.replay(stage.schedule).peak_bytes <= budget for stage in stages)
+    for each in plan_stages(cut, None, budget="6 nodes", early=True):
+        assert tc.replay(each.schedule).peak_nodes <= 6
+    for each in plan_stages(cut, "greedy", budget=budget, early=True):
+        assert tc.replay(each.schedule).peak_bytes <= budget
     _, gradients = on_one_device(graph, batches)
     result = run_pipeline(v_half(1, 8), stages, batches)
     assert np.array_equal(result.gradients, gradients[0])
