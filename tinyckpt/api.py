@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.analysis.defects import Watcher, defect_of, has_nan, nan_text
+from tinyckpt.analysis.defects import Watcher, defect_of
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, dense, get_backend, moved
 from tinyckpt.build import trace, weak_float
@@ -124,32 +124,11 @@ def first_defect(
 
     None if there is nothing to say: an infinity of float16 that was an argument, say.
     """
-    graph = schedule.graph
-    arrays = {**sources, **graph.constants}
-    watcher = Watcher(graph, sources, library.xp)
-    found: list[str] = []
-
-    def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
-        if found or not (defect := watcher.defect(index, results)):
-            return
-        operator = graph.operators[index]
-        names = ", ".join(graph.data[data].name for data in operator.inputs)
-        what = f"{defect}, first from step {position}"
-        found.append(f"{what}: {operator.name}, a {operator.kind} of {names}")
-        given = [data for data in operator.inputs if data in arrays and has_nan(arrays[data])]
-        found.extend(nan_text(graph, data, arrays[data]) for data in given)
-
+    watcher = Watcher(schedule.graph, sources, library.xp)
     with np.errstate(all="ignore"):  # NumPy warned the first time
-        execute(schedule, sources, library, watch=watch)
-    if not found:  # no operator made it: a result is an argument or a constant
-        found.extend(
-            nan_text(graph, data, arrays[data])
-            for data in graph.outputs
-            if data in arrays and has_nan(arrays[data])
-        )
-    if len(found) == 1 and found[0].startswith("NaN"):
-        found.append("look for the log or root of a negative number, 0/0, or inf - inf")
-    return BackendError(f"{'; '.join(found)} (check_nan=False lets it pass)") if found else None
+        execute(schedule, sources, library, watch=watcher.watch)
+    text = watcher.text()
+    return BackendError(f"{text} (check_nan=False lets it pass)") if text else None
 
 
 def value_and_grad(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,39 @@ class Watcher:
 
     Attributes:
         graph, xp: of what is executed: the graph, and NumPy or CuPy.
-        infinite: the values that show an infinity, of arguments, constants and results so far.
+        given: the arrays of arguments and constants.
+        infinite: the values that show an infinity, of what is given and of results so far.
+        found: what is to be said of the first defect that was watched.
     """
 
     def __init__(self, graph: Graph, sources: Mapping[int, Any], xp: Any) -> None:
         self.graph, self.xp = graph, xp
-        given = {**sources, **graph.constants}
-        self.infinite = {data for data, array in given.items() if has_infinity(array)}
+        self.given = {**sources, **graph.constants}
+        self.infinite = {data for data, array in self.given.items() if has_infinity(array)}
+        self.found: list[str] = []
+
+    def watch(self, position: int, index: int, results: tuple[Any, ...]) -> None:
+        """Look at an evaluation's results, as ``execute`` hands them over."""
+        if self.found or not (defect := self.defect(index, results)):
+            return
+        operator = self.graph.operators[index]
+        names = ", ".join(self.graph.data[data].name for data in operator.inputs)
+        what = f"{defect}, first from step {position}"
+        self.found = [f"{what}: {operator.name}, a {operator.kind} of {names}"]
+        self.found += self.given_nan(operator.inputs)
+
+    def text(self) -> str:
+        """Return what was found, and what to look for; nothing if there is nothing to say."""
+        # Where no operator made it, a result is an argument or a constant.
+        found = self.found or self.given_nan(self.graph.outputs)
+        if len(found) == 1 and found[0].startswith("NaN"):
+            found.append("look for the log or root of a negative number, 0/0, or inf - inf")
+        return "; ".join(found)
+
+    def given_nan(self, values: Iterable[int]) -> list[str]:
+        """Return which of some values were given with NaN in them, and how much of it."""
+        arrays = {data: self.given[data] for data in values if data in self.given}
+        return [nan_text(self.graph, data, a) for data, a in arrays.items() if has_nan(a)]
 
     def defect(self, index: int, results: tuple[Any, ...]) -> str:
         """Return what is wrong with an operator's results, as ``defect_of``, or nothing."""
