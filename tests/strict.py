@@ -7,7 +7,7 @@ Import it as ``xp``, or pass ``BACKEND`` where a backend's name goes. Its arrays
 - NumPy's own functions, ``np.asarray`` among them, refuse these arrays;
 - whatever is computed is an array, with no axes if need be, and never a scalar;
 - the way in is ``asarray`` and ``array``, which copy; the way out ``asnumpy``, ``get``, ``item``
-  and ``tolist``.
+  and ``tolist``; and, with a stream, ``get`` and ``set``.
 
 It is stricter than CuPy where CuPy copies to the host and back without a word: ``float``, ``int``
 and ``bool`` of an array, ``np.sin`` of one, and NumPy arrays as indices are refused.
@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tests import streams as cuda  # noqa: F401  # as cupy.cuda
 from tinyckpt.backend import Backend
 
 ATTRIBUTES = ("dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides")
@@ -69,9 +70,20 @@ class ndarray:  # noqa: N801  # as the modules that it stands in for call it
     def __setitem__(self, key: Any, value: Any) -> None:
         computed(operator.setitem, self, key, value)
 
-    def get(self) -> Any:
-        """Return a copy in NumPy's memory."""
-        return self._numbers.copy()
+    def get(self, stream: Any = None, out: Any = None, blocking: bool = True) -> Any:
+        """Return a copy in NumPy's memory; with a stream, let it be made there."""
+        if stream is None:
+            return self._numbers.copy()
+        assert not blocking
+        assert self._numbers.flags.c_contiguous
+        assert (out.shape, out.dtype) == (self.shape, self.dtype)
+        return stream.copy(lambda: self._numbers, lambda: out)
+
+    def set(self, arr: Any, stream: Any) -> None:
+        """Let a copy of NumPy's array be made in a stream."""
+        assert self._numbers.flags.c_contiguous
+        assert (arr.shape, arr.dtype) == (self.shape, self.dtype)
+        stream.copy(lambda: arr, lambda: self._numbers)
 
     def item(self) -> Any:
         """Return the only element as a Python number."""
@@ -202,6 +214,13 @@ def asarray(a: Any, dtype: Any = None, order: Any = None) -> ndarray:
     if isinstance(a, ndarray) and (dtype is None or a.dtype == dtype):
         return a
     return array(a, dtype, order=order)
+
+
+def empty(shape: Any, dtype: Any = float) -> ndarray:
+    """Return an array of garbage, which is never what happened to be there."""
+    numbers = np.empty(shape, dtype)
+    numbers.reshape(-1).view("uint8")[:] = 0xFF
+    return ndarray(numbers)
 
 
 def array(a: Any, dtype: Any = None, copy: bool = True, order: Any = "K") -> ndarray:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.errors import BackendError, GraphError
+from tinyckpt.storage.host import Host
+from tinyckpt.storage.pinned import Pinned
 
 BACKENDS = ("numpy", "cupy")
 
@@ -23,6 +25,7 @@ class Backend:
         to_host: copies an array of the library into a new NumPy array.
         to_device: turns a NumPy array into an array of the library.
         synchronize: waits until the device has done what it was told.
+        host: makes what keeps the values that a run moves to the host; copies, if not given.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Backend:
     to_host: Callable[[Any], Any]
     to_device: Callable[[Any], Any]
     synchronize: Callable[[], None] | None
+    host: Callable[[], Host] | None = None
 
 
 def dense(array: Any) -> Any:
@@ -89,5 +93,6 @@ def get_backend(name: str | Backend) -> Backend:
         cupy,
         cupy.asnumpy,
         cupy.asarray,
-        lambda: cupy.cuda.get_current_stream().synchronize(),
+        lambda: cupy.cuda.Device().synchronize(),
+        lambda: Pinned(cupy),
     )

@@ -27,7 +27,7 @@ from tinyckpt.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
 from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
 
 LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
-RESERVED = {"np", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,16 @@ class Writer:
 
     def __init__(self, schedule: Schedule, backend: Backend) -> None:
         self.schedule, self.graph, self.backend = schedule, schedule.graph, backend
-        self.copy_to_host = "np.array" if backend is NUMPY else "np.asnumpy"
+        is_numpy = backend.xp is NUMPY.xp
+        self.to_host, self.from_host = "np.array" if is_numpy else "np.asnumpy", "np.array"
         self.on_host: dict[int, str] = {}
         self.taken = set(RESERVED)
         self.imported: dict[str, set[str]] = {}  # by module
         self.namespace: dict[str, Any] = {}  # kernels that are not tinyckpt's own
+        if is_numpy and backend.host is not None:
+            host = backend.host()
+            self.to_host, self.from_host = "park", "fetch"
+            self.namespace |= {"park": host.park, "fetch": lambda it: host.fetch(it, [], ())}
         self.arrays: dict[str, Any] = {}  # constants
         self.written: Known = {}
         self.names: dict[int, str] = {}
@@ -240,11 +245,11 @@ class Writer:
                 scope = operator.scope
             elif isinstance(step, Fetch):
                 name, host = self.names[step.data], self.on_host[step.data]
-                yield f"{name} = np.array({host}); del {host}"
+                yield f"{name} = {self.from_host}({host}); del {host}"
             else:
                 name = self.names[step.data]
                 host = self.on_host.setdefault(step.data, self.identifier(f"host_{name}"))
-                yield f"{host} = {self.copy_to_host}({name}); del {name}"
+                yield f"{host} = {self.to_host}({name}); del {name}"
         if freed:
             yield f"del {', '.join(freed)}"
 

@@ -17,6 +17,7 @@ from tinyckpt.backend import NUMPY, Backend
 from tinyckpt.errors import BackendError, ScheduleError
 from tinyckpt.graph import Graph, old_source
 from tinyckpt.schedule import Compute, Fetch, Free, Offload, Schedule, Step, Update
+from tinyckpt.storage.host import Bound, Copies
 from tinyckpt.trace import COLUMNS, Trace, memory_kinds, trace_of
 
 NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
@@ -145,7 +146,7 @@ def execute(
                 row[EVALUATIONS] += 1
                 memory.update(position, step.operator, bound)
             else:
-                memory.move(position, step)
+                memory.move(position, step, bound)
         rows.extend(row)
         if timed:
             if backend.synchronize is not None:
@@ -154,6 +155,7 @@ def execute(
             seconds.append(now - before)
             before = now
 
+    memory.host.settle()
     missing = [graph.data[data].name for data in graph.outputs if values[data] is None]
     missing += [graph.data[data].name for data in graph.outputs if data in memory.overwritten]
     if missing:
@@ -174,7 +176,9 @@ class Allocations:
         self.showing: dict[int | None, list[int]] = {}  # values by the source that they show
         self.column = [FIRST_KIND + kind for kind in memory_kinds(graph)]
         self.row = [0] * len(COLUMNS)
-        self.on_host: dict[int, Array] = {}
+        self.on_host: dict[int, Any] = {}
+        copies = Copies(backend.to_host, backend.xp.array)
+        self.host = copies if backend.host is None else backend.host()
         # Allocations, numbered as they come: bytes, resident values in it, column charged.
         self.sizes: list[int] = []
         self.holders: list[int] = []
@@ -223,25 +227,26 @@ class Allocations:
             if self.holders[allocation] == 0:
                 self.row[self.charged[allocation]] -= self.sizes[allocation]
 
-    def move(self, position: int, step: Step) -> None:
+    def move(self, position: int, step: Step, bound: Bound) -> None:
         """Move a value between the device's memory and the host's."""
         assert isinstance(step, Offload | Fetch)
         data = step.data
         if isinstance(step, Offload):
             array = self.values[data]
             self.release(position, data)
-            self.on_host[data] = moved = self.backend.to_host(array)
+            self.on_host[data] = moved = self.host.park(array)
             self.row[HOST] += moved.nbytes
             return
         if data not in self.on_host:
             raise self.absent(position, data)
         moved = self.on_host.pop(data)
         self.row[HOST] -= moved.nbytes
-        self.values[data] = array = self.backend.xp.array(moved)
+        array = self.host.fetch(moved, bound, self.graph.consumers[data])
+        self.values[data] = array
         self.allocate(data, array.nbytes)
         self.row[NODES] += 1
 
-    def update(self, position: int, index: int, bound: list[tuple[Any, ...]]) -> None:
+    def update(self, position: int, index: int, bound: Bound) -> None:
         """Write a value over a source; from here on, what reads the old one is refused."""
         operator = self.graph.operators[index]
         if not operator.is_update:
@@ -256,6 +261,7 @@ class Allocations:
             )
         if self.values[value] is None:
             raise missing_input(self.graph, position, index, self.values)
+        self.host.settle()
         kernel = operator.primitive.forward  # type: ignore[union-attr]
         array = kernel(self.backend.xp, self.values[source], self.values[value])
         self.hold(position, operator.outputs[0], array, (source,))
@@ -276,9 +282,9 @@ class Allocations:
         return ScheduleError(f"step {position}: {node.name} cannot be freed or moved: it is {why}")
 
 
-def bind_kernels(graph: Graph, xp: Any) -> list[tuple[Any, ...]]:
+def bind_kernels(graph: Graph, xp: Any) -> Bound:
     """Return for every operator its kernel, how many inputs, which, the first output, workspace."""
-    bound: list[tuple[Any, ...]] = []
+    bound: Bound = []
     for operator in graph.operators:
         primitive = operator.primitive
         if primitive is None:

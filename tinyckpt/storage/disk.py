@@ -7,6 +7,7 @@ Places in it are used again once nothing waits in them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from tempfile import TemporaryFile, gettempdir
@@ -18,6 +19,7 @@ import numpy as np
 
 from tinyckpt.backend import NUMPY, Backend
 from tinyckpt.errors import BackendError
+from tinyckpt.storage.host import Bound, by_memory, inverse
 from tinyckpt.units import size_text
 
 
@@ -38,7 +40,7 @@ def on_disk(folder: str | PathLike[str] | None = None) -> Backend:
         BackendError: if no file can be made there; later, if the disk is full.
     """
     disk = Disk(gettempdir() if folder is None else fspath(folder))
-    return replace(NUMPY, to_host=disk.park)
+    return replace(NUMPY, host=lambda: disk)
 
 
 class Disk:
@@ -61,8 +63,7 @@ class Disk:
         Raises:
             BackendError: if it cannot be written.
         """
-        # In the order in which it lies in memory, so that it comes back with the same strides.
-        order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+        order = by_memory(array)
         dense = np.asarray(array.transpose(order), order="C")
         with self.lock:
             places = self.unused.get(dense.nbytes)
@@ -78,9 +79,17 @@ class Disk:
                     f"on_disk: {size_text(dense.nbytes)} cannot be written in {self.folder}, with "
                     f"{size_text(self.end)} in use: {error}"
                 ) from error
-        parked = Parked(self, place, dense.shape, dense.dtype, order, array.nbytes)
+        parked = Parked(place, dense.shape, dense.dtype, order, array.nbytes)
         finalize(parked, self.release, place, dense.nbytes)
         return parked
+
+    def fetch(self, parked: Parked, bound: Bound, readers: Sequence[int]) -> Any:
+        """Return a new array with what was written; it is there at once."""
+        dense = self.read(parked.place, parked.shape, parked.dtype)
+        return dense.transpose(inverse(parked.order))
+
+    def settle(self) -> None:
+        """Do nothing: nothing is on its way."""
 
     def release(self, place: int, nbytes: int) -> None:
         """Let a place be used again."""
@@ -110,22 +119,14 @@ class Parked:
     """An array that waits in a file.
 
     Attributes:
-        disk: the file.
         place: its first byte there.
         shape, dtype: as it was written.
         order: which axis of the array each of its axes there is.
         nbytes: what it weighs.
     """
 
-    disk: Disk
     place: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     order: tuple[int, ...]
     nbytes: int
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return a new array with what was written."""
-        dense = self.disk.read(self.place, self.shape, self.dtype)
-        axes = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return dense.transpose(axes).astype(dtype or self.dtype, copy=False)

@@ -35,6 +35,20 @@ def test_executed_to_the_bit(case: Any, data: Any) -> None:
         assert np.asarray(before).tobytes() == np.asarray(after).tobytes()
 
 
+def test_a_compiled_schedule_writes_to_the_file_too() -> None:
+    x = np.linspace(-1, 1, 64).reshape(8, 8)
+    schedule = tc.plan(tc.networks.chain(6), "offload")
+    backend = tc.on_disk()
+    program = tc.compile(schedule, backend=backend)
+    assert "park(" in program.source
+    for made, stored in zip(leaves(program(x)), leaves(tc.compile(schedule)(x)), strict=True):
+        assert made.tobytes() == stored.tobytes()
+    assert backend.host is not None
+    disk = backend.host()
+    assert isinstance(disk, Disk)
+    assert disk.end == 5 * x.nbytes
+
+
 @pytest.mark.parametrize(
     "array",
     [
@@ -48,8 +62,9 @@ def test_executed_to_the_bit(case: Any, data: Any) -> None:
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
 def test_every_array_comes_back_as_a_copy_in_memory_would_be(array: Any) -> None:
-    parked: Any = Disk(".").park(array)
-    back, copied = np.array(parked), np.array(array)
+    disk = Disk(".")
+    parked = disk.park(array)
+    back, copied = disk.fetch(parked, [], ()), np.array(array)
     assert parked.nbytes == copied.nbytes
     assert (back.shape, back.dtype, back.strides) == (copied.shape, copied.dtype, copied.strides)
     assert back.tobytes() == array.tobytes()
@@ -61,8 +76,8 @@ def test_places_are_used_again() -> None:
     del first
     third = disk.park(np.full(8, 3.0))
     assert disk.end == 128
-    assert np.array(second)[0] == 1
-    assert np.array(third)[0] == 3
+    assert disk.fetch(second, [], ())[0] == 1
+    assert disk.fetch(third, [], ())[0] == 3
 
 
 def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
@@ -88,7 +103,7 @@ class FullFile:
 PROGRAM = """
 import sys, numpy as np, tinyckpt as tc
 backend = tc.on_disk(sys.argv[1])
-parked = backend.to_host(np.ones(1 << 20))
+parked = backend.host().park(np.ones(1 << 20))
 print("written", flush=True)
 sys.stdin.read()
 """
