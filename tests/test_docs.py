@@ -66,6 +66,17 @@ def test_what_is_your_own_runs_as_it_stands(
     assert written == {"docs", "mine.gif", "mine.html", "my_model.json", "profile.html"}
 
 
+def test_what_is_said_of_offloading_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "offload.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {"__name__": "offload"}
+    for code in python_blocks(text):
+        exec(code, names)
+    printed = capsys.readouterr().out.splitlines()
+    assert "7680 True" in printed
+    # Logits of 1.5 GiB and their cotangent, against pieces and three gradients of the weight.
+    assert printed[-2:] == ["3534 MiB, 0 recomputations", "467 MiB, 32 recomputations"]
+
+
 def test_what_is_said_of_training_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
