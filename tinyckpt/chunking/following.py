@@ -141,7 +141,7 @@ def reduction(
 def norm(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
     """Follow past a norm over other axes; its statistics are those of the axes that remain."""
     axes = operator.attrs["axes"]
-    if set(operator.attrs["parameter_axes"]) - set(axes):
+    if set(operator.attrs.get("parameter_axes", ())) - set(axes):
         raise GraphError("its parameters vary along axes that are not normalised")
     place = across(axes, inputs, operator.kind)
     gone = sum(axis < place.axis for axis in axes)
@@ -237,7 +237,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(("sum", "max", "logsumexp"), reduction),
     **dict.fromkeys(("softmax", "log_softmax", "cumsum", "split"), along_axis),
-    **dict.fromkeys(("layer_norm", "rms_norm"), norm),
+    **dict.fromkeys(("layer_norm", "rms_norm", "ms_layer_norm", "ms_rms_norm"), norm),
     "causal_softmax": within_last(2),
     "matmul": matmul,
     "reshape": reshape,

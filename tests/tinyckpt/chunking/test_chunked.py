@@ -33,6 +33,7 @@ def both(function: Any, chunks: int, axis: int, *args: Any) -> tuple[Any, Any]:
 BLOCKS: dict[str, Any] = {
     "linear": lambda x, w: tc.gelu(x @ w) + x,
     "norm": lambda x, w: tc.layer_norm(x) * 2.0 - tc.mean(x, axis=-1, keepdims=True),
+    "norms that share": lambda x, w: tc.ms_layer_norm(x) @ w + tc.ms_rms_norm(x),
     "softmax": lambda x, w: tc.softmax(x @ w) * tc.logsumexp(x, axis=-1, keepdims=True),
     "several": lambda x, w: {"a": tc.tanh(x), "b": [tc.max(x @ w, axis=-1)]},
     "parts": lambda x, w: tc.concatenate(tc.split(x @ w, 2, axis=-1)[::-1], axis=-1),
