@@ -251,7 +251,7 @@ def pipeline_costs(
     Args:
         pipeline: where it has no recomputations of its own, they are part of the backwards.
         stages: planned, all of them.
-        costs_of: from a graph to the costs of its operators, such as ``tc.flops``.
+        costs_of: from a graph to the costs of its operators, such as ``tc.cost.flops``.
         way: what it takes from a send until what was sent is there, in the same unit.
     """
     columns: dict[str, list[float]] = {part: [] for part in PARTS}
