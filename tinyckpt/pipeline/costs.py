@@ -142,17 +142,19 @@ class Footprint:
     weight: int = 1
 
 
-def memory_tables(footprints: Sequence[Footprint], recomputes: bool) -> tuple[Integers, Integers]:
+def memory_tables(
+    footprints: Sequence[Footprint], recomputes: Sequence[bool]
+) -> tuple[Integers, Integers]:
     """Return by kind and stage what an action adds while it runs, and what it leaves added.
 
     Args:
         footprints: one a stage.
-        recomputes: whether stages are recomputed before their backward.
+        recomputes: for each stage whether it is recomputed before its backward.
     """
     during = np.zeros((len(KINDS), len(footprints)), np.int64)
     after = np.zeros_like(during)
     for stage, own in enumerate(footprints):
-        before = own.recomputed if recomputes else own.held
+        before = own.recomputed if recomputes[stage] else own.held
         for kind, earlier, while_it_runs, later in (
             (FORWARD, 0, own.forward, own.held),
             (RECOMPUTE, own.held, own.recompute, own.recomputed),

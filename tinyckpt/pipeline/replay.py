@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,24 @@ from tinyckpt.pipeline.program import (
 NOBODY = -1
 
 
+class TracedLane(NamedTuple):
+    """What one device does, as columns with an entry for each of its actions.
+
+    Attributes:
+        kind, stage, micro_batch: as in a Pipeline.
+        start, duration: in 1/``unit`` of the trace. A recv begins when what it waits for is there.
+        during, after: what the device holds while the action runs, and from its end on.
+    """
+
+    kind: Integers
+    stage: Integers
+    micro_batch: Integers
+    start: Any
+    duration: Any
+    during: Integers
+    after: Integers
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PipelineTrace:
     """What replaying a pipeline found.
@@ -47,7 +65,11 @@ class PipelineTrace:
         peaks: for each device the most that its micro-batches hold, in units of the footprints;
             with none given, how many micro-batches are in flight, each stage's by itself.
         starts: when each action begins, in 1/``unit``.
-        unit: of the starts.
+        unit: of the starts, and of the durations.
+        durations: how long an action of each kind takes in each stage.
+        memory: what an action of each kind in each stage adds to what its device holds while it
+            runs, and what it leaves added.
+        footprints: what a micro-batch holds in each stage; None if none were given.
     """
 
     pipeline: Pipeline
@@ -57,6 +79,9 @@ class PipelineTrace:
     peaks: tuple[int, ...]
     starts: Any = field(repr=False)
     unit: int
+    durations: Any = field(repr=False)
+    memory: tuple[Integers, Integers] = field(repr=False)
+    footprints: tuple[Footprint, ...] | None = field(repr=False)
 
     @property
     def bubble(self) -> Number:
@@ -71,6 +96,20 @@ class PipelineTrace:
         A recv begins when what it waits for is there.
         """
         return unscaled(self.starts[self.pipeline.first[device] + step], self.unit)
+
+    def lane(self, device: int) -> TracedLane:
+        """Return when one device does what, and what it holds meanwhile."""
+        own = self.pipeline
+        among = slice(own.first[device], own.first[device + 1])
+        kind, stage = own.kind[among], own.stage[among]
+        return TracedLane(
+            kind,
+            stage,
+            own.micro_batch[among],
+            self.starts[among],
+            self.durations[kind, stage],
+            *held_by(kind, stage, self.memory),
+        )
 
     def __repr__(self) -> str:
         return f"<PipelineTrace of {self.pipeline.name}, makespan {self.makespan}>"
@@ -118,14 +157,21 @@ def replay_pipeline(
     own = durations[pipeline.kind, pipeline.stage]
     busy = [own[begin:end].sum() for begin, end in spans(pipeline)]
     ends = [starts[end - 1] + own[end - 1] for begin, end in spans(pipeline) if end > begin]
+    found = each_of(footprints, pipeline.stages)
+    is_recomputed = np.zeros(pipeline.stages, bool)
+    is_recomputed[pipeline.stage[pipeline.kind == RECOMPUTE]] = True
+    memory = memory_tables(found, is_recomputed.tolist())
     return PipelineTrace(
         pipeline,
         costs,
         unscaled(max(ends, default=0), unit),
         tuple(unscaled(each, unit) for each in busy),
-        peaks_of(pipeline, each_of(footprints, pipeline.stages)),
+        peaks_of(pipeline, memory),
         starts,
         unit,
+        durations,
+        memory,
+        None if footprints is None else tuple(found),
     )
 
 
@@ -156,16 +202,27 @@ def each_of(footprints: Footprint | Sequence[Footprint] | None, stages: int) -> 
     return footprints
 
 
-def peaks_of(pipeline: Pipeline, footprints: Sequence[Footprint]) -> tuple[int, ...]:
+def peaks_of(pipeline: Pipeline, tables: tuple[Integers, Integers]) -> tuple[int, ...]:
     """Return the most that each device holds: while an action runs, all of it counts."""
-    during, after = memory_tables(footprints, bool((pipeline.kind == RECOMPUTE).any()))
     peaks = []
     for begin, end in spans(pipeline):
-        kind, stage = pipeline.kind[begin:end], pipeline.stage[begin:end]
-        left = after[kind, stage]
-        held = np.cumsum(left) - left
-        peaks.append(int((held + during[kind, stage]).max(initial=0)))
+        during, _ = held_by(pipeline.kind[begin:end], pipeline.stage[begin:end], tables)
+        peaks.append(int(during.max(initial=0)))
     return tuple(peaks)
+
+
+def held_by(
+    kind: Integers, stage: Integers, tables: tuple[Integers, Integers]
+) -> tuple[Integers, Integers]:
+    """Return what a device holds during each of its actions, and after each.
+
+    Args:
+        kind, stage: of its actions, in order.
+        tables: what ``memory_tables`` returned.
+    """
+    during, left = (table[kind, stage] for table in tables)
+    after = np.cumsum(left)
+    return after - left + during, after
 
 
 class Clock:

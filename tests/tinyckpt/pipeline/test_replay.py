@@ -20,7 +20,7 @@ from tinyckpt.pipeline import (
     replay_pipeline,
     zb_h1,
 )
-from tinyckpt.pipeline.program import pipeline_of
+from tinyckpt.pipeline.program import KINDS, pipeline_of
 
 Lanes = list[list[Action]]
 BACK = ("backward", "backward_input")
@@ -228,3 +228,31 @@ def test_costs_and_footprints_by_stage() -> None:
         replay_pipeline(pipeline, large)
     with pytest.raises(OptionError, match="3 footprints; the pipeline has 2 stages"):
         replay_pipeline(pipeline, None, [Footprint()] * 3)
+
+
+def test_a_stage_that_is_not_recomputed_gives_up_what_it_holds() -> None:
+    pipeline = gpipe(2, 2, recompute="late")
+    lanes = lanes_of(pipeline)
+    kept = [[a for a in lanes[0] if a.kind != "recompute"], lanes[1]]
+    trace = replay_pipeline(with_lanes(pipeline, kept), None, Footprint(5, 2, 7, 7, 9))
+    assert [trace.lane(device).after.tolist()[-1] for device in (0, 1)] == [0, 0]
+    assert trace.peaks == (2 + 9, 2 + 9)
+
+
+@given(pipelines(), costs, st.booleans())
+def test_lanes_are_what_was_replayed(
+    pipeline: Pipeline, costs: PipelineCosts, counted: bool
+) -> None:
+    sizes = [Footprint(9 + k, 5, 8, 7, 12, 11 + k, 3, 4) for k in range(pipeline.stages)]
+    trace = replay_pipeline(pipeline, costs, None if counted else sizes)
+    assert (trace.footprints is None) == counted
+    for device in range(pipeline.devices):
+        lane = trace.lane(device)
+        assert [
+            Action(KINDS[kind], stage, micro_batch)
+            for kind, stage, micro_batch in zip(*map(list, lane[:3]), strict=True)
+        ] == pipeline.actions(device)
+        assert Fraction(int(lane.duration.sum()), trace.unit) == trace.busy[device]
+        assert max(lane.during) == trace.peaks[device]
+        assert (lane.during >= 0).all()
+        assert lane.after[-1] == 0
