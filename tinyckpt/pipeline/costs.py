@@ -41,6 +41,7 @@ class PipelineCosts:
         recompute: R; that of a forward if not given.
         communication: from a send until what was sent is there.
         update: of a stage's parameters, once.
+        measure: what they are, such as FLOPs; for texts and pictures alone.
     """
 
     forward: OfStages = 1
@@ -49,6 +50,7 @@ class PipelineCosts:
     recompute: OfStages | None = None
     communication: Number = 0
     update: OfStages = 0
+    measure: str = ""
 
     def scaled(self, stages: int, micro_batches: int = 1) -> tuple[Any, Any, int]:
         """Return the duration of each kind in each stage, the communication, and their unit.
@@ -105,7 +107,7 @@ class PipelineCosts:
         return column
 
 
-NAMES = tuple(field.name for field in fields(PipelineCosts))
+NAMES = tuple(field.name for field in fields(PipelineCosts) if field.name != "measure")
 KIND_NAMES = {
     FORWARD: "forward",
     RECOMPUTE: "recompute",

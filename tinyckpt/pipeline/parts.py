@@ -256,10 +256,12 @@ def pipeline_costs(
     """
     columns: dict[str, list[float]] = {part: [] for part in PARTS}
     apart = bool((pipeline.kind == RECOMPUTE).any())
+    measure = ""
     for each in stages:
         costs = costs_of(each.stage.graph)
+        measure = costs.unit
         for part, column in columns.items():
             column.append(each.cost(part, costs))
         if not apart:
             columns["backward_input"][-1] += columns["recompute"][-1]
-    return PipelineCosts(**columns, communication=way)
+    return PipelineCosts(**columns, communication=way, measure=measure)

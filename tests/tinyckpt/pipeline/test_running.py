@@ -301,3 +301,12 @@ def test_what_fails_says_where() -> None:
     message = "^device 1: forward of stage 1, micro-batch 0: f4 failed: no$"
     with pytest.raises(BackendError, match=message):
         run_pipeline(gpipe(2, 1), stages, [(np.zeros((8, 8)),)])
+
+
+def test_costs_say_what_they_are() -> None:
+    graph = tc.networks.chain(4)
+    stages = plan_stages(stages_of(graph, partition(graph, 2)))
+    for costs_of, unit in ((tc.cost.given, "evaluations"), (tc.cost.flops, "FLOPs")):
+        costs = pipeline_costs(gpipe(2, 1), stages, costs_of)
+        assert costs.measure == unit
+        assert replay_pipeline(gpipe(2, 1), costs).costs.measure == unit
