@@ -203,11 +203,11 @@ def each_of(footprints: Footprint | Sequence[Footprint] | None, stages: int) -> 
 
 
 def peaks_of(pipeline: Pipeline, tables: tuple[Integers, Integers]) -> tuple[int, ...]:
-    """Return the most that each device holds: while an action runs, all of it counts."""
+    """Return the most that each device holds, during an action or after one."""
     peaks = []
     for begin, end in spans(pipeline):
-        during, _ = held_by(pipeline.kind[begin:end], pipeline.stage[begin:end], tables)
-        peaks.append(int(during.max(initial=0)))
+        held = held_by(pipeline.kind[begin:end], pipeline.stage[begin:end], tables)
+        peaks.append(int(max(each.max(initial=0) for each in held)))
     return tuple(peaks)
 
 

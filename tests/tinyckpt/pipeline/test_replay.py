@@ -239,6 +239,10 @@ def test_a_stage_that_is_not_recomputed_gives_up_what_it_holds() -> None:
     assert trace.peaks == (2 + 9, 2 + 9)
 
 
+def test_what_is_held_between_actions_counts() -> None:
+    assert replay_pipeline(gpipe(1, 2), None, Footprint(forward=1, held=4, backward=2)).peaks == (8,)
+
+
 @given(pipelines(), costs, st.booleans())
 def test_lanes_are_what_was_replayed(
     pipeline: Pipeline, costs: PipelineCosts, counted: bool
@@ -253,6 +257,6 @@ def test_lanes_are_what_was_replayed(
             for kind, stage, micro_batch in zip(*map(list, lane[:3]), strict=True)
         ] == pipeline.actions(device)
         assert Fraction(int(lane.duration.sum()), trace.unit) == trace.busy[device]
-        assert max(lane.during) == trace.peaks[device]
+        assert max(*lane.during, *lane.after) == trace.peaks[device]
         assert (lane.during >= 0).all()
         assert lane.after[-1] == 0
