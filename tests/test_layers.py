@@ -23,10 +23,10 @@ VIZ_LAYERS = [
 ]  # fmt: skip
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is kept and the
 # program beside the steps, which the player shows; costs, for the frontier's axis; how files are
-# written, and how they show themselves.
+# written, and how they show themselves; and the kinds of a pipeline's actions, which have colours.
 VIZ_MAY_IMPORT = {
     "errors", "files", "graph", "schedule", "trace", "units", "cost", "fates", "compile",
-    "display",
+    "display", "pipeline",
 }  # fmt: skip
 # Imports that go up, each with its reason. Types are those under TYPE_CHECKING alone.
 EXCEPTIONS = {

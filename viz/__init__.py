@@ -7,6 +7,7 @@ require_packages()  # before what follows fails for one of them, with less of a 
 from viz.charts.breakdown import breakdown
 from viz.charts.frontier import frontier
 from viz.charts.ledger import ledger
+from viz.charts.pipeline import pipeline
 from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
 from viz.gif import frames, gif, save_still
@@ -23,6 +24,7 @@ __all__ = [
     "gif",
     "ledger",
     "mimebundle",
+    "pipeline",
     "player",
     "save_still",
     "scaling",

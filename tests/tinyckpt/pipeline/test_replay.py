@@ -240,7 +240,9 @@ def test_a_stage_that_is_not_recomputed_gives_up_what_it_holds() -> None:
 
 
 def test_what_is_held_between_actions_counts() -> None:
-    assert replay_pipeline(gpipe(1, 2), None, Footprint(forward=1, held=4, backward=2)).peaks == (8,)
+    assert replay_pipeline(gpipe(1, 2), None, Footprint(forward=1, held=4, backward=2)).peaks == (
+        8,
+    )
 
 
 @given(pipelines(), costs, st.booleans())

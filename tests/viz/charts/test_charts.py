@@ -15,6 +15,7 @@ import tinyckpt as tc
 import viz
 from tests.conftest import examples
 from tests.tinyckpt.documents.test_serialize import hostile_graph
+from tinyckpt.pipeline import gpipe, replay_pipeline, zb_h1
 from viz.charts.frontier import frontier_figure, named_points
 from viz.charts.labels import Box, arrange, spread
 from viz.charts.scaling import growth, scaling_figure
@@ -65,15 +66,17 @@ def charts() -> dict[str, Any]:
     traces = [trace_of("chain:4", policy) for policy in ("store_all", "sqrt_n")]
     found = tc.frontier(traces[0].graph)
     many = {"sqrt_n": [trace_of("chain:4"), trace_of("chain:9")]}
+    pipes = [replay_pipeline(make(2, 3, "early")) for make in (gpipe, zb_h1)]
     return {
         "timeline": lambda path, **look: viz.timeline(traces, path, **look),
         "frontier": lambda path, **look: viz.frontier(found, path, traces=traces, **look),
         "scaling": lambda path, **look: viz.scaling(many, path, **look),
         "ledger": lambda path, **look: viz.ledger(traces, path, **look),
+        "pipeline": lambda path, **look: viz.pipeline(pipes, path, **look),
     }
 
 
-@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
+@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger", "pipeline"])
 def test_files(tmp_path: Path, chart: str) -> None:
     draw = charts()[chart]
     for suffix, magic in FORMATS.items():

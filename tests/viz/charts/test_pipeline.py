@@ -1,0 +1,335 @@
+"""Pictures of pipelines, as data and as matplotlib's artists hold them; not pixels."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+import viz
+from tests.conftest import examples
+from tests.tinyckpt.pipeline.test_replay import costs, pipelines
+from tests.viz.charts.test_charts import legend_of, texts
+from tests.viz.test_theme import LEAST_CONTRAST, contrast
+from tinyckpt.pipeline import (
+    PIPELINES,
+    Footprint,
+    Pipeline,
+    PipelineCosts,
+    PipelineTrace,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    replay_pipeline,
+    v_half,
+    zb_h1,
+)
+from tinyckpt.pipeline.program import LETTERS, UPDATE
+from viz.charts.blocks import ODD, label_on, looks_of
+from viz.charts.lanes import (
+    DeviceLane,
+    counters_of,
+    lane_of,
+    messages_of,
+    shares_of,
+    subtitles_of,
+    tallest_of,
+    title_of,
+)
+from viz.charts.pipeline import corners_of, pipeline_figure
+from viz.charts.style import looks
+from viz.theme import DARK, LIGHT, Theme, blend
+
+
+@pytest.fixture(autouse=True)
+def as_written() -> Iterator[None]:
+    """Draw as ``write`` does."""
+    with looks():
+        yield
+
+
+def text_of(lane: DeviceLane) -> str:
+    """Return a lane as one reads it: what, on which micro-batch, from when to when; bubbles."""
+    entries = [
+        (begin, end, f"{LETTERS[kind]}{micro_batch}")
+        for kind, micro_batch, begin, end in zip(
+            lane.kind, lane.micro_batch, lane.begin, lane.end, strict=True
+        )
+        if kind in LETTERS
+    ]
+    entries += [(begin, end, "idle") for begin, end in lane.idle]
+    return ", ".join(f"{what} {begin}-{end}" for begin, end, what in sorted(entries))
+
+
+def test_lanes_read_as_in_a_papers_figure() -> None:
+    trace = replay_pipeline(one_f_one_b(2, 3))
+    assert [text_of(lane_of(trace, device)) for device in (0, 1)] == [
+        "F0 0-1, F1 1-2, idle 2-4, B0 4-6, F2 6-7, B1 7-9, idle 9-10, B2 10-12",
+        "idle 0-1, F0 1-2, B0 2-4, F1 4-5, B1 5-7, F2 7-8, B2 8-10, idle 10-12",
+    ]
+    halves = replay_pipeline(zb_h1(2, 2, "late"), PipelineCosts(communication=2))
+    assert text_of(lane_of(halves, 1)) == (
+        "idle 0-3, F0 3-4, R0 4-5, B0 5-6, F1 6-7, R1 7-8, B1 8-9, W0 9-10, W1 10-11, idle 11-14"
+    )
+    assert title_of(halves) == "ZB-H1, recomputing"
+    assert messages_of(halves).tolist() == [[1, 0, 3, 1], [2, 0, 4, 1], [6, 1, 8, 0], [9, 1, 11, 0]]
+
+
+def curve_of(lane: DeviceLane) -> list[tuple[Any, Any]]:
+    return list(zip(lane.times.tolist(), lane.held.tolist(), strict=True))
+
+
+def test_curves_are_what_a_device_holds() -> None:
+    sizes = Footprint(forward=5, held=3, backward=9)
+    trace = replay_pipeline(gpipe(1, 2), PipelineCosts(backward_weight=0, update=1), sizes)
+    assert curve_of(lane_of(trace, 0)) == [
+        (0, 0), (0, 5), (1, 3), (1, 8), (2, 6), (2, 12), (3, 3), (3, 9), (4, 0), (4, 0), (5, 0),
+        (5, 0),
+    ]  # fmt: skip
+    times, held = corners_of(lane_of(trace, 0))
+    assert list(zip(times, held, strict=True)) == [(0, 5), (1, 8), (2, 12), (3, 9), (4, 0), (5, 0)]
+    # What takes no time, but holds more than before and after, is seen.
+    free = replay_pipeline(gpipe(1, 2), PipelineCosts(forward=0), sizes)
+    times, held = corners_of(lane_of(free, 0))
+    assert (0, 8) in set(zip(times, held, strict=True))
+    assert max(held) == free.peaks[0]
+
+
+sizes_of = st.builds(Footprint, *[st.integers(0, 9)] * 8)
+
+
+@settings(max_examples=examples(60))
+@given(pipelines(), costs, sizes_of)
+def test_blocks_and_bubbles_fill_every_lane(
+    pipeline: Pipeline, costs: PipelineCosts, sizes: Footprint
+) -> None:
+    trace = replay_pipeline(pipeline, costs, sizes)
+    shown, idle = [], Fraction(0)
+    for device in range(pipeline.devices):
+        lane = lane_of(trace, device)
+        assert set(lane.stage.tolist()) <= set(lane.stages)
+        shown += list(zip(lane.kind, lane.stage, lane.micro_batch, strict=True))
+        spans = list(zip(lane.begin.tolist(), lane.end.tolist(), strict=True))
+        assert all(begin <= end for begin, end in spans)
+        # In order, blocks and bubbles are next to each other, from 0 to the makespan.
+        every = sorted([span for span in spans if span[0] < span[1]] + list(map(tuple, lane.idle)))
+        assert all(one[1] == other[0] for one, other in pairwise(every))
+        if every:
+            assert (every[0][0], Fraction(every[-1][1], trace.unit)) == (0, trace.makespan)
+        idle += Fraction(int((lane.idle[:, 1] - lane.idle[:, 0]).sum()), trace.unit)
+        assert max(lane.held) == trace.peaks[device]
+        own, work = trace.lane(device), trace.lane(device).kind <= UPDATE
+        assert lane.held[1:-1:2].tolist() == own.during[work].tolist()
+        assert lane.held[2::2].tolist() == own.after[work].tolist()
+        assert lane.held[-1] == 0
+    assert idle == trace.makespan * pipeline.devices - sum(trace.busy)
+    work = pipeline.kind <= UPDATE
+    columns = (pipeline.kind[work], pipeline.stage[work], pipeline.micro_batch[work])
+    assert sorted(shown) == sorted(zip(*columns, strict=True))
+
+
+@settings(max_examples=examples(30))
+@given(pipelines(), costs, st.integers(1, 5), st.integers(1, 40))
+def test_shares_add_up_to_what_devices_do(
+    pipeline: Pipeline, costs: PipelineCosts, rows: int, columns: int
+) -> None:
+    trace = replay_pipeline(pipeline, costs)
+    if not trace.makespan:
+        return
+    rows = min(rows, pipeline.devices)
+    own = float(trace.makespan * trace.unit)
+    shares = shares_of(trace, rows, columns, own)
+    assert shares.min() >= -1e-9
+    assert shares.sum(axis=2).max() <= 1 + 1e-9
+    members = np.bincount(np.arange(pipeline.devices) * rows // pipeline.devices)
+    busy = (shares.sum(axis=(1, 2)) * members).sum() * own / columns
+    assert busy == pytest.approx(float(sum(trace.busy) * trace.unit))
+
+
+def test_curves_of_many_devices_are_those_of_the_highest_peaks() -> None:
+    trace = replay_pipeline(one_f_one_b(10, 20))
+    assert tallest_of(trace, 16) == list(range(10))
+    assert tallest_of(trace, 3) == [0, 4, 7]
+    assert [trace.peaks[device] for device in (0, 4, 7)] == [10, 6, 3]
+
+
+def test_a_curve_of_very_many_corners_keeps_its_height() -> None:
+    trace = replay_pipeline(one_f_one_b(3, 5000))
+    times, held = corners_of(lane_of(trace, 0))
+    assert len(times) == len(held) == 1001
+    assert (max(held), times[-1]) == (3, float(trace.makespan))
+    assert (held[:-1] >= 1).all()
+
+
+# The figure --------------------------------------------------------------------------------------
+
+
+def boxes_of(axis: Any, label: str) -> list[tuple[float, float]]:
+    """Return from when to when the boxes of a label are, device after device."""
+    paths = [
+        path
+        for boxes in axis.collections
+        if boxes.get_label() == label
+        for path in boxes.get_paths()
+    ]
+    found = [path.get_extents() for path in paths]
+    return [(box.x0, box.x1) for box in sorted(found, key=lambda box: (round(box.y0), box.x0))]
+
+
+def test_the_figure_of_a_pipeline() -> None:
+    trace = replay_pipeline(one_f_one_b(2, 3))
+    lanes, curves = pipeline_figure([trace], LIGHT).axes
+    assert boxes_of(lanes, "forward") == [(0, 1), (1, 2), (6, 7), (1, 2), (4, 5), (7, 8)]
+    assert boxes_of(lanes, "backward") == [(4, 6), (7, 9), (10, 12), (2, 4), (5, 7), (8, 10)]
+    assert boxes_of(lanes, "idle") == [(2, 4), (9, 10), (0, 1), (10, 12)]
+    said = texts(lanes)
+    assert said[:8] == [
+        "1F1B", "2 devices, 3 micro-batches; peaks 2, 1 in flight", "2 in flight", "highest peak",
+        "25.0 %", "bubble", "12", "makespan",
+    ]  # fmt: skip
+    assert said[8:10] == ["25 % idle", "25 % idle"]
+    assert said[10:] == ["0", "1", "0", "2", "1", "2", "0", "0", "1", "1", "2", "2"]
+    assert texts(curves) == [
+        "micro-batches in flight on each device; a row is 2 high", "peak 2", "peak 1",
+    ]  # fmt: skip
+    peaks = [line.get_xydata()[0] for line in curves.lines if line.get_label() == "peak"]
+    assert [float(x) for x, _ in peaks] == [1, 1]
+    figure = pipeline_figure([trace], DARK)
+    assert legend_of(figure.legends[0]) == ["forward", "backward", "idle: the bubble"]
+
+
+def test_schedules_share_a_time_axis_and_a_scale_of_memory() -> None:
+    traces = [replay_pipeline(make(4, 8, "early")) for make in (gpipe, one_f_one_b, zb_h1)]
+    figure = pipeline_figure(traces, LIGHT)
+    longest = max(trace.makespan for trace in traces)
+    assert {axis.get_xlim() for axis in figure.axes} == {(0, longest)}
+    captions = [texts(axis)[0] for axis in figure.axes[1::2]]
+    assert captions == ["micro-batches in flight on each device; a row is 8 high"] * 3
+    assert [axis.get_title("left") for axis in figure.axes[::2]] == [
+        "GPipe, recomputing", "1F1B, recomputing", "ZB-H1, recomputing",
+    ]  # fmt: skip
+    assert legend_of(figure.legends[0]) == [
+        "forward", "recomputation", "backward, backward (inputs)", "backward (weights)",
+        "idle: the bubble",
+    ]  # fmt: skip
+
+
+def test_stages_of_a_device_have_a_row_each() -> None:
+    trace = replay_pipeline(v_half(2, 2))
+    lanes = pipeline_figure([trace], LIGHT).axes[0]
+    assert texts(lanes)[1] == "4 stages on 2 devices, 2 micro-batches; peaks 3, 4 in flight"
+    assert [label.get_text() for label in lanes.get_yticklabels()] == ["0", "3", "1", "2"]
+    assert lanes.get_ylabel() == "stage"
+    tops: dict[float, int] = {}
+    for boxes in lanes.collections:
+        if boxes.get_label() == "forward":
+            for path in boxes.get_paths():
+                top = round(float(path.get_extents().y0), 3)
+                tops[top] = tops.get(top, 0) + 1
+    assert tops == {-0.39: 2, 0.0: 2, 0.61: 2, 1.0: 2}
+    assert len(boxes_of(lanes, "other stages")) == len(trace.pipeline.device_of) * 2 * 3
+
+
+def test_messages_are_arrows_where_there_is_room() -> None:
+    def arrows(trace: PipelineTrace, width: float) -> int:
+        lanes = pipeline_figure([trace], LIGHT, width).axes[0]
+        return sum(getattr(text, "arrow_patch", None) is not None for text in lanes.texts)
+
+    few = replay_pipeline(one_f_one_b(3, 4), PipelineCosts(communication=1))
+    assert arrows(few, 8) == 2 * 2 * 4
+    assert arrows(replay_pipeline(one_f_one_b(3, 99)), 8) == 0
+    assert arrows(replay_pipeline(gpipe(1, 4)), 8) == 0
+
+
+def real(name: str, schedule: str = "1f1b", way: float = 0) -> PipelineTrace:
+    graph = tc.networks.network_from_text(name)[0]
+    own = PIPELINES[schedule](4, 8)
+    cuts = tc.pipeline.partition(graph, own.stages)
+    stages = tc.pipeline.plan_stages(tc.pipeline.stages_of(graph, cuts))
+    paid = tc.pipeline.pipeline_costs(own, stages, tc.cost.flops, way)
+    return replay_pipeline(own, paid, [stage.footprint for stage in stages])
+
+
+def test_bytes_and_flops_have_their_units() -> None:
+    trace = real("mlp:8x512")
+    assert counters_of(trace) == [
+        ("makespan", "1.2111 GFLOPs"), ("bubble", "36.0 %"), ("highest peak", "6.9 MiB"),
+    ]  # fmt: skip
+    assert subtitles_of(trace)[0] == "4 devices, 8 micro-batches; peaks 6.9, 5.3, 5.0, 2.4 MiB"
+    figure = pipeline_figure([trace], LIGHT)
+    assert figure.axes[-1].get_xlabel() == "time, GFLOPs"
+    assert texts(figure.axes[1])[0].startswith("memory of micro-batches on each device; a row is ")
+
+
+def widths() -> list[tuple[float, Theme, list[PipelineTrace]]]:
+    few = [replay_pipeline(gpipe(2, 4, "early")), replay_pipeline(v_half(2, 4))]
+    many = [replay_pipeline(interleaved(8, 32)), replay_pipeline(zb_h1(8, 32))]
+    return list(product((3, 640 / 150, 8, 1920 / 150), (LIGHT, DARK), (few, many)))
+
+
+@pytest.mark.parametrize(("width", "colours", "traces"), widths())
+def test_every_word_is_inside_and_none_covers_another(
+    width: float, colours: Theme, traces: list[PipelineTrace]
+) -> None:
+    figure = pipeline_figure(traces, colours, width)
+    figure.canvas.draw()
+    inside = figure.bbox
+    for lanes, curves in zip(figure.axes[::2], figure.axes[1::2], strict=True):
+        title = [part for part in (lanes._left_title, *lanes.texts[:7]) if part.get_text()]
+        words = [*title, *curves.texts]
+        found = [(word.get_text(), word.get_window_extent()) for word in words]
+        for _, box in found:
+            assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+            assert inside.y0 <= box.y0 < box.y1 <= inside.y1
+        for (one, box), (other, beside) in product(found, found):
+            assert one == other or not box.padded(-1).overlaps(beside.padded(-1)), (one, other)
+    key = figure.legends[0].get_window_extent()
+    assert inside.x0 <= key.x0 < key.x1 <= inside.x1
+
+
+def test_very_many_devices_and_blocks_are_shares() -> None:
+    for many in (one_f_one_b(40, 50), one_f_one_b(3, 500)):
+        trace = replay_pipeline(many)
+        lanes, curves = pipeline_figure([trace], LIGHT).axes
+        assert [image.get_label() for image in lanes.images] == ["shares"]
+        assert lanes.images[0].get_array().shape == (many.devices, 1000, 3)
+        assert not lanes.collections
+        assert curves.get_xlabel() == "time (colours mix by their share of it)"
+        assert len([line for line in curves.lines if line.get_label() == "held"]) <= 16
+    assert texts(pipeline_figure([replay_pipeline(one_f_one_b(40, 50))], LIGHT).axes[1])[0] == (
+        "micro-batches in flight on one of each 3 devices, with the highest peak; a row is 40 high"
+    )
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_numbers_can_be_read_on_every_fill(colours: Theme) -> None:
+    for name, look in looks_of(colours).items():
+        for strength in (1, ODD) if name != "update" else ():
+            fill = blend(look.fill, colours.background, strength)
+            assert contrast(label_on(fill), fill) >= LEAST_CONTRAST
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path: Any) -> None:
+    trace = replay_pipeline(gpipe(2, 3))
+    path = tmp_path / "p.png"
+    for wrong, why in (
+        (gpipe(2, 3), r"expected a replayed pipeline .* got a Pipeline; replay_pipeline\(pipe"),
+        (tc.replay(tc.plan(tc.networks.chain(3))), "got a Trace"),
+        ([], "nothing to draw"),
+        (replay_pipeline(gpipe(1, 1), PipelineCosts(0, 0, 0)), "in which something takes time"),
+        ([trace] * 9, "9 pipelines; at most 8 fit in one picture"),
+        ([trace, replay_pipeline(gpipe(2, 3), PipelineCosts(measure="FLOPs"))],
+         "the pipelines' costs are '' and 'FLOPs', which have no common axis"),
+        ([trace, replay_pipeline(gpipe(2, 3), None, Footprint())],
+         "some of the pipelines were replayed with footprints, and some without"),
+    ):  # fmt: skip
+        with pytest.raises(tc.OptionError, match=why):
+            viz.pipeline(wrong, path)  # type: ignore[arg-type]
+    with pytest.raises(tc.OptionError, match="give one for each chart, of which there are 2"):
+        viz.pipeline([trace, trace], path, title=["a"])
+    assert not path.exists()

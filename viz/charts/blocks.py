@@ -1,0 +1,262 @@
+"""The lanes of a pipeline's chart: blocks, bubbles, numbers and messages; or shares of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from viz.charts.lanes import WORK, DeviceLane, blocks_of, lane_of, messages_of, shares_of, ticks_of
+from viz.charts.style import LETTER, SMALL
+from viz.scene import count_text
+from viz.theme import RGB, Theme, blend, css, rgb
+
+if TYPE_CHECKING:
+    from tinyckpt.pipeline import PipelineTrace
+
+MOST_LANES = 16  # devices with a lane and a curve each; beyond, several share one
+MOST_BLOCKS = 420  # of a device that are drawn one by one; beyond, a column shows shares of time
+MOST_ROWS, COLUMNS = 256, 1000  # of a picture of shares: about a pixel each in a PNG
+FILLED = 0.78  # of a lane's height; the rest is between it and the next
+NUMBER = 6.5  # points, of a micro-batch's number in its block
+DIGIT = 0.62  # of its size, that a digit is wide
+APART = 10.0  # points from message to message, for which there is room
+ODD = 0.8  # strength of every second micro-batch's fill
+FAINT = 0.3  # strength of a block in the rows of a lane that are not its stage's
+MOST_STAGES = 4  # of a device that have a row each in its lane
+
+
+class Look(NamedTuple):
+    """How blocks of a kind look: a fill; and for greyscale, strokes upon it, if it has any."""
+
+    fill: RGB
+    hatch: str = ""
+    strokes: RGB | None = None
+
+
+def looks_of(colours: Theme) -> dict[str, Look]:
+    """Return how each kind of work looks."""
+    pale = blend(colours.gradient, colours.background, 0.4)
+    return {
+        "forward": Look(colours.kept),
+        "recomputation": Look(
+            colours.recomputing, "////", blend(colours.background, colours.recomputing, 0.6)
+        ),
+        "backward": Look(colours.gradient),
+        "backward (inputs)": Look(colours.gradient),
+        "backward (weights)": Look(pale, "....", colours.gradient),
+        "update": Look(colours.workspace),
+    }
+
+
+def idle_of(colours: Theme) -> RGB:
+    """Return the fill of a bubble: as much of a shade in either theme."""
+    share = 0.35 if colours.name == "light" else 0.6
+    return blend(colours.not_yet_outline, colours.background, share)
+
+
+def is_fine(trace: PipelineTrace) -> bool:
+    """Whether every device has a lane, and everything that it does a block."""
+    return trace.pipeline.devices <= MOST_LANES and blocks_of(trace) <= MOST_BLOCKS
+
+
+def rows_of(trace: PipelineTrace) -> int:
+    """Return how many rows a lane has: the most stages of a device, if all can be told apart."""
+    most = int(np.bincount(trace.pipeline.device_of).max())
+    return most if most <= MOST_STAGES else 1
+
+
+def idle_texts(trace: PipelineTrace) -> list[str]:
+    """Return which share of the makespan each device stands idle."""
+    return [f"{100 * (1 - float(busy / trace.makespan)):.0f} % idle" for busy in trace.busy]
+
+
+def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme) -> None:
+    """Draw what each device does, from the top; ``per`` ticks are one of the axis."""
+    devices = trace.pipeline.devices
+    axis.set_ylim(devices - 0.5, -0.5)
+    for device, text in enumerate(idle_texts(trace) if devices <= MOST_LANES else ()):
+        write_beside(axis, device, text, colours)
+    if not is_fine(trace):
+        name_devices(axis, list(range(devices)) if devices <= MOST_LANES else None, colours)
+        draw_shares(axis, trace, per, ticks, colours)
+        return
+    lanes = [lane_of(trace, device) for device in range(devices)]
+    if rows_of(trace) > 1:
+        name_stages(axis, trace, lanes, colours)
+    else:
+        name_devices(axis, list(range(devices)), colours)
+    idle = [
+        boxes_of(lane.idle[:, 0], lane.idle[:, 1], lane.device - FILLED / 2, FILLED)
+        for lane in lanes
+    ]
+    add_boxes(axis, idle, per, Look(idle_of(colours)), "idle", colours)
+    for name, look in looks_of(colours).items():
+        works = [np.isin(lane.kind, WORK[name]) & (lane.end > lane.begin) for lane in lanes]
+        if rows_of(trace) > 1:
+            pale = Look(blend(look.fill, colours.background, FAINT))
+            whole = [
+                boxes_of(lane.begin[at], lane.end[at], lane.device - FILLED / 2, FILLED)
+                for lane, at in zip(lanes, works, strict=True)
+            ]
+            add_boxes(axis, whole, per, pale, "other stages", colours)
+        for odd in (False, True):
+            boxes = []
+            for lane, at in zip(lanes, works, strict=True):
+                at = at & (lane.micro_batch % 2 == odd)
+                top, height = rows_at(trace, lane)
+                boxes.append(boxes_of(lane.begin[at], lane.end[at], top[at], height))
+            fill = blend(look.fill, colours.background, ODD) if odd else look.fill
+            add_boxes(axis, boxes, per, look._replace(fill=fill), name, colours)
+
+
+def name_stages(
+    axis: Any, trace: PipelineTrace, lanes: Sequence[DeviceLane], colours: Theme
+) -> None:
+    """Write which stage each row of each lane is of."""
+    height = FILLED / rows_of(trace)
+    names = {
+        lane.device - FILLED / 2 + height * (row + 0.5): count_text(stage)
+        for lane in lanes
+        for row, stage in enumerate(lane.stages)
+    }
+    axis.set_yticks(list(names), list(names.values()))
+    axis.tick_params(axis="y", length=0, labelsize=NUMBER)
+    long = "stage; a lane is a device"
+    points = axis.get_window_extent().height * 72 / axis.figure.dpi
+    axis.set_ylabel(long if len(long) * LETTER <= points else "stage", color=css(colours.muted))
+
+
+def rows_at(trace: PipelineTrace, lane: DeviceLane) -> tuple[Any, float]:
+    """Return where the row of each block begins, downwards, and how high rows are."""
+    rows = rows_of(trace)
+    height = FILLED / rows
+    number = np.searchsorted(lane.stages, lane.stage) if rows > 1 else np.zeros(len(lane.stage))
+    return lane.device - FILLED / 2 + height * number, height
+
+
+def boxes_of(begin: Any, end: Any, top: Any, height: float) -> Any:
+    """Return the corners of boxes, (boxes, 4, 2)."""
+    top = np.broadcast_to(top, begin.shape)
+    xs = np.stack([begin, end, end, begin], axis=1).astype(float)
+    ys = np.stack([top, top, top + height, top + height], axis=1)
+    return np.stack([xs, ys], axis=2)
+
+
+def add_boxes(
+    axis: Any, boxes: Sequence[Any], per: float, look: Look, name: str, colours: Theme
+) -> None:
+    """Draw boxes that look the same."""
+    from matplotlib.collections import PolyCollection
+
+    corners: Any = np.concatenate(boxes) / [per, 1.0]
+    if not len(corners):
+        return
+    strokes = css(look.strokes) if look.strokes else css(colours.background)
+    axis.add_collection(
+        PolyCollection(
+            corners, facecolors=css(look.fill), edgecolors=strokes, linewidth=0, hatch=look.hatch,
+            label=name, zorder=2,
+        )
+    )  # fmt: skip
+
+
+def draw_shares(axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme) -> None:
+    """Draw which share of the time goes where: an image of rows of devices and columns of time."""
+    devices = trace.pipeline.devices
+    own = float(ticks_of(trace))
+    rows = min(devices, MOST_ROWS)
+    shares = shares_of(trace, rows, max(1, round(COLUMNS * own / ticks)), own)
+    fills = np.array([look.fill for look in looks_of(colours).values()], float)
+    idle = np.clip(1 - shares.sum(axis=2, keepdims=True), 0, 1)
+    image = (shares @ fills + idle * idle_of(colours)).round().astype(np.uint8)
+    axis.imshow(
+        image, extent=(0, own / per, devices - 0.5, -0.5), aspect="auto", interpolation="nearest",
+        zorder=2, label="shares",
+    )  # fmt: skip
+    if devices <= MOST_LANES:
+        for device in range(1, devices):
+            axis.axhline(device - 0.5, color=css(colours.background), linewidth=2, zorder=4)
+
+
+def name_devices(axis: Any, devices: Sequence[int] | None, colours: Theme) -> None:
+    """Write which device a lane or a curve is of; None for an axis of very many."""
+    axis.set_ylabel("device", color=css(colours.muted))
+    if devices is not None:
+        axis.set_yticks(range(len(devices)), [count_text(device) for device in devices])
+    axis.tick_params(axis="y", length=0)
+
+
+def write_beside(axis: Any, row: float, text: str, colours: Theme) -> None:
+    """Write to the right of a lane or a curve."""
+    axis.annotate(
+        text, (1, row), (6, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+        va="center", fontsize=SMALL - 0.5, color=css(colours.muted),
+    )  # fmt: skip
+
+
+def draw_numbers(axis: Any, trace: PipelineTrace, per: float, colours: Theme) -> None:
+    """Write the numbers of micro-batches in blocks that are wide enough; the layout is final."""
+    from matplotlib.patheffects import withStroke
+
+    box = axis.get_window_extent()
+    points = box.width * 72 / axis.figure.dpi / (axis.get_xlim()[1] * per)
+    lane = box.height * 72 / axis.figure.dpi / trace.pipeline.devices
+    longest = len(str(trace.pipeline.micro_batches - 1))
+    if lane * FILLED / rows_of(trace) < NUMBER:
+        return
+    looks = looks_of(colours)
+    names = {kind: name for name, kinds in WORK.items() for kind in kinds if name != "update"}
+    for device in range(trace.pipeline.devices):
+        found = lane_of(trace, device)
+        top, height = rows_at(trace, found)
+        wide = (found.end - found.begin) * points >= (longest * DIGIT + 0.5) * NUMBER
+        for place in np.flatnonzero(wide).tolist():
+            name = names.get(int(found.kind[place]))
+            if name is None:
+                continue
+            micro_batch = int(found.micro_batch[place])
+            look = looks[name]
+            fill = blend(look.fill, colours.background, ODD) if micro_batch % 2 else look.fill
+            text = axis.text(
+                (float(found.begin[place]) + float(found.end[place])) / 2 / per,
+                top[place] + height / 2, str(micro_batch), ha="center", va="center_baseline",
+                fontsize=NUMBER, color=css(label_on(fill)), zorder=5,
+            )  # fmt: skip
+            if look.strokes:
+                text.set_path_effects([withStroke(linewidth=2, foreground=css(fill))])
+
+
+def label_on(fill: RGB) -> RGB:
+    """Return black or white ink, whichever reads better on a fill."""
+    black, white = rgb("#0A101C"), rgb("#FFFFFF")
+    light = luminance(fill) + 0.05
+    return white if (1.05 / light) > light / (luminance(black) + 0.05) else black
+
+
+def luminance(colour: RGB) -> float:
+    """Return the relative luminance of a colour, as WCAG 2 defines it."""
+    parts = [part / 255 for part in colour]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def draw_messages(axis: Any, trace: PipelineTrace, per: float, colours: Theme) -> None:
+    """Draw an arrow for each message between neighbours, if there is room; the layout is final."""
+    messages = messages_of(trace)
+    near = messages[np.abs(messages[:, 1] - messages[:, 3]) == 1]
+    if not len(near):
+        return
+    wide = axis.get_window_extent().width * 72 / axis.figure.dpi / (axis.get_xlim()[1] * per)
+    if float(trace.makespan) * trace.unit * wide * (trace.pipeline.devices - 1) < APART * len(near):
+        return
+    for sent, source, there, target in near.tolist():
+        down = 1 if target > source else -1
+        axis.annotate(
+            "", (there / per, target - down * FILLED / 2), (sent / per, source + down * FILLED / 2),
+            arrowprops={
+                "arrowstyle": "-|>,head_length=0.12,head_width=0.07", "linewidth": 0.6,
+                "color": css(colours.ink), "shrinkA": 0, "shrinkB": 0,
+            }, zorder=4, annotation_clip=False,
+        )  # fmt: skip

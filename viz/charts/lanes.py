@@ -1,0 +1,277 @@
+"""What the picture of a pipeline shows, as data: blocks, bubbles, messages and memory by device.
+
+Times are those of the trace: whole numbers of 1/``unit``, or floats. On every device, blocks and
+bubbles take turns from 0 to the makespan, so that nothing is left out and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.errors import OptionError
+from tinyckpt.pipeline.program import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    RECOMPUTE,
+    SEND_ACTIVATION,
+    SEND_COTANGENT,
+    UPDATE,
+)
+from tinyckpt.units import size_text
+from viz.scene import count_text, one_line
+
+if TYPE_CHECKING:
+    from tinyckpt.pipeline import PipelineTrace
+
+MOST_SCHEDULES = 8  # in one picture: more are too small to be compared
+# What takes time, in the order of a legend. A backward as a whole and that of the inputs look the
+# same, since for both the stage before waits.
+WORK = {
+    "forward": (FORWARD,),
+    "recomputation": (RECOMPUTE,),
+    "backward": (BACKWARD,),
+    "backward (inputs)": (BACKWARD_INPUT,),
+    "backward (weights)": (BACKWARD_WEIGHT,),
+    "update": (UPDATE,),
+}
+TITLES = {
+    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "zb-h1": "ZB-H1",
+    "v-min": "V-Min", "v-half": "V-Half",
+}  # fmt: skip
+FEW = 8  # peaks that a line of text has room for
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceLane:
+    """One device over time.
+
+    Attributes:
+        device: which.
+        stages: those that it holds, from the first.
+        kind, stage, micro_batch, begin, end: a column each, with an entry for each block: what
+            takes time, or would if it cost anything.
+        idle: where each bubble begins and ends, (bubbles, 2).
+        times, held: corners of the curve of what it holds: from each time on so much, until the
+            next. Where two times are the same, an action takes none.
+    """
+
+    device: int
+    stages: tuple[int, ...]
+    kind: Any
+    stage: Any
+    micro_batch: Any
+    begin: Any
+    end: Any
+    idle: Any
+    times: Any
+    held: Any
+
+
+def lane_of(trace: PipelineTrace, device: int) -> DeviceLane:
+    """Return one device of a replayed pipeline."""
+    own = trace.lane(device)
+    is_work = own.kind <= UPDATE
+    begin, end = own.start[is_work], (own.start + own.duration)[is_work]
+    makespan = ticks_of(trace)
+    gaps = np.stack([np.append(0, end), np.append(begin, makespan)], axis=1)
+    # An action, from its begin to its end; then what it leaves, until the next one.
+    times = np.stack([begin, end], axis=1).reshape(-1)
+    held = np.stack([own.during[is_work], own.after[is_work]], axis=1).reshape(-1)
+    return DeviceLane(
+        device,
+        tuple(np.flatnonzero(trace.pipeline.device_of == device).tolist()),
+        own.kind[is_work],
+        own.stage[is_work],
+        own.micro_batch[is_work],
+        begin,
+        end,
+        gaps[gaps[:, 1] > gaps[:, 0]],
+        np.concatenate([[0], times, [makespan]]).astype(times.dtype),
+        np.concatenate([[0], held, held[-1:] if len(held) else [0]]),
+    )
+
+
+def ticks_of(trace: PipelineTrace) -> Any:
+    """Return the makespan as the starts are counted."""
+    if isinstance(trace.makespan, float):
+        return trace.makespan
+    return int(trace.makespan * trace.unit)
+
+
+def messages_of(trace: PipelineTrace) -> Any:
+    """Return every message between devices: sent when, from where, there when, where; (n, 4)."""
+    own = trace.pipeline
+    way = trace.costs.communication * trace.unit
+    rows = []
+    for kind, towards in ((SEND_ACTIVATION, 1), (SEND_COTANGENT, -1)):
+        sends = np.flatnonzero(own.kind == kind)
+        stage, sent = own.stage[sends], trace.starts[sends].astype(float)
+        devices = own.device_of[stage], own.device_of[stage + towards]
+        rows.append(np.stack([sent, devices[0], sent + float(way), devices[1]], axis=1))
+    return np.concatenate(rows)
+
+
+def blocks_of(trace: PipelineTrace) -> int:
+    """Return how many blocks the device with most of them has."""
+    own = trace.pipeline
+    bounds = own.first.tolist()
+    counts = [
+        int(np.count_nonzero(own.kind[begin:end] <= UPDATE)) for begin, end in pairwise(bounds)
+    ]
+    return max(counts, default=0)
+
+
+def shares_of(trace: PipelineTrace, rows: int, columns: int, makespan: float) -> Any:
+    """Return which share of the devices of a row does what in a column; (rows, columns, work).
+
+    Args:
+        trace: of the pipeline.
+        rows: devices next to each other share one.
+        columns: of equal time.
+        makespan: where the last column ends.
+    """
+    devices = trace.pipeline.devices
+    edges = np.linspace(0, makespan, columns + 1)
+    shares = np.zeros((rows, columns, len(WORK)))
+    members = np.zeros(rows)
+    for device in range(devices):
+        lane = lane_of(trace, device)
+        row = device * rows // devices
+        members[row] += 1
+        for number, kinds in enumerate(WORK.values()):
+            among = np.isin(lane.kind, kinds)
+            shares[row, :, number] += covered(lane.begin[among], lane.end[among], edges)
+    return shares / members[:, None, None]
+
+
+def covered(begin: Any, end: Any, edges: Any) -> Any:
+    """Return which share of the time from each edge to the next some spans cover."""
+    if not len(begin):
+        return np.zeros(len(edges) - 1)
+    at = np.stack([begin, end], axis=1).reshape(-1)
+    done = np.cumsum(np.stack([np.zeros(len(begin)), end - begin], axis=1).reshape(-1))
+    return np.diff(np.interp(edges, at, done)) / np.diff(edges)
+
+
+def tallest_of(trace: PipelineTrace, most: int) -> list[int]:
+    """Return the device of the highest peak in each of at most so many runs of devices."""
+    devices = trace.pipeline.devices
+    rows = min(most, devices)
+    bounds = [-(-row * devices // rows) for row in range(rows + 1)]
+    return [
+        max(range(begin, end), key=lambda device: (trace.peaks[device], -device))
+        for begin, end in pairwise(bounds)
+    ]
+
+
+# Texts --------------------------------------------------------------------------------------------
+
+
+def as_pipelines(traces: Any) -> list[PipelineTrace]:
+    """Return one replayed pipeline or several as a list, if they can stand in one picture.
+
+    Raises:
+        OptionError: says why not.
+    """
+    found = list(traces) if isinstance(traces, Sequence) else [traces]
+    for trace in found:
+        if not hasattr(trace, "bubble"):
+            raise OptionError(
+                f"expected a replayed pipeline or several, got a {type(trace).__name__}; "
+                "replay_pipeline(pipeline) makes one"
+            )
+    if not found or not all(len(trace.pipeline) and trace.makespan for trace in found):
+        raise OptionError(
+            "nothing to draw: give at least one pipeline, in which something takes time"
+        )
+    if len(found) > MOST_SCHEDULES:
+        raise OptionError(f"{len(found)} pipelines; at most {MOST_SCHEDULES} fit in one picture")
+    measures = sorted({trace.costs.measure for trace in found})
+    if len(measures) > 1:
+        raise OptionError(
+            f"the pipelines' costs are {' and '.join(map(repr, measures))}, which have no common "
+            "axis; replay them with costs in one measure"
+        )
+    if len({trace.footprints is None for trace in found}) > 1:
+        raise OptionError(
+            "some of the pipelines were replayed with footprints, and some without: bytes and "
+            "micro-batches have no common axis"
+        )
+    return found
+
+
+def title_of(trace: PipelineTrace) -> str:
+    """Return the name of the schedule as a heading, and whether stages are recomputed."""
+    name = TITLES.get(trace.pipeline.name, one_line(trace.pipeline.name))
+    return f"{name}, recomputing" if (trace.pipeline.kind == RECOMPUTE).any() else name
+
+
+def subtitles_of(trace: PipelineTrace) -> list[str]:
+    """Return the sizes and what each device holds at most: the longest first."""
+    own = trace.pipeline
+    sizes = f"{counted(own.devices, 'device')}, {counted(own.micro_batches, 'micro-batch')}"
+    if own.stages > own.devices:
+        sizes = f"{counted(own.stages, 'stage')} on {sizes}"
+    peaks = f"peak {held_text(trace, max(trace.peaks))}"
+    if len(set(trace.peaks)) == 1:
+        each = f"{peaks} on every device" if own.devices > 1 else peaks
+    elif own.devices <= FEW:
+        # The unit once, where all have the same.
+        texts = [held_text(trace, peak) for peak in trace.peaks]
+        units = {text.partition(" ")[2] for text in texts}
+        if len(units) == 1:
+            texts = [text.partition(" ")[0] for text in texts]
+        each = f"peaks {', '.join(texts)} {units.pop() if len(units) == 1 else ''}".rstrip()
+    else:
+        each = f"{peaks} on device {trace.peaks.index(max(trace.peaks))}"
+    return [f"{sizes}; {each}", f"{sizes}; {peaks}", peaks]
+
+
+def counters_of(trace: PipelineTrace) -> list[tuple[str, str]]:
+    """Return what a picture counts: names and texts."""
+    return [
+        ("makespan", time_text(trace, trace.makespan)),
+        ("bubble", f"{100 * float(trace.bubble):.1f} %"),
+        ("highest peak", held_text(trace, max(trace.peaks))),
+    ]
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "device"), counted(2, "micro-batch")
+    ('1 device', '2 micro-batches')
+    """
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{count_text(count)} {what if count == 1 else plural}"
+
+
+def held_text(trace: PipelineTrace, amount: int) -> str:
+    """Return what a device holds: bytes if there were footprints, else micro-batches in flight."""
+    return f"{count_text(amount)} in flight" if trace.footprints is None else size_text(amount)
+
+
+def scale_of(trace: PipelineTrace, longest: float) -> tuple[float, str]:
+    """Return by what to divide a pipeline's time, and the name of what it is in then."""
+    measure = one_line(trace.costs.measure)
+    if measure in ("FLOPs", "bytes moved"):
+        for factor, prefix in PREFIXES:
+            if longest >= factor:
+                return factor, f"{prefix}{measure}"
+    return 1.0, measure
+
+
+def time_text(trace: PipelineTrace, amount: Any) -> str:
+    """Return a time of a pipeline."""
+    factor, measure = scale_of(trace, float(trace.makespan))
+    number = float(amount) / factor
+    exact = number.is_integer() and abs(number) < 1e9
+    return f"{count_text(int(number)) if exact else f'{number:.5g}'} {measure}".rstrip()

@@ -1,0 +1,343 @@
+"""Pipelines: devices against time, and below what each of them holds, on shared scales.
+
+A block is what a device does to one micro-batch, with its number where there is room; a device
+that holds several stages has a row for each. What is shaded is the bubble.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from viz.charts.blocks import (
+    COLUMNS,
+    FILLED,
+    MOST_LANES,
+    Look,
+    draw_lanes,
+    draw_messages,
+    draw_numbers,
+    idle_of,
+    idle_texts,
+    is_fine,
+    looks_of,
+    name_devices,
+    rows_of,
+    write_beside,
+)
+from viz.charts.lanes import (
+    WORK,
+    DeviceLane,
+    as_pipelines,
+    counters_of,
+    held_text,
+    lane_of,
+    scale_of,
+    subtitles_of,
+    tallest_of,
+    title_of,
+)
+from viz.charts.style import (
+    LETTER,
+    SMALL,
+    WIDTH,
+    Titles,
+    dress,
+    font_file,
+    heading,
+    new_figure,
+    titles_of,
+    write,
+)
+from viz.scene import count_text
+from viz.theme import Theme, blend, css
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.pipeline import PipelineTrace
+
+# Inches: a lane, one of several rows in it, a curve, a picture of shares of very many devices.
+LANE, ROW, CURVE, SHARES = 0.24, 0.17, 0.26, 2.6
+# Inches: around everything, for a heading, above curves, for the time's axis, for a legend's row.
+EDGE, HEADING, CAPTION, AXIS, LEGEND = 0.1, 0.58, 0.3, 0.48, 0.17
+LEFT = 0.52  # inches for the devices' numbers
+TITLE, VALUE, NAME = 7.4, 6.2, 4.0  # points that a letter takes: in titles, counters, their names
+KEY = 28.0  # points around an entry of the legend
+
+
+def pipeline(
+    traces: PipelineTrace | Sequence[PipelineTrace],
+    path: str | os.PathLike[str],
+    *,
+    theme: str = "light",
+    width: float = WIDTH,
+    title: Titles = None,
+) -> Path:
+    """Write devices against time and what each holds, a chart a schedule, on shared scales.
+
+    Where there are too many devices or blocks to be drawn one by one, a column shows which share of
+    its time goes where, and curves are those of the devices that hold most of their neighbours.
+
+    Args:
+        traces: what ``replay_pipeline`` returned; one, or several to compare. What was replayed
+            with footprints is in bytes, anything else in micro-batches in flight.
+        path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
+            complete.
+        theme: ``light`` or ``dark``.
+        width: in inches, from 3 to 30; a PNG has 150 pixels for each.
+        title: in place of the schedules' names, one for each; ``""`` for none.
+
+    Raises:
+        TinyckptError: if pipelines cannot be compared, an option is not legal, or the file cannot
+            be written.
+    """
+    listed = as_pipelines(traces)
+    names = titles_of([title_of(trace) for trace in listed], title)
+    return write(path, theme, width, lambda colours: pipeline_figure(listed, colours, width, names))
+
+
+def pipeline_figure(
+    traces: Sequence[PipelineTrace],
+    colours: Theme,
+    width: float = WIDTH,
+    names: Sequence[str] | None = None,
+) -> Figure:
+    """Return the chart; call it within ``looks()``."""
+    names = [title_of(trace) for trace in traces] if names is None else names
+    legend = entries_of(traces, colours)
+    entry = max(len(handle.get_label()) for handle in legend) * LETTER + KEY
+    rows = -(-len(legend) // max(1, int(width * 72 / entry)))
+    figure, axes = layout(traces, colours, width, rows)
+    longest = max(float(trace.makespan) for trace in traces)
+    factor, measure = scale_of(traces[0], longest)
+    highest = max(1, *(max(trace.peaks) for trace in traces))
+    axes[0][0].set_xlim(0, longest / factor)
+    for trace, (lanes, curves), name in zip(traces, axes, names, strict=True):
+        per = trace.unit * factor
+        draw_heading(lanes, trace, name, colours)
+        draw_lanes(lanes, trace, per, longest * trace.unit, colours)
+        if is_fine(trace):
+            draw_numbers(lanes, trace, per, colours)
+            draw_messages(lanes, trace, per, colours)
+        draw_curves(curves, trace, per, highest, colours)
+    last = axes[-1][1]
+    label = f"time, {measure}" if measure else "time"
+    mixed = "" if all(map(is_fine, traces)) else " (colours mix by their share of it)"
+    last.set_xlabel(label + mixed)
+    last.xaxis.set_major_formatter(lambda at, _: f"{at:g}" if at < 1e4 else count_text(round(at)))
+    last.tick_params(axis="x", length=3, labelbottom=True)
+    figure.legend(
+        handles=legend, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
+        ncols=-(-len(legend) // rows), loc="lower center", handlelength=1.4, columnspacing=1.6,
+        bbox_to_anchor=(0.5, 0.5 * EDGE / figure.get_figheight()), borderaxespad=0.0,
+    )  # fmt: skip
+    return figure
+
+
+def layout(
+    traces: Sequence[PipelineTrace], colours: Theme, width: float, rows: int
+) -> tuple[Figure, list[tuple[Any, Any]]]:
+    """Return a figure with axes for the lanes and the curves of each pipeline.
+
+    Lanes are as high in every picture, so the figure is as high as they need it.
+
+    Args:
+        traces: of the pipelines.
+        colours: of the theme.
+        width: inches.
+        rows: of the legend.
+    """
+    height = EDGE + AXIS + LEGEND * rows
+    for trace in traces:
+        height += HEADING + lanes_height(trace) + CAPTION + curves_height(trace)
+    figure = new_figure(colours, height, width)
+    longest = max(len(text) for trace in traces for text in beside(trace))
+    room = (longest * (SMALL - 0.5) * 0.55 + 12) / 72
+    across = LEFT / width, 1 - (LEFT + room) / width
+    axes: list[tuple[Any, Any]] = []
+    top = height
+    for trace in traces:
+        pair = []
+        for above, high in (
+            (HEADING, lanes_height(trace)), (CAPTION, curves_height(trace))
+        ):  # fmt: skip
+            top -= above + high
+            place = (across[0], top / height, across[1], high / height)
+            pair.append(figure.add_axes(place, sharex=axes[0][0] if axes else None))
+        if not axes:
+            pair[1].sharex(pair[0])
+        axes.append((pair[0], pair[1]))
+        for axis in pair:
+            dress(axis, colours)
+            axis.set_facecolor(css(colours.background))
+            axis.tick_params(axis="both", length=0, labelbottom=False)
+    return figure, axes
+
+
+def lanes_height(trace: PipelineTrace) -> float:
+    """Return how high the lanes are, in inches."""
+    devices = trace.pipeline.devices
+    if devices > MOST_LANES:
+        return SHARES
+    return devices * max(LANE, ROW * rows_of(trace)) / FILLED
+
+
+def curves_height(trace: PipelineTrace) -> float:
+    """Return how high the curves are, in inches."""
+    return CURVE * min(trace.pipeline.devices, MOST_LANES)
+
+
+def beside(trace: PipelineTrace) -> list[str]:
+    """Return what stands to the right of lanes and curves."""
+    return [*idle_texts(trace), *(f"peak {peak_text(trace, peak)}" for peak in trace.peaks)]
+
+
+# Curves -------------------------------------------------------------------------------------------
+
+
+def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colours: Theme) -> None:
+    """Draw what devices hold, one below the other, all in one scale, each with its peak."""
+    devices = tallest_of(trace, MOST_LANES)
+    axis.set_ylim(len(devices) - 0.5, -0.5)
+    name_devices(axis, devices, colours)
+    caption(axis, trace, len(devices), highest, colours)
+    for row, device in enumerate(devices):
+        lane = lane_of(trace, device)
+        ground = row + FILLED / 2
+        times, held = corners_of(lane)
+        times, heights = times / per, ground - FILLED * held / highest
+        axis.fill_between(
+            times, ground, heights, step="post", linewidth=0, zorder=2,
+            color=css(blend(colours.kept, colours.background, 0.3)),
+        )  # fmt: skip
+        axis.plot(
+            times, heights, drawstyle="steps-post", linewidth=0.9, zorder=3,
+            color=css(colours.kept), label="held", solid_joinstyle="miter",
+        )  # fmt: skip
+        axis.plot(
+            times[[0, -1]], [ground, ground], color=css(colours.edge), linewidth=0.5, zorder=1
+        )
+        first = int(np.argmax(lane.held))
+        axis.plot(
+            [float(lane.times[first]) / per], [ground - FILLED * lane.held[first] / highest], "o",
+            markersize=3, color=css(colours.ink), zorder=4, clip_on=False, label="peak",
+        )  # fmt: skip
+        write_beside(axis, row, f"peak {peak_text(trace, trace.peaks[device])}", colours)
+
+
+def caption(axis: Any, trace: PipelineTrace, rows: int, highest: int, colours: Theme) -> None:
+    """Say above curves what they are, and their scale."""
+    counts = trace.footprints is None
+    what = "micro-batches in flight" if counts else "memory of micro-batches"
+    few = -(-trace.pipeline.devices // rows)
+    which = "on each device" if few == 1 else f"on one of each {few} devices, with the highest peak"
+    texts = (f"{what} {which}; a row is {peak_text(trace, highest)} high", f"{what} {which}", what)
+    room = axis.get_window_extent().width * 72 / axis.figure.dpi / LETTER
+    axis.annotate(
+        next((text for text in texts if len(text) <= room), what), (0, 1), (0, 4),
+        xycoords="axes fraction", textcoords="offset points", va="bottom",
+        fontsize=SMALL - 0.5, color=css(colours.muted),
+    )  # fmt: skip
+
+
+def peak_text(trace: PipelineTrace, amount: int) -> str:
+    """Return what a device holds, in as few letters as say it below a caption."""
+    return count_text(amount) if trace.footprints is None else held_text(trace, amount)
+
+
+def corners_of(lane: DeviceLane) -> tuple[Any, Any]:
+    """Return the corners of a device's curve that can be seen.
+
+    What lasts no time is left out, unless it is more than before and after; and of very many
+    corners those that share a column become the highest of them.
+    """
+    times, held = lane.times.astype(float), lane.held
+    before, after = np.append(-1, held[:-1]), np.append(held[1:], -1)
+    lasts = np.append(np.diff(times) > 0, True)
+    seen = lasts | ((held > before) & (held > after))
+    times, held = times[seen], held[seen]
+    if len(times) <= 8 * COLUMNS:
+        return times, held
+    columns = np.minimum(times * COLUMNS // times[-1], COLUMNS - 1).astype(np.int64)
+    highest = np.zeros(COLUMNS + 1, held.dtype)
+    np.maximum.at(highest, columns, held)
+    # Where a column begins, there is still what was held before.
+    last = np.searchsorted(columns, np.arange(1, COLUMNS)) - 1
+    highest[1:-1] = np.maximum(highest[1:-1], held[last])
+    return np.arange(COLUMNS + 1) * (times[-1] / COLUMNS), highest
+
+
+# Around -------------------------------------------------------------------------------------------
+
+
+def draw_heading(axis: Any, trace: PipelineTrace, name: str, colours: Theme) -> None:
+    """Write title, subtitle and as many counters as there is room for; nothing without a title."""
+    if not name:
+        return
+    room = axis.get_window_extent().width * 72 / axis.figure.dpi
+    counters, used = [], 0.0
+    for what, text in counters_of(trace):
+        wide = max(VALUE * len(text), NAME * len(what)) + 12
+        if TITLE * min(len(name), 48) + used + wide <= room:
+            counters.append((what, text))
+            used += wide
+    texts = subtitles_of(trace)
+    if len(counters) < 2:  # then they are in the subtitle
+        counters, used = [], 0.0
+        numbers = [f"{what} {text}" for what, text in counters_of(trace)[:2]]
+        texts = [*(f"{', '.join(numbers)}; {text}" for text in texts), ", ".join(numbers)]
+        texts.append(numbers[-1])
+    fitting = (text for text in texts if len(text) * LETTER <= room - used)
+    heading(axis, colours, name, next(fitting, texts[-1]))
+    draw_counters(axis, counters, colours)
+
+
+def draw_counters(axis: Any, counters: Sequence[tuple[str, str]], colours: Theme) -> None:
+    """Write counters above axes, from the right."""
+    from matplotlib.font_manager import FontProperties
+
+    bold = FontProperties(fname=font_file("SemiBold"), size=10)
+    right = 0.0
+    for name, text in reversed(counters):
+        parts = [
+            axis.annotate(
+                words, (1, 1), (-right, above), xycoords="axes fraction", ha="right", va="bottom",
+                textcoords="offset points", **look,
+            )
+            for words, above, look in (
+                (text, 6, {"fontproperties": bold, "color": css(colours.ink)}),
+                (name, 19, {"fontsize": SMALL - 1, "color": css(colours.muted)}),
+            )
+        ]  # fmt: skip
+        renderer = axis.figure.canvas.get_renderer()
+        wide = max(part.get_window_extent(renderer).width for part in parts)
+        right += wide * 72 / axis.figure.dpi + 12
+
+
+def entries_of(traces: Sequence[PipelineTrace], colours: Theme) -> list[Any]:
+    """Return what the legend has: what each colour is; only what is there."""
+    from matplotlib.patches import Patch
+
+    kinds = {
+        kind
+        for trace in traces
+        for kind in np.unique(trace.pipeline.kind).tolist()
+        if (trace.durations[kind] > 0).any()
+    }
+    looks: dict[Look, list[str]] = {}
+    for name, look in looks_of(colours).items():
+        if kinds & set(WORK[name]):
+            looks.setdefault(look, []).append(name)
+    handles: list[Any] = [
+        Patch(
+            facecolor=css(look.fill), label=", ".join(names), linewidth=0, hatch=look.hatch,
+            edgecolor=css(look.strokes or look.fill),
+        )
+        for look, names in looks.items()
+    ]  # fmt: skip
+    return [*handles, Patch(color=css(idle_of(colours)), label="idle: the bubble", linewidth=0)]
