@@ -98,13 +98,18 @@ def said(line: str) -> str:
     return " ".join(NUMBER.sub("#", line).split())
 
 
-def test_what_is_said_of_pipelines_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_said_of_pipelines_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("matplotlib")
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "pipelines"}
     for code in python_blocks((ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")):
         exec(code, names)
     printed = capsys.readouterr().out
     assert "zb-h1, 4 devices, 16 micro-batches: makespan 51, bubble 5.9%" in printed
     assert "ZeRO-3 on 64 ranks: 4.3 KiB on each" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["pipelines.png"]
 
 
 def test_what_is_said_of_pytorch_runs_as_it_stands(

@@ -19,8 +19,10 @@ from tinyckpt.cli.models import torch_job
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.pipes import pipe_job
 from tinyckpt.cli.request import (
+    CHARTS,
     COSTS,
     best,
+    check_output,
     graph_of,
     one_policy,
     schedules_of,
@@ -56,11 +58,10 @@ COMPARED_STEPS = 1_000_000  # of a schedule in a table, unless it is asked for
 RUNS = 2  # of each schedule that is measured
 FLOPS_A_SECOND = 2e9  # what NumPy can be trusted to do on any machine
 BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs
-# By suffix, the longer ones first; and those of charts, which viz writes.
+# By suffix, the longer ones first.
 TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
     ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
 }  # fmt: skip
-CHARTS = (".png", ".svg", ".pdf")
 ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4", ".webm")
 PAGES = (".html", ".htm")
 LOOK = ("theme", "scale", "width", "aspect", "arrange", "labels", "group", "title")  # of pictures
@@ -106,14 +107,6 @@ def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunRe
     begin = perf_counter()
     result = run(trace.schedule, *arrays, backend=backend)
     return result, perf_counter() - begin
-
-
-def check_output(options: Any, *suffixes: str) -> None:
-    """Refuse a file whose suffix does not say what to write; before any work is done."""
-    if options.output and not options.output.lower().endswith(suffixes):
-        wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
-    if options.output and options.output.lower().endswith(CHARTS):
-        import viz  # noqa: F401 - says what is missing before any work is done
 
 
 def write_trace(trace: Trace, path: str) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.cli.request import COSTS, graph_of, number_or_text, policies_of, wrong_usage
+from tinyckpt.cli.request import (
+    CHARTS,
+    COSTS,
+    check_output,
+    graph_of,
+    number_or_text,
+    policies_of,
+    wrong_usage,
+)
 from tinyckpt.graph import TrainingGraph
 from tinyckpt.networks import random_arrays
 from tinyckpt.pipeline import (
@@ -42,7 +50,10 @@ def add_pipe(parser: Any) -> None:
     parser.add_argument("network", metavar="NETWORK", help="what to cut, see below")
     parser.add_argument("--stages", type=int, required=True, metavar="K", help="devices")
     parser.add_argument("--micro-batches", type=int, required=True, metavar="M")
-    parser.add_argument("--schedule", default="1f1b", choices=tuple(PIPELINES))
+    parser.add_argument(
+        "--schedule", action="append", choices=tuple(PIPELINES),
+        help="1f1b by default; may be given several times, to be compared",
+    )  # fmt: skip
     parser.add_argument(
         "--recompute", choices=("early", "late"),
         help="compute the insides of stages again as the policy says, while waiting or after",
@@ -51,39 +62,59 @@ def add_pipe(parser: Any) -> None:
     parser.add_argument("--budget", metavar="BUDGET", help="of a micro-batch in a stage")
     parser.add_argument("--cost", default="flops", choices=tuple(COSTS))
     parser.add_argument("--replicas", type=int, default=1, metavar="R", help="for data parallelism")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="draw devices against time: a .png, .svg or .pdf"
+    )
+    parser.add_argument("--theme", default="light", choices=("light", "dark"))
 
 
 def pipe_job(options: Any) -> int:
-    """Print what a pipeline takes; under a launcher, run it."""
+    """Print what pipelines take, and draw them; under a launcher, run one."""
+    schedules = options.schedule or ["1f1b"]
     under_launcher = launched_rank() is not None
     if under_launcher:
+        if options.output or len(schedules) > 1:
+            wrong_usage(options, "a launcher runs one --schedule, and draws nothing with -o")
         supervise()
+    check_output(options, *CHARTS)
     graph, specs = graph_of(options)
     assert graph.gradients is not None
-    pipeline = PIPELINES[options.schedule](
-        options.stages, options.micro_batches, recompute=options.recompute
-    )
     costs = COSTS[options.cost]
-    cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
-    stages = planned_stages(options, TrainingGraph(graph), cuts)
-    if under_launcher:
-        return run_job(options, pipeline, stages, specs)
-    trace = replay_pipeline(
-        pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]
-    )
-    print(summary(trace, stages, cuts, costs(graph).unit))
+    traces = []
+    for schedule in schedules:
+        pipeline = PIPELINES[schedule](
+            options.stages, options.micro_batches, recompute=options.recompute
+        )
+        cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
+        stages = planned_stages(options, TrainingGraph(graph), cuts, schedule in HALVED)
+        if under_launcher:
+            return run_job(options, pipeline, stages, specs)
+        trace = replay_pipeline(
+            pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]
+        )
+        print(summary(trace, stages, cuts, costs(graph).unit))
+        traces.append(trace)
+    if options.output:
+        draw(traces, options)
     return 0
 
 
+def draw(traces: list[PipelineTrace], options: Any) -> None:
+    """Write a picture of pipelines."""
+    import viz
+
+    print(f"written to {viz.pipeline(traces, options.output, theme=options.theme)}")
+
+
 def planned_stages(
-    options: Any, graph: TrainingGraph, cuts: tuple[int, ...]
+    options: Any, graph: TrainingGraph, cuts: tuple[int, ...], halved: bool
 ) -> tuple[PlannedStage, ...]:
     """Return the stages, planned as the options say."""
     policy: Any = "store_all" if options.budget is None else None
     if options.policy is not None:
         (policy,) = policies_of(options, [options.policy])
     given = {} if options.budget is None else {"budget": number_or_text(options.budget)}
-    stages = stages_of(graph, cuts, options.schedule in HALVED)
+    stages = stages_of(graph, cuts, halved)
     return plan_stages(stages, policy, early=options.recompute == "early", **given)
 
 

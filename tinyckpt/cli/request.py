@@ -29,6 +29,7 @@ COSTS: dict[str, Callable[[Graph], Costs]] = {
     "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
     "traffic": cost.traffic,
 }  # fmt: skip
+CHARTS = (".png", ".svg", ".pdf")  # which viz writes
 SEARCHING = 6.0  # seconds, unless --time-limit says otherwise
 
 
@@ -36,6 +37,14 @@ def wrong_usage(options: Any, reason: str) -> NoReturn:
     """Print the command's usage and the reason; exit with 2."""
     parser: argparse.ArgumentParser = options.parser
     parser.error(reason)
+
+
+def check_output(options: Any, *suffixes: str) -> None:
+    """Refuse a file whose suffix does not say what to write; before any work is done."""
+    if options.output and not options.output.lower().endswith(suffixes):
+        wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
+    if options.output and options.output.lower().endswith(CHARTS):
+        import viz  # noqa: F401 - says what is missing before any work is done
 
 
 def graph_of(options: Any) -> tuple[Graph, Any]:

@@ -1,7 +1,10 @@
 """``tinyckpt pipe``: what it counts and refuses; what it runs is in the tests under MPI."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.conftest import require
 from tinyckpt.cli import main
 
 
@@ -53,3 +56,36 @@ def test_wrong_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert code == 2
     assert "it needs a multiple of 2, such as 4" in err
+
+
+def test_schedules_are_compared_and_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    require("matplotlib")
+    given = ("chain:16", "--stages", "2", "--micro-batches", "4", "--cost", "evaluations")
+    several = ("--schedule", "1f1b", "--schedule", "v-half")
+    path = tmp_path / "pipe.svg"
+    code, out, _ = run(capsys, *given, *several, "-o", str(path), "--theme", "dark")
+    assert code == 0
+    parts = [run(capsys, *given, *several[n : n + 2])[1] for n in (0, 2)]
+    assert out == f"{''.join(parts)}written to {path}\n"
+    assert path.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_what_is_not_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = run(
+        capsys, "chain:8", "--stages", "2", "--micro-batches", "2", "-o", str(tmp_path / "x.gif")
+    )
+    assert (code, out) == (2, "")
+    assert "x.gif: it must end in .png, .svg, .pdf" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_launcher_draws_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    for more in (("-o", "x.png"), ("--schedule", "gpipe", "--schedule", "1f1b")):
+        code, _, err = run(capsys, "chain:8", "--stages", "2", "--micro-batches", "2", *more)
+        assert code == 2
+        assert "a launcher runs one --schedule, and draws nothing with -o" in err
