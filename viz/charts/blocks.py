@@ -22,6 +22,7 @@ FILLED = 0.78  # of a lane's height; the rest is between it and the next
 NUMBER = 6.5  # points, of a micro-batch's number in its block
 DIGIT = 0.62  # of its size, that a digit is wide
 APART = 10.0  # points from message to message, for which there is room
+HAIRLINE = 0.3  # points
 ODD = 0.8  # strength of every second micro-batch's fill
 FAINT = 0.3  # strength of a block in the rows of a lane that are not its stage's
 MOST_STAGES = 4  # of a device that have a row each in its lane
@@ -69,7 +70,9 @@ def rows_of(trace: PipelineTrace) -> int:
 
 def idle_texts(trace: PipelineTrace) -> list[str]:
     """Return which share of the makespan each device stands idle."""
-    return [f"{100 * (1 - float(busy / trace.makespan)):.0f} % idle" for busy in trace.busy]
+    shares = [100 * (1 - float(busy / trace.makespan)) for busy in trace.busy]
+    # Nearly all is not all, and hardly any is not none.
+    return [f"{share:.{int(0 < share < 1 or 99 < share < 100)}f} % idle" for share in shares]
 
 
 def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colours: Theme) -> None:
@@ -153,11 +156,12 @@ def add_boxes(
     corners: Any = np.concatenate(boxes) / [per, 1.0]
     if not len(corners):
         return
-    strokes = css(look.strokes) if look.strokes else css(colours.background)
+    # A hairline, so that no block is too narrow to be seen; a hatch has the colour of edges.
+    edge, hairline = (css(look.strokes), 0.0) if look.strokes else (css(look.fill), HAIRLINE)
     axis.add_collection(
         PolyCollection(
-            corners, facecolors=css(look.fill), edgecolors=strokes, linewidth=0, hatch=look.hatch,
-            label=name, zorder=2,
+            corners, facecolors=css(look.fill), edgecolors=edge, linewidth=hairline,
+            hatch=look.hatch, label=name, zorder=2,
         )
     )  # fmt: skip
 

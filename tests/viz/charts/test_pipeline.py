@@ -266,6 +266,13 @@ def test_bytes_and_flops_have_their_units() -> None:
     assert texts(figure.axes[1])[0].startswith("memory of micro-batches on each device; a row is ")
 
 
+def test_nearly_all_is_not_all() -> None:
+    costs = PipelineCosts(forward=[1, 999], backward_input=0, backward_weight=0)
+    lanes = pipeline_figure([replay_pipeline(gpipe(2, 1), costs)], LIGHT).axes[0]
+    assert [text for text in texts(lanes) if text.endswith("idle")] == ["99.9 % idle", "0.1 % idle"]
+    assert all(boxes.get_linewidth()[0] > 0 for boxes in lanes.collections)
+
+
 def widths() -> list[tuple[float, Theme, list[PipelineTrace]]]:
     few = [replay_pipeline(gpipe(2, 4, "early")), replay_pipeline(v_half(2, 4))]
     many = [replay_pipeline(interleaved(8, 32)), replay_pipeline(zb_h1(8, 32))]
