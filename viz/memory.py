@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch
+from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch, Offload
 
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
@@ -45,6 +45,7 @@ class CellMemory:
         bytes: bytes held.
         bytes_again: those of them that were taken by a recomputation.
         all_values, all_bytes: what there would be if everything was.
+        waiting, waiting_bytes: values in the host's memory, and their bytes.
         touched: the cells that may look different, until somebody clears it.
     """
 
@@ -61,6 +62,7 @@ class CellMemory:
         self.values, self.recomputed = [0] * cells, [0] * cells
         self.bytes, self.bytes_again = [0] * cells, [0] * cells
         self.all_values, self.all_bytes = [0] * cells, [0] * cells
+        self.waiting, self.waiting_bytes = [0] * cells, [0] * cells
         for data, cell in home.items():
             self.home[data] = cell
             self.all_values[cell] += 1
@@ -78,8 +80,11 @@ class CellMemory:
             producer = self.graph.data[step.data].producer
             again = producer is not None and self.times[producer] > 1
             self.hold(step.data, again, fetched=True)
+            self.count_on_host(step.data, -1)
         else:
             self.release(step.data)
+            if isinstance(step, Offload):
+                self.count_on_host(step.data, 1)
 
     def is_again(self, step: Evaluation) -> bool:
         """Whether the evaluation that was noted last was a recomputation."""
@@ -138,6 +143,13 @@ class CellMemory:
             self.bytes_again[cell] += nbytes if self.again[block] else 0
             self.touched.add(cell)
 
+    def count_on_host(self, data: int, sign: int) -> None:
+        """Add a value to those of its cell that wait on the host, or take it away."""
+        cell = self.home[data]
+        if cell != NOWHERE:
+            self.waiting[cell] += sign
+            self.waiting_bytes[cell] += sign * self.graph.data[data].spec.nbytes
+
     def level(self, cell: Cell) -> int:
         """Return how many of LEVELS parts of a cell's bytes are held, rounded.
 
@@ -152,6 +164,21 @@ class CellMemory:
             return LEVELS
         share = held / total if total else values / every
         return max(1, min(LEVELS - 1, round(LEVELS * share)))
+
+    def hosted_level(self, cell: Cell) -> int:
+        """Return how many of LEVELS parts of a cell's bytes are on the host, rounded.
+
+        0 only if nothing is there, and LEVELS only for as much as everything: a view takes memory
+        of its own there. Values without any bytes are counted instead, as in ``level``.
+        """
+        waiting, total = self.waiting_bytes[cell.id], self.all_bytes[cell.id]
+        if not self.waiting[cell.id]:
+            return 0
+        if not total:
+            waiting, total = self.waiting[cell.id], self.all_values[cell.id]
+        if waiting >= total:
+            return LEVELS
+        return max(1, min(LEVELS - 1, round(LEVELS * waiting / total)))
 
     def is_recomputed(self, cell: Cell) -> bool:
         """Whether something that a cell holds is recomputed: of a group's bytes, if it has any."""

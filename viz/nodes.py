@@ -8,16 +8,21 @@ from dataclasses import replace
 from itertools import pairwise
 
 from viz.layout.geometry import Line, Point, Size
-from viz.memory import LEVELS
+from viz.memory import LABEL_BAND, LEVELS, shown_share
 from viz.scene import Activity, Fill, Look, one_line
 from viz.theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1
 DASH_AND_GAP, DASH = 4.4, 0.6  # pixels, and the share of them that is drawn
+STRIPE, STRIPE_AND_GAP = 1.2, 3  # pixels; whole ones from stripe to stripe, so that all are sharp
+LABELLED = 20  # pixels of height from which an operator's node has room for a label
 
 
 def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
     """Return fill, outline and label of a node."""
+    if look.fill is Fill.ON_HOST:
+        outline = theme.gradient if look.backward else theme.kept
+        return theme.background, outline, theme.muted
     if look.activity is Activity.RECOMPUTING and look.fill is not Fill.DROPPED:
         return theme.recomputing, theme.ink, theme.recomputing_label
     if look.fill is Fill.NOT_YET:
@@ -47,14 +52,16 @@ def fitted(text: str, weight: str, size: int, room: float) -> str:
 
 
 def emptied(look: Look) -> Look:
-    """Return how the empty part of a group looks."""
-    return look if look.fill is Fill.NOT_YET else replace(look, fill=Fill.DROPPED)
+    """Return how the part of a group looks that is not resident."""
+    if look.fill is Fill.NOT_YET:
+        return look
+    return replace(look, fill=Fill.ON_HOST if look.hosted else Fill.DROPPED)
 
 
 def kept_part(look: Look) -> Look:
     """Return how the part of a group looks that was kept, where the rest is recomputed."""
     now = Activity.NONE if look.activity is Activity.NONE else Activity.COMPUTING
-    return replace(look, fill=Fill.KEPT, activity=now)
+    return replace(look, fill=Fill.KEPT, activity=now, hosted=0)
 
 
 def fill_of(look: Look, theme: Theme) -> RGB:
@@ -75,6 +82,32 @@ def share_of(look: Look) -> float:
 def corner_of(size: Size) -> float:
     """Return the radius of a group's corners."""
     return min(CORNER, size[1] / 4)
+
+
+def stripes(look: Look, size: Size, corner: float) -> list[tuple[float, float]]:
+    """Return the stripes of a node, of what waits on the host: heights, and half their lengths.
+
+    They lie around 0, 0, and leave out where the label stands. An operator is striped as a whole;
+    a group from what is resident on, as far as its bytes are on the host, and with one stripe at
+    least: as a solid fill is what is held here, a striped one is what is held there.
+    """
+    whole = look.level is None
+    if not (look.hosted or (whole and look.fill is Fill.ON_HOST)):
+        return []
+    height, stroke = size[1], outline_of(size)
+    most = height / 2 - stroke - STRIPE / 2
+    least = LABEL_BAND / 2 * height if not whole or height >= LABELLED else 0.0
+    reach = range(-int(most // STRIPE_AND_GAP), int(most // STRIPE_AND_GAP) + 1)
+    places = [y for turn in reach if abs(y := turn * float(STRIPE_AND_GAP)) >= least] or [0.0]
+    if not whole:
+        held = look.level or 0
+        low, high = (shown_share(min(n, LEVELS) / LEVELS) for n in (held, held + look.hosted))
+        above = [y for y in places if 0.5 - y / height >= low] or places[:1]
+        places = [y for y in above if 0.5 - y / height <= high] or above[-1:]
+    straight = height / 2 - corner  # up to which the sides run straight
+    inner = corner - stroke
+    insets = [inner - math.sqrt(max(inner**2 - max(abs(y) - straight, 0) ** 2, 0)) for y in places]
+    return [(y, size[0] / 2 - stroke - inset) for y, inset in zip(places, insets, strict=True)]
 
 
 def is_dashed(look: Look) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import EVALUATIONS
+from tinyckpt.schedule import EVALUATIONS, Fetch, Offload
 from tinyckpt.units import cost_text, memory_text, size_text
 from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, CellMemory
@@ -24,6 +24,7 @@ TITLES = {
     "sqrt_n": "√n checkpointing",
     "retain": "hand-picked",
 }
+MOVES = (Offload, Fetch)
 
 
 class Fill(StrEnum):
@@ -34,6 +35,7 @@ class Fill(StrEnum):
     KEPT = "kept"
     RECOMPUTED = "recomputed"
     GRADIENT = "gradient"
+    ON_HOST = "on the host"
 
 
 class Activity(StrEnum):
@@ -57,6 +59,7 @@ class Look:
         level: for a group, how many eighths of its bytes are resident: 0 only if nothing is, 8 only
             if everything is. None for an operator.
         kept: for a group of which some is recomputed, how many of these eighths are not.
+        hosted: for a group, how many eighths of its bytes wait in the host's memory.
     """
 
     fill: Fill
@@ -65,10 +68,16 @@ class Look:
     backward: bool = False
     level: int | None = None
     kept: int = 0
+    hosted: int = 0
 
     def __str__(self) -> str:
         level = f" {self.level}/{LEVELS}" if self.level else ""
         level += f", {self.kept}/{LEVELS} kept" if self.kept else ""
+        if self.hosted:
+            alone = self.fill is Fill.ON_HOST
+            level += (
+                f" {self.hosted}/{LEVELS}" if alone else f", {self.hosted}/{LEVELS} on the host"
+            )
         ring = "*" if self.checkpoint else ""
         now = f" {self.activity.value}" if self.activity.value else ""
         return f"{self.fill.value}{level}{ring}{now}"
@@ -89,6 +98,20 @@ class Frame:
     evaluations: str
     live: str
     peak: str
+
+
+def moves(trace: Trace) -> bool:
+    """Whether values move between the memory of the device and that of the host."""
+    return any(isinstance(step, MOVES) for step in trace.steps)
+
+
+def checkpoints_of(trace: Trace) -> list[int]:
+    """Return the values that the policy chose to keep where they are made.
+
+    What is moved to the host is shown as that, and needs no ring to be told apart.
+    """
+    moved = {step.data for step in trace.steps if isinstance(step, Offload)}
+    return [data for data in trace.schedule.checkpoints if data not in moved]
 
 
 def title_of(trace: Trace) -> str:
@@ -216,7 +239,7 @@ class State:
         Nearly every group holds some value that is kept, which its level says.
         """
         graph, ringed = self.trace.graph, set()
-        for data in self.trace.schedule.checkpoints:
+        for data in checkpoints_of(self.trace):
             cell = self.home.get(data)
             if cell is None:
                 continue
@@ -257,6 +280,8 @@ class State:
         if memory.values[cell.id] or (cell.group and memory.bytes[cell.id]):
             again = memory.is_recomputed(cell)
             fill = Fill.GRADIENT if cell.backward else Fill.RECOMPUTED if again else Fill.KEPT
+        elif memory.waiting[cell.id]:
+            fill = Fill.ON_HOST
         else:
             fill = Fill.DROPPED if self.evaluated[cell.id] else Fill.NOT_YET
         activity = Activity.NONE
@@ -264,4 +289,5 @@ class State:
             activity = Activity.RECOMPUTING if self.again else Activity.COMPUTING
         level = memory.level(cell) if cell.group else None
         kept = memory.kept_level(cell, level or 0) if fill is Fill.RECOMPUTED else 0
-        return Look(fill, activity, cell.id in self.ringed, cell.backward, level, kept)
+        hosted = memory.hosted_level(cell) if cell.group else 0
+        return Look(fill, activity, cell.id in self.ringed, cell.backward, level, kept, hosted)

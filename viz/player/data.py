@@ -35,7 +35,7 @@ from viz.layout.geometry import WIDTH, Line
 from viz.layout.naming import PLAIN, Naming
 from viz.layout.views import View, views_of
 from viz.nodes import arrow_sizes
-from viz.scene import live_of, one_line, subtitle_of, title_of
+from viz.scene import checkpoints_of, live_of, moves, one_line, subtitle_of, title_of
 from viz.sheet import lines_of, strip_words
 
 if TYPE_CHECKING:
@@ -208,8 +208,8 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
         ],
         "live": packed(live_of(trace, in_nodes)),
         "bytes": packed(trace.live_bytes) if in_nodes else None,
-        "host": packed(trace.host) if any(trace.host) else None,
-        "checkpoints": packed(sorted(schedule.checkpoints)),
+        "host": packed(trace.host) if moves(trace) else None,
+        "checkpoints": packed(sorted(checkpoints_of(trace))),
         "fates": fate_data(trace),
         **source_data(trace),
     }

@@ -14,7 +14,7 @@ from tinyckpt.units import size_text
 from viz.arrange import Design
 from viz.layout.naming import PLAIN, Naming
 from viz.player.data import page_data, shown
-from viz.scene import count_text, title_of
+from viz.scene import count_text, moves, title_of
 from viz.theme import DARK, LIGHT, Theme, css, faint_edge
 from viz.vector.svg import svg_still
 from viz.vector.webfont import font_faces
@@ -27,6 +27,7 @@ SCRIPTS = (
     "columns", "format", "memory", "state", "model", "graph", "timeline", "panel", "lists",
     "details", "export", "controls", "main",
 )  # fmt: skip
+HOST_SCRIPT = "host"  # of pages on which something moves to the host's memory
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
 
@@ -35,11 +36,16 @@ def page(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming 
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
     heading = title if title is not None else f"{', '.join(names)} on {', '.join(graphs)}"
+    styles, scripts = ["player.css"], list(SCRIPTS)
+    if any(map(moves, traces)):
+        styles.append("host.css")
+        scripts.insert(-1, HOST_SCRIPT)
     parts = {
         "theme": theme,
         "title": html.escape(shown(heading)),
-        "styles": f"{font_faces()}\n{theme_styles()}\n{lean(asset('player.css'))}",
-        "scripts": "\n".join(lean(asset(f"{name}.js")) for name in SCRIPTS),
+        "styles": f"{font_faces()}\n{theme_styles()}\n"
+        + "\n".join(lean(asset(name)) for name in styles),
+        "scripts": "\n".join(lean(asset(f"{name}.js")) for name in scripts),
         "data": json_text(page_data(traces, title, naming)),
         "still": still(traces, theme, title, naming),
         "table": table(traces),

@@ -36,11 +36,13 @@ def group_sprite(
     )
     corner = corner_of(box)
     sprite: Indices = np.zeros(coverage.shape, np.uint8)
+    held = replace(look, hosted=0)
     for part, where in (
-        (look, filled & ~kept), (emptied(look), ~filled), (kept_part(look), kept),
+        (held, filled & ~kept), (emptied(look), ~filled), (kept_part(look), kept),
     ):  # fmt: skip
         if where.any():
-            plain = replace(part, level=None, kept=0)
+            level = part.level if part.hosted else None  # its stripes begin there
+            plain = replace(part, level=level, kept=0)
             shape = shape_sprite(plain, box, corner, inks.theme, scale)
             drawn = np.where(coverage == 0, shape, label_inks(part, inks)[coverage])
             np.copyto(sprite, drawn, where=where)

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from viz.layout.geometry import Size
-from viz.nodes import dashes, is_dashed, node_colours, outline_of
+from viz.nodes import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
 from viz.scene import Activity, Look
 from viz.theme import RGB, Theme, blend, font, palette
 
@@ -110,9 +110,12 @@ def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: flo
             rounded(2.5, theme.background)
         rounded(0, fill if is_dashed(look) else outline)
         rounded(-stroke, fill)
+        across, down = shape[1] * OVERSAMPLE / 2, shape[0] * OVERSAMPLE / 2
+        for y, reach in stripes(look, size, corner):
+            ends = [(across + x * factor, down + y * factor) for x in (-reach, reach)]
+            draw.line(ends, fill=outline, width=round(STRIPE * factor))
         if is_dashed(look):
             middle = ((size[0] - stroke), (size[1] - stroke))
-            across, down = shape[1] * OVERSAMPLE / 2, shape[0] * OVERSAMPLE / 2
             for dash in dashes(middle, corner - stroke / 2):
                 line = [(across + x * factor, down + y * factor) for x, y in dash]
                 draw.line(line, fill=outline, width=round(stroke * factor), joint="curve")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from viz.layout.geometry import Layout, Line, Point, Size
 from viz.memory import LEVELS, shown_share
 from viz.nodes import (
+    STRIPE,
     arrow_parts,
     arrow_sizes,
     corner_of,
@@ -25,6 +26,7 @@ from viz.nodes import (
     node_colours,
     outline_of,
     share_of,
+    stripes,
 )
 from viz.scene import Activity, Look, one_line
 from viz.theme import RGB, Theme, css, faint_edge
@@ -132,6 +134,10 @@ def node_element(look: Look, size: Size, theme: Theme) -> str:
         if share:
             full = css(node_colours(part, theme)[0])
             level += f'<path d="{level_path(inside, shown_share(share))}" fill="{full}"/>'
+    if lines := stripes(look, size, corner):
+        ink = css(node_colours(emptied(look), theme)[1])
+        d = "".join(f"M{numbers(-reach, y)}H{number(reach)}" for y, reach in lines)
+        level += f'<path stroke="{ink}" stroke-width="{STRIPE}" d="{d}"/>'
     return f"{around}{rounded(size, corner, -stroke / 2, paint)}{level}"
 
 

@@ -180,6 +180,7 @@ class GraphView {
     for (const level of view.groups[cell] ? ["level", "level kept"] : []) {
       svgElement("path", { class: level, d: "", transform: `translate(${x} ${y})` }, node);
     }
+    if (this.model.host) addStripes(this, cell, node);
     this.label(cell, node);
     return node;
   }
@@ -218,7 +219,9 @@ class GraphView {
     const node = this.nodes[cell];
     const text = lookText(history.looks[change], history.ringed[cell] === 1);
     if (node.dataset.look !== text) node.dataset.look = text;
-    if (this.view.groups[cell]) this.fillGroup(node, cell, history.shares[change], history.keeps[change]);
+    if (!this.view.groups[cell]) return;
+    this.fillGroup(node, cell, history.shares[change], history.keeps[change]);
+    if (this.model.host) stripeGroup(this, node, cell, history.shares[change], history.waits[change]);
   }
 
   /** Fill a group as far as its memory is held: what was kept below, what is recomputed upon it. */

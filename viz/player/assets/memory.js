@@ -22,6 +22,8 @@ class Memory {
     this.bytesAgain = new Float64Array(cells);
     this.allValues = new Int32Array(cells);
     this.allBytes = new Float64Array(cells);
+    this.waiting = new Int32Array(cells); // values on the host
+    this.waitingBytes = new Float64Array(cells);
     this.home.forEach((cell, data) => {
       if (cell < 0) return;
       this.allValues[cell]++;

@@ -5,13 +5,13 @@
  * search in it, so that stepping back shows what stepping forward did.
  *
  * A look is one number: a fill in its lowest three bits, an activity in the next two, and above them
- * how many of LEVELS parts of a group's memory are held, in four bits, and how many of these were kept
- * where the rest is recomputed.
+ * how many of LEVELS parts of a group's memory are held, in four bits, how many of these were kept
+ * where the rest is recomputed, in four, and how many are on the host.
  */
 
-const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient"];
+const FILLS = ["not yet", "dropped", "kept", "recomputed", "gradient", "on the host"];
 const ACTIVITIES = ["", " computing", " recomputing"];
-const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT] = FILLS.keys();
+const [NOT_YET, DROPPED, KEPT, RECOMPUTED, GRADIENT, ON_HOST] = FILLS.keys();
 const LEVELS = 8; // of a group's fill
 const [COMPUTE, FREE, OFFLOAD, FETCH] = [0, 1, 2, 3];
 const MOST_SINGLE_STEPS = 64; // beyond, it is cheaper to look at every cell
@@ -19,9 +19,10 @@ const VERBS = ["compute", "free", "offload", "fetch"];
 
 /** The text of a look. @param {number} look @param {boolean} ringed @returns {string} */
 function lookText(look, ringed) {
-  const [held, kept] = [(look >> 5) & 15, look >> 9];
-  const level = (held ? ` ${held}/${LEVELS}` : "") + (kept ? `, ${kept}/${LEVELS} kept` : "");
-  return FILLS[look & 7] + level + (ringed ? "*" : "") + ACTIVITIES[(look >> 3) & 3];
+  const [fill, held, kept, hosted] = [FILLS[look & 7], (look >> 5) & 15, (look >> 9) & 15, look >> 13];
+  let level = (held ? ` ${held}/${LEVELS}` : "") + (kept ? `, ${kept}/${LEVELS} kept` : "");
+  if (hosted) level += (look & 7) === ON_HOST ? ` ${hosted}/${LEVELS}` : `, ${hosted}/${LEVELS} on the host`;
+  return fill + level + (ringed ? "*" : "") + ACTIVITIES[(look >> 3) & 3];
 }
 
 /** The last position whose value is at most x; -1 if there is none.
@@ -70,9 +71,10 @@ function homes(count, lists) {
  * @typedef {object} History
  * @property {Int32Array} first changes of cell c are first[c]..first[c+1]
  * @property {Int32Array} steps when; -1 for how it begins
- * @property {Uint16Array} looks what it looks like from then on
+ * @property {Uint32Array} looks what it looks like from then on
  * @property {Float64Array} shares which part of its memory is held from then on, 0 to 1
  * @property {Float64Array} keeps which part was kept, where the rest of what is held is recomputed
+ * @property {Float64Array} waits which part is on the host
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
  * @property {{first: Int32Array, order: Int32Array}} touched per step + 1, which cells change
  *
@@ -90,29 +92,34 @@ function historyOf(trace, graph, view) {
   const looks = [];
   const amounts = [];
   const keeps = [];
+  const waits = [];
   const last = new Int32Array(cells).fill(-1);
   let active = -1;
   let again = false;
 
   const note = (cell, step) => {
     if (cell < 0) return;
-    let fill = evaluated[cell] ? DROPPED : NOT_YET;
+    let fill = memory.waiting[cell] ? ON_HOST : evaluated[cell] ? DROPPED : NOT_YET;
     if (memory.values[cell] || (view.groups[cell] && memory.bytes[cell])) {
       fill = view.backward[cell] ? GRADIENT : memory.isRecomputed(cell, view.groups[cell]) ? RECOMPUTED : KEPT;
     }
     const activity = active === cell ? (again ? 2 : 1) : 0;
     const level = view.groups[cell] ? memory.level(cell) : 0;
     const kept = fill === RECOMPUTED ? memory.keptLevel(cell, level) : 0;
-    const look = fill | (activity << 3) | (level << 5) | (kept << 9);
+    const wait = memory.waiting[cell] ? hostedShare(memory, cell) : 0;
+    const hosted = memory.waiting[cell] && view.groups[cell] ? hostedLevel(wait) : 0;
+    const look = fill | (activity << 3) | (level << 5) | (kept << 9) | (hosted << 13);
     const [share, keep] = [memory.share(cell), kept ? memory.keptShare(cell) : 0];
     const before = last[cell];
-    if (before >= 0 && looks[before] === look && amounts[before] === share && keeps[before] === keep) return;
+    const same = before >= 0 && looks[before] === look && amounts[before] === share && keeps[before] === keep;
+    if (same && waits[before] === wait) return;
     last[cell] = at.length;
     cellOf.push(cell);
     at.push(step);
     looks.push(look);
     amounts.push(share);
     keeps.push(keep);
+    waits.push(wait);
   };
 
   for (let cell = 0; cell < cells; cell++) note(cell, -1);
@@ -128,7 +135,11 @@ function historyOf(trace, graph, view) {
       for (const data of listAt(graph.operators.outputs, target)) memory.hold(data, again, false, touched);
     } else if (trace.verbs[step] === FETCH) {
       memory.hold(target, times[graph.data.producers[target]] > 1, true, touched);
-    } else memory.release(target, touched);
+      countOnHost(memory, target, -1);
+    } else {
+      memory.release(target, touched);
+      if (trace.verbs[step] === OFFLOAD) countOnHost(memory, target, 1);
+    }
     for (const cell of touched) note(cell, step);
   }
 
@@ -137,9 +148,10 @@ function historyOf(trace, graph, view) {
   return {
     first: byCell.first,
     steps: Int32Array.from(byCell.order, (i) => at[i]),
-    looks: Uint16Array.from(byCell.order, (i) => looks[i]),
+    looks: Uint32Array.from(byCell.order, (i) => looks[i]),
     shares: Float64Array.from(byCell.order, (i) => amounts[i]),
     keeps: Float64Array.from(byCell.order, (i) => keeps[i]),
+    waits: Float64Array.from(byCell.order, (i) => waits[i]),
     ringed: ringedCells(trace, graph, view, memory.home, cellOfOperator),
     touched: { first: byStep.first, order: byStep.order.map((i) => cellOf[i]) },
   };

@@ -1,0 +1,174 @@
+"""What waits on the host is shown as that: by its look, in every picture."""
+
+from itertools import pairwise
+from math import hypot
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tests.tinyckpt.test_mutants import with_moves
+from tests.viz.layout.test_levels import cut_at
+from tests.viz.test_theme import LEAST_OUTLINE, contrast
+from viz.layout.cells import cells_of, cells_of_parts
+from viz.layout.parts import Part
+from viz.memory import LABEL_BAND, LEVELS
+from viz.nodes import STRIPE, node_colours, outline_of, stripes
+from viz.scene import Fill, Look, State, checkpoints_of, moves
+from viz.theme import THEMES, Theme
+
+RESIDENT = (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)
+
+
+def offloaded(graph: tc.Graph, **options: Any) -> tc.Trace:
+    return tc.replay(tc.plan(graph, "offload", **options))
+
+
+@st.composite
+def moved(draw: Any) -> tc.Trace:
+    """Draw a trace of which some values wait on the host for a while, of any policy."""
+    graph, _ = draw(training_graphs())
+    policy = draw(st.sampled_from(("store_all", "sqrt_n", "recompute_all", "offload")))
+    schedule = tc.plan(graph, policy)
+    return tc.replay(tc.Schedule(graph, with_moves(schedule, draw), "drawn"))
+
+
+def on_host_at(trace: tc.Trace, step: int) -> set[int]:
+    """Return what is on the host after a step, by what was moved last and which way."""
+    there: dict[int, bool] = {}
+    for taken in trace.steps[: step + 1]:
+        if isinstance(taken, tc.Offload | tc.Fetch):
+            there[taken.data] = isinstance(taken, tc.Offload)
+    return {data for data, out in there.items() if out}
+
+
+# As data -----------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_three_says_where_each_value_is() -> None:
+    trace = offloaded(tc.networks.chain(3), bandwidth=512)
+    state = State(trace, cells_of(trace.graph))
+    lines = ["not yet " * 7]
+    for step in range(len(trace.steps)):
+        state.take(step)
+        lines.append(" | ".join(str(state.look(cell)) for cell in state.cells[:3]))
+    assert lines[1:] == [
+        "kept computing | not yet | not yet*",
+        "kept | kept computing | not yet*",
+        "on the host | kept | not yet*",
+        "on the host | kept | kept* computing",
+        "on the host | on the host | kept*",
+        "on the host | on the host | kept*",
+        "on the host | kept | kept*",
+        "on the host | kept | kept*",
+        "on the host | kept | dropped*",
+        "on the host | kept | dropped*",
+        "kept | kept | dropped*",
+        "kept | kept | dropped*",
+        "kept | dropped | dropped*",
+        "kept | dropped | dropped*",
+        "kept | dropped | dropped*",
+        "dropped | dropped | dropped*",
+        "dropped | dropped | dropped*",
+    ]
+
+
+def test_only_what_stays_on_the_device_has_a_ring() -> None:
+    trace = offloaded(tc.networks.chain(16), bandwidth=512)
+    assert len(trace.schedule.checkpoints) == 16
+    assert [trace.graph.data[data].name for data in checkpoints_of(trace)] == ["f16"]
+    kept = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+    assert checkpoints_of(kept) == list(kept.schedule.checkpoints)
+    assert (moves(trace), moves(kept)) == (True, False)
+
+
+def test_a_group_says_how_much_of_it_is_on_the_host() -> None:
+    graph = tc.networks.chain(4)
+    cells = cells_of_parts(graph, [Part(0, 2, "f1-2", "f1-2"), Part(2, 4)], range(4, 9))
+    state = State(offloaded(graph), cells)
+    looks = []
+    for step in range(len(state.trace.steps)):
+        state.take(step)
+        looks.append(str(state.look(cells[0])))
+    assert list(dict.fromkeys(looks)) == [
+        "kept 4/8 computing", "kept 8/8 computing", "kept 4/8, 4/8 on the host",
+        "on the host 8/8", "on the host 4/8", "kept 4/8", "dropped",
+    ]  # fmt: skip
+
+
+@settings(max_examples=examples(60))
+@given(moved(), st.sets(st.integers(1, 99), max_size=4))
+def test_a_look_says_where_values_are(trace: tc.Trace, cuts: set[int]) -> None:
+    graph = trace.graph
+    states = [State(trace, cells_of(graph)), State(trace, cut_at(graph, cuts))]
+    shown: list[dict[int, Look]] = [{}, {}]
+    for step in range(len(trace.steps)):
+        resident, there = trace.resident_at(step), on_host_at(trace, step)
+        for state, looks in zip(states, shown, strict=True):
+            state.take(step)
+            looks.update(state.changes())
+            assert sum(state.memory.waiting_bytes) == trace.host[step]
+            for cell in state.cells:
+                look, waiting = looks[cell.id], there & set(cell.data)
+                if not cell.group:
+                    assert look.hosted == 0
+                    held = bool(resident & set(cell.data))
+                    assert (look.fill in RESIDENT) == held
+                    assert (look.fill is Fill.ON_HOST) == bool(waiting and not held)
+                    continue
+                assert (look.hosted > 0) == bool(waiting)
+                total = sum(graph.data[data].nbytes for data in cell.data)
+                if waiting and total:
+                    share = sum(graph.data[data].spec.nbytes for data in waiting) / total
+                    least = LEVELS if share >= 1 else max(1, min(7, round(LEVELS * share)))
+                    assert look.hosted == least
+                if look.fill is Fill.ON_HOST:
+                    assert (look.level, look.kept) == (0, 0)
+
+
+# How it looks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_is_on_the_host_can_be_seen(theme: Theme, backward: bool) -> None:
+    look = Look(Fill.ON_HOST, backward=backward)
+    fill, outline, label = node_colours(look, theme)
+    assert fill == theme.background  # nothing is held here: it is hollow
+    assert contrast(outline, fill) >= LEAST_OUTLINE
+    assert contrast(label, fill) >= 4.5
+
+
+@pytest.mark.parametrize("diameter", [10, 16, 20, 30])
+def test_stripes_stay_within_a_disc_and_leave_its_label_out(diameter: int) -> None:
+    size = (float(diameter), float(diameter))
+    lines = stripes(Look(Fill.ON_HOST), size, diameter / 2)
+    assert len(lines) >= 2
+    assert [y for y, _ in lines] == sorted(-y for y, _ in lines)
+    for y, reach in lines:
+        assert reach > 1
+        assert hypot(abs(y), reach) <= diameter / 2 - outline_of(size) + 0.01
+        assert diameter < 20 or abs(y) - STRIPE / 2 >= LABEL_BAND / 2 * diameter - STRIPE
+    for fill in set(Fill) - {Fill.ON_HOST}:
+        assert stripes(Look(fill), size, diameter / 2) == []
+
+
+@pytest.mark.parametrize("height", [8, 12, 30, 44])
+def test_the_more_of_a_group_is_on_the_host_the_higher_its_stripes(height: int) -> None:
+    size = (60.0, float(height))
+    for level in range(LEVELS):
+        fill = Fill.KEPT if level else Fill.ON_HOST
+        assert stripes(Look(Fill.KEPT, level=level), size, 6) == []
+        lines = [
+            stripes(Look(fill, level=level, hosted=hosted), size, min(6, height / 4))
+            for hosted in range(1, LEVELS + 1 - level)
+        ]
+        for fewer, more in pairwise(lines):
+            assert set(fewer) <= set(more) or len(fewer) == 1
+        for some in lines:
+            assert some  # one at least, however little there is
+            assert all(abs(y) < height / 2 and 0 < reach < 30 for y, reach in some)
