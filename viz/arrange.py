@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ from tinyckpt.errors import OptionError
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Point
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.layout.views import overview
-from viz.scene import Activity, Look, count_text, counts_nodes, live_of, live_text
-from viz.sheet import COUNTERS, GAP, HEADER, LEGEND, LEGEND_ITEMS, STRIP, check
+from viz.scene import Activity, Look
+from viz.sheet import GAP, HEADER, LEGEND, LEGEND_ITEMS, STRIP, check, counter_widths
 from viz.theme import font
 
 if TYPE_CHECKING:
@@ -62,12 +62,14 @@ class Header:
     Attributes:
         height: of the whole header.
         room: how wide title and subtitle may be.
-        counters: the top left of the name of each of COUNTERS.
+        names: of the counters.
+        counters: the top left of each name.
         widths: of the counters.
     """
 
     height: int
     room: float
+    names: tuple[str, ...]
     counters: tuple[Point, ...]
     widths: tuple[float, ...]
 
@@ -188,32 +190,10 @@ def natural_width(columns: int) -> int:
     return max(WIDTH, BESIDE * columns)
 
 
-def counter_widths(traces: Sequence[Trace]) -> tuple[float, ...]:
-    """Return how wide each of COUNTERS is at most, so that it stands still."""
-    in_nodes = counts_nodes(traces)
-    face = font("SemiBold", 16)
-    digit = max(math.ceil(face.getlength(figure)) for figure in "0123456789")
-    known: dict[str, int] = dict.fromkeys("0123456789", digit)
-
-    def width(text: str) -> int:
-        for letter in text:
-            if letter not in known:
-                known[letter] = math.ceil(face.getlength(letter))
-        return sum(known[letter] for letter in text)
-
-    widths = [float(font("Regular", 12).getlength(name)) for name in COUNTERS]
-    for trace in traces:
-        amounts = {0, *live_of(trace, in_nodes)}
-        memory = max(width(live_text(amount, in_nodes)) for amount in amounts)
-        steps, evaluations = count_text(len(trace.steps) - 1), count_text(trace.evaluations)
-        own = (width(f"{steps} / {steps}"), width(f"{evaluations} / {evaluations}"), memory, memory)
-        widths = [max(pair) for pair in zip(widths, own, strict=True)]
-    return tuple(widths)
-
-
-def header_of(width: float, widths: tuple[float, ...]) -> Header:
+def header_of(width: float, by_name: Mapping[str, float]) -> Header:
     """Return a header: the counters at the right, or below the title where that has no room."""
     room = width - 2 * MARGIN
+    names, widths = tuple(by_name), tuple(by_name.values())
     columns = [0.0] * len(widths)
     right = width - MARGIN
     for place in reversed(range(len(widths))):
@@ -221,22 +201,22 @@ def header_of(width: float, widths: tuple[float, ...]) -> Header:
         right = columns[place] - COLUMN
     beside = columns[0] - MARGIN - 12
     if beside >= ROOM:
-        return Header(HEADER, beside, tuple((x, 13.0) for x in columns), widths)
-    for count in (4, 2, 1):
+        return Header(HEADER, beside, names, tuple((x, 13.0) for x in columns), widths)
+    for count in (len(widths), -(-len(widths) // 2), 2, 1):
         if count * max(widths) + (count - 1) * NARROW_COLUMN <= room:
             break
     spots = tuple(
         (MARGIN + place % count * room / count, HEADING_ROWS + place // count * COUNTER_ROW)
         for place in range(len(widths))
     )
-    rows = len(widths) // count
-    return Header(HEADING_ROWS + rows * COUNTER_ROW, room, spots, widths)
+    rows = -(-len(widths) // count)
+    return Header(HEADING_ROWS + rows * COUNTER_ROW, room, names, spots, widths)
 
 
 def laid_out(
     traces: Sequence[Trace],
     naming: Naming,
-    widths: tuple[float, ...],
+    widths: Mapping[str, float],
     columns: int,
     width: float,
 ) -> Sheet:
@@ -289,7 +269,7 @@ def of_aspect(
     traces: Sequence[Trace],
     design: Design,
     naming: Naming,
-    widths: tuple[float, ...],
+    widths: Mapping[str, float],
     ratio: float,
 ) -> Sheet:
     """Return the sheet of this aspect on which everything is as large as it can be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
 from viz.curve import Scales, limits_of
-from viz.scene import Activity, Fill, Look, count_text, live_of, live_text, title_of
+from viz.scene import (
+    Activity,
+    Fill,
+    Look,
+    count_text,
+    counts_nodes,
+    live_of,
+    live_text,
+    title_of,
+)
 from viz.theme import THEMES, font
 
 if TYPE_CHECKING:
@@ -86,6 +96,29 @@ def strip_words(trace: Trace, scales: Scales, width: float, height: float = STRI
     while len(words) > 1 and face.getlength(" · ".join(words)) > room:
         words.pop()
     return " · ".join(words)
+
+
+def counter_widths(traces: Sequence[Trace]) -> dict[str, float]:
+    """Return how wide each counter is at most, so that it stands still, by its name."""
+    in_nodes = counts_nodes(traces)
+    face = font("SemiBold", 16)
+    digit = max(math.ceil(face.getlength(figure)) for figure in "0123456789")
+    known: dict[str, int] = dict.fromkeys("0123456789", digit)
+
+    def width(text: str) -> int:
+        for letter in text:
+            if letter not in known:
+                known[letter] = math.ceil(face.getlength(letter))
+        return sum(known[letter] for letter in text)
+
+    widths = [float(font("Regular", 12).getlength(name)) for name in COUNTERS]
+    for trace in traces:
+        amounts = {0, *live_of(trace, in_nodes)}
+        memory = max(width(live_text(amount, in_nodes)) for amount in amounts)
+        steps, evaluations = count_text(len(trace.steps) - 1), count_text(trace.evaluations)
+        own = (width(f"{steps} / {steps}"), width(f"{evaluations} / {evaluations}"), memory, memory)
+        widths = [max(pair) for pair in zip(widths, own, strict=True)]
+    return dict(zip(COUNTERS, widths, strict=True))
 
 
 def as_list(traces: Any) -> list[Trace]:

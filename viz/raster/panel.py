@@ -29,7 +29,7 @@ from viz.raster.sprites import (
 )
 from viz.raster.strip import strip_of
 from viz.scene import Activity, Frame, Look, count_text, frames, subtitles_of
-from viz.sheet import COUNTERS, HEAD
+from viz.sheet import HEAD
 from viz.theme import RGB, faint_edge, font
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class PanelPicture:
     def draw_counter_names(self) -> None:
         """Write what the counters count."""
         left, top, theme = self.place.left, self.place.top, self.inks.theme
-        for (x, y), name in zip(self.place.header.counters, COUNTERS, strict=True):
+        header = self.place.header
+        for (x, y), name in zip(header.counters, header.names, strict=True):
             self.canvas.text(left + x, top + y, name, "Regular", 12, theme.muted)
 
     def draw_graph(self) -> None:

@@ -16,8 +16,8 @@ from viz.nodes import arrow_sizes
 from viz.raster.canvas import Canvas, Change
 from viz.raster.panel import PanelPicture, draw_arrow
 from viz.raster.sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
-from viz.scene import frame_steps
-from viz.sheet import LEGEND_ITEMS, headings
+from viz.scene import Look, frame_steps
+from viz.sheet import headings
 from viz.theme import THEMES, Theme
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Picture:
 def draw_legend(canvas: Canvas, items: Sequence[Item]) -> None:
     """Draw what the looks mean."""
     scale, theme = canvas.scale, canvas.inks.theme
-    for item, icon in zip(items, legend_icons(theme, scale), strict=True):
+    for item in items:
+        icon = legend_icon(item.look, theme, scale)
         left = round(item.x * scale - icon.shape[1] / 2)
         picture = np.where(icon == TRANSPARENT, canvas.ground, icon).astype(np.uint8)
         canvas.put(picture, left, round(item.y * scale - icon.shape[0] / 2))
@@ -153,16 +154,12 @@ def arrow_sprite(inks: Inks, scale: float) -> Indices:
     return sprite
 
 
-@lru_cache(maxsize=16)
-def legend_icons(theme: Theme, scale: float) -> list[Indices]:
-    """Return the legend's small nodes, cut at their sides to where there is something."""
-    inks, icons = inks_of(theme), []
-    for _, look in LEGEND_ITEMS:
-        sprite = (
-            arrow_sprite(inks, scale)
-            if look is None
-            else node_sprite(look, (10.0, 10.0), inks, scale)
-        )
-        columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
-        icons.append(sprite[:, columns[0] : columns[-1] + 1])
-    return icons
+@lru_cache(maxsize=256)
+def legend_icon(look: Look | None, theme: Theme, scale: float) -> Indices:
+    """Return one of the legend's small nodes, cut at its sides to where there is something."""
+    inks = inks_of(theme)
+    sprite = (
+        arrow_sprite(inks, scale) if look is None else node_sprite(look, (10.0, 10.0), inks, scale)
+    )
+    columns = np.flatnonzero((sprite != TRANSPARENT).any(axis=0))
+    return sprite[:, columns[0] : columns[-1] + 1]

@@ -9,13 +9,12 @@ from __future__ import annotations
 import html
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
 from viz.arrange import PLAIN, Design, Header, Item, sheet_of
-from viz.curve import BANDS, Scales, by_column, scales_of, stacked
+from viz.curve import scales_of
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
 from viz.layout.views import overview
@@ -31,15 +30,7 @@ from viz.scene import (
     subtitles_of,
     title_of,
 )
-from viz.sheet import (
-    COUNTERS,
-    GAP,
-    HEAD,
-    as_list,
-    headings,
-    lines_of,
-    strip_words,
-)
+from viz.sheet import GAP, as_list, headings
 from viz.theme import THEMES, Theme, css, font
 from viz.vector.marks import (
     arrow_elements,
@@ -50,6 +41,7 @@ from viz.vector.marks import (
     numbers,
     text_element,
 )
+from viz.vector.strips import strip_elements
 from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
@@ -91,73 +83,6 @@ def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
     return [state.look(cell) for cell in plan.cells]
 
 
-def strip_elements(
-    trace: Trace, step: int, scales: Scales, width: int, height: int, theme: Theme
-) -> Iterator[str]:
-    """Yield the memory strip, from its top left corner at 0, 0."""
-    unit = (height - HEAD) / max(scales.highest, 1)
-    now = (step + 1) * width / scales.longest
-    yield f'<rect width="{width}" height="{height}" fill="{css(theme.panel)}"/>'
-    columns = (
-        by_column(stacked(trace, scales.in_nodes), scales.longest, width).cumsum(axis=0) * unit
-    )
-    here = round(now)
-    for fill, tops in reversed(list(zip(BANDS.values(), columns, strict=True))):
-        ink = css(getattr(theme, fill))
-        if past := skyline(tops[:here], 0, height):
-            yield f'<path fill="{ink}" d="{past}"/>'
-    for fill, tops, below in zip(BANDS.values(), columns, [0 * columns[0], *columns], strict=False):
-        if future := outline(tops[here:], below[here:], here, height):
-            ink = css(getattr(theme, fill))
-            yield f'<path fill="none" stroke="{ink}" d="{future}"/>'
-    cursor = f"M{number(now)} {HEAD}V{height}"
-    words = []
-    taken: list[float] = []
-    for mark in lines_of(trace, scales, height):
-        line = height - mark.amount * unit
-        yield (
-            f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" '
-            f'stroke-dasharray="{mark.dashes[0]} {mark.dashes[1]}"/>'
-        )
-        right = width - sum(taken[place] for place in mark.beside)
-        taken.append(wide := font("Regular", 10).getlength(mark.words) + 8)
-        words += [
-            f'<rect x="{number(right - wide)}" y="{number(line - 13)}" width="{number(wide)}" '
-            f'height="12" fill="{css(theme.panel)}"/>',
-            text_element(right - 4, line - 3, mark.words, 10, theme.muted, anchor="end"),
-        ]
-    yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
-    yield from words  # the cursor runs below them
-    shown = strip_words(trace, scales, width, height)
-    yield text_element(4, 10, shown, 10, theme.muted)
-
-
-def skyline(tops: Sequence[float], left: int, height: int) -> str:
-    """Return the outline of columns of pixels, equal ones together; nothing if all are 0."""
-    if not max(tops, default=0):
-        return ""
-    runs = ((top, sum(1 for _ in run)) for top, run in groupby(map(round, tops)))
-    steps = "".join(f"V{number(height - top)}h{wide}" for top, wide in runs)
-    return f"M{left} {height}{steps}V{height}z"
-
-
-def outline(tops: Sequence[float], below: Sequence[float], left: int, height: int) -> str:
-    """Return the upper edge of a band, where there is one, and the steps up to it and down."""
-    parts: list[str] = []
-    before, was = 0, False
-    for (top, low), run in groupby(zip(map(round, tops), map(round, below), strict=True)):
-        wide, here = sum(1 for _ in run), top > low
-        if here and not was:
-            parts.append(f"M{left}.5 {number(height - before + 0.5)}")
-        if here or was:
-            parts.append(f"V{number(height - top + 0.5)}")
-        if here:
-            parts.append(f"h{wide}")
-        before, was = top, here
-        left += wide
-    return "".join(parts)
-
-
 def heading_elements(
     trace: Trace, step: int, title: str, header: Header, in_nodes: bool, theme: Theme
 ) -> Iterator[str]:
@@ -169,7 +94,7 @@ def heading_elements(
         live_text(live[step], in_nodes),
         live_text(max(live[: step + 1]), in_nodes),
     )
-    for (x, y), name, text in zip(header.counters, COUNTERS, texts, strict=True):
+    for (x, y), name, text in zip(header.counters, header.names, texts, strict=True):
         yield text_element(x, y + 11, name, 12, theme.muted)
         yield text_element(x, y + 31, text, 16, theme.ink, 600)
     words = fitted(title, "SemiBold", 20, header.room)
