@@ -18,8 +18,8 @@ LAYERS = [
     "pipeline", "documents", "networks", "rewriting", "interop", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [
-    "packages", "theme", "layout", "memory", "scene", "curve", "sheet", "arrange", "nodes",
-    "raster", "vector", "progress", "gif", "charts", "player", "notebook",
+    "packages", "theme", "layout", "memory", "captions", "scene", "curve", "sheet", "arrange",
+    "nodes", "raster", "vector", "progress", "gif", "charts", "player", "notebook",
 ]  # fmt: skip
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is kept and the
 # program beside the steps, which the player shows; costs, for the frontier's axis; how files are

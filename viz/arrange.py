@@ -17,8 +17,19 @@ from tinyckpt.errors import OptionError
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Point
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.layout.views import overview
-from viz.scene import Activity, Look
-from viz.sheet import GAP, HEADER, LEGEND, LEGEND_ITEMS, STRIP, check, counter_widths
+from viz.scene import Activity, Look, moves
+from viz.sheet import (
+    CAPTION,
+    GAP,
+    HEADER,
+    LANE,
+    LANE_GAP,
+    LEGEND,
+    STRIP,
+    check,
+    counter_widths,
+    legend_items,
+)  # fmt: skip
 from viz.theme import font
 
 if TYPE_CHECKING:
@@ -83,6 +94,7 @@ class Panel:
         header: its uppermost part.
         plan: the graph, below the header.
         strip_top, strip: where the memory strip begins, and how high it is.
+        moves: whether it moves values: there are words above the strip then, and a lane below it.
     """
 
     left: float
@@ -92,6 +104,12 @@ class Panel:
     plan: Layout
     strip_top: float
     strip: int
+    moves: bool = False
+
+    @property
+    def lane_top(self) -> float:
+        """Where the lane of what is on the host begins, if there is one."""
+        return self.strip_top + self.strip + LANE_GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,21 +245,26 @@ def laid_out(
     panels: list[Panel] = []
     top = 0.0
     for place in range(0, len(traces), columns):
-        row = [plans[id(trace.graph)] for trace in traces[place : place + columns]]
+        beside = traces[place : place + columns]
+        row = [plans[id(trace.graph)] for trace in beside]
+        moving = [moves(trace) for trace in beside]
         below = top + header.height + max(round(plan.height) for plan in row)
-        for column, plan in enumerate(row):
-            panels.append(Panel(column * own, top, own, header, plan, below, STRIP))
-        top = below + STRIP + GAP
-    legend = legend_of(width, top)
+        below += CAPTION if any(moving) else 0
+        for column, (plan, own_moves) in enumerate(zip(row, moving, strict=True)):
+            panels.append(Panel(column * own, top, own, header, plan, below, STRIP, own_moves))
+        top = below + STRIP + GAP + (LANE_GAP + LANE if any(moving) else 0)
+    legend = legend_of(width, top, legend_items(traces))
     height = legend[-1].y - 17 + LEGEND
     return Sheet(width, height, (0, 0), 1.0, tuple(panels), legend)
 
 
-def legend_of(width: float, top: float) -> tuple[Item, ...]:
+def legend_of(
+    width: float, top: float, entries: Sequence[tuple[str, Look | None]]
+) -> tuple[Item, ...]:
     """Return the legend's entries: from margin to margin, or in rows where they need several."""
     face = font("Regular", 12)
     extents = []
-    for name, look in LEGEND_ITEMS:
+    for name, look in entries:
         around = look is None or look.checkpoint or look.activity is not Activity.NONE
         radius = 10 if around else 6
         extents.append((radius, 2 * radius + 4 + face.getlength(name)))
@@ -251,7 +274,7 @@ def legend_of(width: float, top: float) -> tuple[Item, ...]:
         gap = LEGEND_GAP + 4.0
     items = []
     x, y = float(MARGIN), top + 17
-    for (name, look), (radius, extent) in zip(LEGEND_ITEMS, extents, strict=True):
+    for (name, look), (radius, extent) in zip(entries, extents, strict=True):
         if x > MARGIN and x + extent > width - MARGIN + 0.5:
             x, y = float(MARGIN), y + LEGEND_ROW
         items.append(Item(x + radius, y, radius, x + 2 * radius + 4, name, look))

@@ -38,12 +38,14 @@ class Scales:
         in_nodes: whether memory is counted in nodes, not in bytes.
         longest: steps of the longest trace.
         highest: the largest amount that is shown.
+        host: the most bytes that any of them has on the host.
     """
 
     traces: tuple[Trace, ...]
     in_nodes: bool
     longest: int
     highest: int
+    host: int
 
 
 def scales_of(traces: Sequence[Trace]) -> Scales:
@@ -53,7 +55,8 @@ def scales_of(traces: Sequence[Trace]) -> Scales:
     budgets = [budget for trace in traces if (budget := budget_of(trace, in_nodes)) is not None]
     highest = max([peak, *(budget for budget in budgets if budget <= FARTHEST * peak)])
     longest = max(len(trace.steps) for trace in traces)
-    return Scales(tuple(traces), in_nodes, longest, highest)
+    host = max(max(trace.host) for trace in traces)
+    return Scales(tuple(traces), in_nodes, longest, highest, host)
 
 
 def budget_of(trace: Trace, in_nodes: bool) -> int | None:
@@ -119,6 +122,11 @@ def by_column(bands: Any, longest: int, width: int) -> Any:
     sums = total.sum(axis=0)
     chosen = [start + int(sums[start:stop].argmax()) for start, stop in pairwise(edges)]
     return total[:, chosen]
+
+
+def hosted(trace: Trace) -> Any:
+    """Return the bytes on the host at every step, as the one band of a lane: (1, steps)."""
+    return np.array([trace.host])
 
 
 def peak_step(traces: Sequence[Trace], in_nodes: bool) -> set[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.schedule import EVALUATIONS, Fetch, Offload
 from tinyckpt.units import cost_text, memory_text, size_text
+from viz.captions import caption_of
 from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, CellMemory
 
@@ -25,6 +26,7 @@ TITLES = {
     "retain": "hand-picked",
 }
 MOVES = (Offload, Fetch)
+SEEN = (*EVALUATIONS, *MOVES)  # steps that each have a frame of their own
 
 
 class Fill(StrEnum):
@@ -91,6 +93,8 @@ class Frame:
         step: position in the schedule; -1 before the first step.
         changed: the new look of every cell that looks different than in the frame before.
         evaluations, live, peak: the counters' texts; peak is so far.
+        host: that of what is in the host's memory.
+        caption: what the step does, in words.
     """
 
     step: int
@@ -98,6 +102,8 @@ class Frame:
     evaluations: str
     live: str
     peak: str
+    host: str
+    caption: str
 
 
 def moves(trace: Trace) -> bool:
@@ -105,12 +111,17 @@ def moves(trace: Trace) -> bool:
     return any(isinstance(step, MOVES) for step in trace.steps)
 
 
+def moved_values(trace: Trace) -> set[int]:
+    """Return the values that wait in the host's memory for a while."""
+    return {step.data for step in trace.steps if isinstance(step, Offload)}
+
+
 def checkpoints_of(trace: Trace) -> list[int]:
     """Return the values that the policy chose to keep where they are made.
 
     What is moved to the host is shown as that, and needs no ring to be told apart.
     """
-    moved = {step.data for step in trace.steps if isinstance(step, Offload)}
+    moved = moved_values(trace)
     return [data for data in trace.schedule.checkpoints if data not in moved]
 
 
@@ -132,8 +143,10 @@ def subtitles_of(trace: Trace) -> list[str]:
     graph, certificate = trace.graph, trace.schedule.certificate
     name, _, size = graph.name.partition(":")
     what = one_line(f"chain of {size} layers" if name == "chain" else graph.name)
-    rings = len(trace.schedule.checkpoints)
+    rings, moved = len(checkpoints_of(trace)), len(moved_values(trace))
     rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
+    if moved:
+        rings_text = f"{moved} on the host"
     once = trace.evaluations - trace.recomputations
     ratio = trace.evaluations / max(once, 1)
     cost = (
@@ -182,14 +195,12 @@ def live_text(amount: int, in_nodes: bool) -> str:
 
 
 def frame_steps(trace: Trace) -> list[int]:
-    """Return the steps that get a frame: each evaluation, and the last of the frees behind it."""
+    """Return the steps that get a frame: each evaluation, each move, the last frees behind it."""
     last = len(trace.steps) - 1
     return [
         position
         for position, step in enumerate(trace.steps)
-        if isinstance(step, EVALUATIONS)
-        or position == last
-        or isinstance(trace.steps[position + 1], EVALUATIONS)
+        if isinstance(step, SEEN) or position == last or isinstance(trace.steps[position + 1], SEEN)
     ]
 
 
@@ -200,7 +211,7 @@ def frames(
     state = State(trace, cells)
     live = live_of(trace, in_nodes)
     nothing = live_text(0, in_nodes)
-    yield Frame(-1, state.changes(), "0", nothing, nothing)
+    yield Frame(-1, state.changes(), "0", nothing, nothing, size_text(0), "")
     peak = done = 0
     for step in steps:
         while done <= step:
@@ -209,7 +220,8 @@ def frames(
             done += 1
         evaluations = count_text(trace.evaluations_so_far[step])
         now, most = live_text(live[step], in_nodes), live_text(peak, in_nodes)
-        yield Frame(step, state.changes(), evaluations, now, most)
+        host, caption = size_text(trace.host[step]), caption_of(trace, step, state.again)
+        yield Frame(step, state.changes(), evaluations, now, most, host, caption)
 
 
 class State:

@@ -18,6 +18,7 @@ from viz.scene import (
     counts_nodes,
     live_of,
     live_text,
+    moves,
     title_of,
 )
 from viz.theme import THEMES, font
@@ -33,6 +34,11 @@ AIR = 4  # pixels between the strip's words and its sides
 HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
 COUNTERS = ("step", "evaluations", "live", "peak so far")
+HOST_COUNTER = "on the host"  # where values are moved there
+CAPTION = 22  # pixels of the words above the strip of a trace that moves values
+LANE = 40  # pixels of the lane below it: what is on the host
+LANE_GAP = 4  # pixels between the two
+LANE_WORDS = "on the host"
 WORDS = 13  # pixels that words upon a line of a strip are high
 DASHES_OF = {"budget": (1, 0), "store all": (1, 1)}  # pixels that are drawn, and pixels between
 # A node says what becomes of its value; an arrow, without a look, says what reads what.
@@ -47,6 +53,9 @@ LEGEND_ITEMS: tuple[tuple[str, Look | None], ...] = (
     ("not yet", Look(Fill.NOT_YET)),
     ("reads", None),
 )
+
+
+HOST_ITEM = ("on the host", Look(Fill.ON_HOST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,20 @@ def lines_of(trace: Trace, scales: Scales, height: float = STRIP) -> list[StripL
     return lines
 
 
+def lane_lines(trace: Trace) -> list[StripLine]:
+    """Return the line across the lane of what is on the host: the most that ever is."""
+    most = max(trace.host)
+    return [StripLine(f"most {size_text(most)}", most, (4, 4))]
+
+
+def legend_items(traces: Sequence[Trace]) -> tuple[tuple[str, Look | None], ...]:
+    """Return what the legend explains: what is on the host only where something is."""
+    if not any(map(moves, traces)):
+        return LEGEND_ITEMS
+    place = [name for name, _ in LEGEND_ITEMS].index("checkpoint")
+    return (*LEGEND_ITEMS[:place], HOST_ITEM, *LEGEND_ITEMS[place:])
+
+
 def strip_words(trace: Trace, scales: Scales, width: float, height: float = STRIP) -> str:
     """Return what a memory strip shows, as far as there is room beside what stands on its lines."""
     face = font("Regular", 10)
@@ -111,14 +134,18 @@ def counter_widths(traces: Sequence[Trace]) -> dict[str, float]:
                 known[letter] = math.ceil(face.getlength(letter))
         return sum(known[letter] for letter in text)
 
-    widths = [float(font("Regular", 12).getlength(name)) for name in COUNTERS]
+    moving = any(map(moves, traces))
+    names = (*COUNTERS, HOST_COUNTER) if moving else COUNTERS
+    widths = [float(font("Regular", 12).getlength(name)) for name in names]
     for trace in traces:
         amounts = {0, *live_of(trace, in_nodes)}
         memory = max(width(live_text(amount, in_nodes)) for amount in amounts)
         steps, evaluations = count_text(len(trace.steps) - 1), count_text(trace.evaluations)
-        own = (width(f"{steps} / {steps}"), width(f"{evaluations} / {evaluations}"), memory, memory)
+        own = [width(f"{steps} / {steps}"), width(f"{evaluations} / {evaluations}"), memory, memory]
+        if moving:
+            own.append(max(width(size_text(nbytes)) for nbytes in {0, *trace.host}))
         widths = [max(pair) for pair in zip(widths, own, strict=True)]
-    return dict(zip(COUNTERS, widths, strict=True))
+    return dict(zip(names, widths, strict=True))
 
 
 def as_list(traces: Any) -> list[Trace]:

@@ -13,7 +13,8 @@ from tests.conftest import examples
 from viz.arrange import NARROWEST, WIDEST, Design, Sheet, sheet_of
 from viz.layout.geometry import MARGIN
 from viz.raster.picture import Picture
-from viz.sheet import LEGEND_ITEMS
+from viz.scene import moves
+from viz.sheet import CAPTION, LANE, legend_items
 from viz.theme import font
 
 NETWORKS = ("chain:1", "chain:16", "chain:40", "mlp:6x8", "residual:4x8", "unet", "resnet50")
@@ -24,17 +25,21 @@ def trace_of(name: str, policy: str = "sqrt_n") -> tc.Trace:
 
 
 TRACES = {name: trace_of(name) for name in NETWORKS}
+MOVING = {f"{name}, moved": trace_of(name, "offload") for name in ("chain:16", "unet")}
+TRACES |= MOVING
 
 
 def check_sheet(traces: Sequence[tc.Trace], sheet: Sheet) -> None:
     boxes = []
-    for panel in sheet.panels:
+    for trace, panel in zip(traces, sheet.panels, strict=True):
         header, plan = panel.header, panel.plan
         assert plan.width == panel.width
         assert panel.top >= -0.01
         assert panel.left >= -0.01
         assert panel.left + panel.width <= sheet.width + 0.01
-        assert panel.top + header.height + round(plan.height) <= panel.strip_top + 0.01
+        above = CAPTION if panel.moves else 0
+        assert panel.top + header.height + round(plan.height) + above <= panel.strip_top + 0.01
+        assert panel.moves == moves(trace)
         assert header.room > 100
         spots = list(zip(header.counters, header.widths, strict=True))
         for (x, y), wide in spots:
@@ -47,10 +52,11 @@ def check_sheet(traces: Sequence[tc.Trace], sheet: Sheet) -> None:
             wide, high = plan.size(cell)
             assert wide / 2 <= x <= plan.width - wide / 2
             assert high / 2 <= y <= plan.height - high / 2
-        boxes.append((panel.left, panel.top, panel.width, panel.strip_top + panel.strip))
+        bottom = panel.lane_top + LANE if panel.moves else panel.strip_top + panel.strip
+        boxes.append((panel.left, panel.top, panel.width, bottom))
     for (x0, y0, w0, b0), (x1, y1, w1, b1) in combinations(boxes, 2):
         assert x0 + w0 <= x1 + 0.01 or x1 + w1 <= x0 + 0.01 or b0 <= y1 or b1 <= y0
-    assert [item.name for item in sheet.legend] == [name for name, _ in LEGEND_ITEMS]
+    assert [item.name for item in sheet.legend] == [name for name, _ in legend_items(traces)]
     face = font("Regular", 12)
     for item in sheet.legend:
         assert item.words + face.getlength(item.name) <= sheet.width - MARGIN + 1
@@ -63,7 +69,7 @@ def check_sheet(traces: Sequence[tc.Trace], sheet: Sheet) -> None:
 
 @settings(max_examples=examples(30))
 @given(
-    st.lists(st.sampled_from(NETWORKS), min_size=1, max_size=3),
+    st.lists(st.sampled_from(list(TRACES)), min_size=1, max_size=3),
     st.one_of(st.none(), st.integers(NARROWEST, WIDEST)),
     st.sampled_from([None, "16:9", "4:3", "1:1", "9:16", "4:1"]),
     st.sampled_from([None, "stacked", "side by side"]),

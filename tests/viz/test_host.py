@@ -1,9 +1,12 @@
 """What waits on the host is shown as that: by its look, in every picture."""
 
+from dataclasses import replace
 from itertools import pairwise
 from math import hypot
 from typing import Any
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +17,30 @@ from tests.random_dags import training_graphs
 from tests.tinyckpt.test_mutants import with_moves
 from tests.viz.layout.test_levels import cut_at
 from tests.viz.test_theme import LEAST_OUTLINE, contrast
+from tinyckpt.units import size_text
+from viz.arrange import Design, sheet_of
+from viz.captions import caption_of
+from viz.curve import scales_of
 from viz.layout.cells import cells_of, cells_of_parts
 from viz.layout.parts import Part
 from viz.memory import LABEL_BAND, LEVELS
 from viz.nodes import STRIPE, node_colours, outline_of, stripes
-from viz.scene import Fill, Look, State, checkpoints_of, moves
+from viz.raster.picture import Picture
+from viz.raster.sprites import inks_of
+from viz.raster.strip import lane_of
+from viz.scene import (
+    Fill,
+    Look,
+    State,
+    checkpoints_of,
+    frame_steps,
+    frames,
+    moves,
+    subtitles_of,
+)  # fmt: skip
+from viz.sheet import COUNTERS, HEAD, LEGEND_ITEMS
 from viz.theme import THEMES, Theme
+from viz.vector.svg import svg_still
 
 RESIDENT = (Fill.KEPT, Fill.RECOMPUTED, Fill.GRADIENT)
 
@@ -128,6 +149,112 @@ def test_a_look_says_where_values_are(trace: tc.Trace, cuts: set[int]) -> None:
                     assert look.hosted == least
                 if look.fill is Fill.ON_HOST:
                     assert (look.level, look.kept) == (0, 0)
+
+
+def test_every_move_has_a_frame_and_a_caption() -> None:
+    graph = tc.networks.chain(3)
+    trace = offloaded(graph, bandwidth=512)
+    shown = frames(trace, cells_of(graph), frame_steps(trace), in_nodes=True)
+    assert [f"{f.step}: {f.caption} | {f.live} {f.host}" for f in shown] == [
+        "-1:  | 0 0 B",
+        "0: f1 is computed | 1 0 B",
+        "1: f2 is computed from f1 | 2 0 B",
+        "2: f1 goes to the host (512 B) | 1 512 B",
+        "3: f3 is computed from f2 | 2 512 B",
+        "4: f2 goes to the host (512 B) | 1 1.0 KiB",
+        "5: l is computed from f3 | 2 1.0 KiB",
+        "6: f2 comes back from the host (512 B) | 3 512 B",
+        "7: b3 is computed from f3 and l | 4 512 B",
+        "9: f3 and l are freed | 2 512 B",
+        "10: f1 comes back from the host (512 B) | 3 0 B",
+        "11: b2 is computed from f2 and b3 | 4 0 B",
+        "13: f2 and b3 are freed | 2 0 B",
+        "14: b1 is computed from f1 and b2 | 3 0 B",
+        "16: f1 and b2 are freed | 1 0 B",
+    ]
+
+
+def test_a_caption_says_what_is_computed_again_and_what_is_freed_alone() -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
+    shown = frames(trace, cells_of(trace.graph), frame_steps(trace), in_nodes=True)
+    captions = {frame.step: frame.caption for frame in shown}
+    assert (captions[2], captions[15]) == ("f1 is freed", "f1 is computed again")
+    again = tc.replay(tc.plan(tc.networks.chain(4), "recompute_all"))
+    shown = frames(again, cells_of(again.graph), frame_steps(again), in_nodes=True)
+    assert "f2 is computed again from f1" in [frame.caption for frame in shown]
+
+
+def test_a_caption_names_few_values_and_those_that_people_named() -> None:
+    def function(x: tc.Var) -> Any:
+        with tc.scope("block"):
+            parts = [tc.name(tc.tanh(x * n), f"part{n}") for n in range(1, 6)]
+            return tc.sum(tc.concatenate(parts))
+
+    trace = tc.replay(tc.plan(tc.build(function, tc.Spec(8))))
+    captions = [caption_of(trace, step) for step in range(len(trace.steps))]
+    source = "block/part1 (tanh_1), block/part2 (tanh_2) and 3 more"
+    assert f"block/concatenate_1 is computed from {source}" in captions
+
+
+def test_the_subtitle_says_how_many_values_wait_on_the_host() -> None:
+    moved_once = subtitles_of(offloaded(tc.networks.chain(16), bandwidth=512))
+    assert moved_once[0].startswith("chain of 16 layers · 15 on the host · 33 evaluations = 1.00")
+
+
+# Counters, lanes and the legend ------------------------------------------------------------------
+
+
+def test_only_where_something_moves_there_are_a_counter_a_lane_and_an_entry() -> None:
+    graph = tc.networks.chain(16)
+    kept, moving = tc.replay(tc.plan(graph, "store_all")), offloaded(graph)
+    plain, both = sheet_of([kept], Design()), sheet_of([kept, moving], Design())
+    assert [panel.moves for panel in (*plain.panels, *both.panels)] == [False, False, True]
+    assert plain.panels[0].header.names == COUNTERS
+    assert {panel.header.names for panel in both.panels} == {(*COUNTERS, "on the host")}
+    names = [item.name for item in both.legend if item.name not in dict(LEGEND_ITEMS)]
+    assert names == ["on the host"]
+    assert "on the host" not in [item.name for item in plain.legend]
+
+
+@settings(max_examples=examples(30))
+@given(moved(), st.sampled_from([1, 2]))
+def test_a_lane_is_as_high_as_what_is_on_the_host(trace: tc.Trace, scale: int) -> None:
+    scales, inks, height = scales_of([trace]), inks_of(THEMES["light"]), 40 * scale
+    assert scales.host == max(trace.host)
+    lane = lane_of(trace, scales, (height, len(trace.steps)), scale, inks)
+    kept = inks.index(inks.theme.kept)
+    unit = (height - HEAD * scale) / max(scales.host, 1)
+    tops = [0] * scale + [round(nbytes * unit) for nbytes in trace.host]
+    for step, (before, top) in enumerate(zip(tops, tops[scale:], strict=False)):
+        for layer in (lane.past, lane.future):
+            rows = height - (layer[:, step] == kept).nonzero()[0]
+            # On a step down there is a line from where it begins.
+            assert max(rows, default=0) in {top, max(top, before)}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("design", [Design(), Design(width=480), Design(aspect="16:9")])
+def test_a_frame_is_the_same_whatever_was_drawn_before(theme: str, design: Design) -> None:
+    traces = [offloaded(tc.networks.chain(6)), tc.replay(tc.plan(tc.networks.chain(6)))]
+    design = replace(design, theme=theme)
+    picture = Picture(traces, design)
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        if step % 5 == 0:
+            fresh = Picture(traces, design)
+            fresh.show(step)
+            assert np.array_equal(canvas, fresh.canvas), step
+
+
+def test_a_still_as_svg_says_the_same() -> None:
+    trace = offloaded(tc.networks.chain(9), bandwidth=512)
+    step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Fetch))
+    root = ElementTree.fromstring(svg_still(trace, step))
+    said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert caption_of(trace, step) in said
+    assert {"on the host", f"most {size_text(max(trace.host))}"} <= set(said)
+    assert size_text(trace.host[step]) in said
+    plain = svg_still(tc.replay(tc.plan(trace.graph, "sqrt_n")), 9)
+    assert "on the host" not in plain
 
 
 # How it looks ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from viz.curve import Scales
 from viz.layout.geometry import MARGIN, Line, Size
 from viz.nodes import arrow_parts, arrow_sizes, fitted
 from viz.raster.boxes import group_sprite
-from viz.raster.canvas import Canvas, Counters
+from viz.raster.canvas import Canvas, Counters, words
 from viz.raster.sprites import (
     TRANSPARENT,
     Indices,
@@ -27,9 +27,9 @@ from viz.raster.sprites import (
     sprite_shape,
     text_layer,
 )
-from viz.raster.strip import strip_of
+from viz.raster.strip import Strip, lane_of, strip_of
 from viz.scene import Activity, Frame, Look, count_text, frames, subtitles_of
-from viz.sheet import HEAD
+from viz.sheet import CAPTION, HEAD, LANE
 from viz.theme import RGB, faint_edge, font
 
 if TYPE_CHECKING:
@@ -58,12 +58,23 @@ class PanelPicture:
         self.draw_counter_names()
         self.draw_heading(title)
         left = round((place.left + MARGIN) * self.scale)
-        self.strip_at = left, round(place.strip_top * self.scale)
         right = round((place.left + place.width - MARGIN) * self.scale)
         size = (round(place.strip * self.scale), right - left)
-        self.strip = strip_of(trace, scales, size, self.scale, self.inks)
+        self.strips = [
+            (
+                left,
+                round(place.strip_top * self.scale),
+                strip_of(trace, scales, size, self.scale, self.inks),
+            )
+        ]
+        if place.moves:
+            lane = lane_of(
+                trace, scales, (round(LANE * self.scale), size[1]), self.scale, self.inks
+            )
+            self.strips.append((left, round(place.lane_top * self.scale), lane))
         self.cursor = 0
-        canvas.put(self.strip.future, *self.strip_at)
+        for x, y, strip in self.strips:
+            canvas.put(strip.future, x, y)
 
     def frames(self, steps: Sequence[int]) -> Iterator[Frame]:
         """Yield a frame for every step, the last one again and again once the trace has ended.
@@ -153,9 +164,15 @@ class PanelPicture:
         evaluations = count_text(self.trace.evaluations)
         texts = (
             f"{step} / {total}", f"{frame.evaluations} / {evaluations}", frame.live, frame.peak,
+            frame.host,
         )  # fmt: skip
-        self.counters.write(texts)
-        self.draw_cursor(frame.step)
+        self.counters.write(texts[: len(self.place.header.names)])
+        if self.place.moves:
+            self.draw_caption(frame.caption)
+        now = self.strips[0][2].column(frame.step)
+        for x, y, strip in self.strips:
+            self.draw_cursor(strip, x, y, now)
+        self.cursor = now
 
     def draw_nodes(self, changed: dict[int, Look]) -> None:
         """Draw nodes anew, and those around them whose rings and halos reach into them."""
@@ -212,21 +229,27 @@ class PanelPicture:
         coverage = self.labels[label, size]
         return np.where(coverage == 0, shape, inks[coverage])
 
-    def draw_cursor(self, step: int) -> None:
-        """Move the cursor: filled before it, in outline after it."""
-        now, before = self.strip.column(step), self.cursor
-        (x, y), wide = self.strip_at, self.strip.cursor
-        past, future = self.strip.past, self.strip.future
+    def draw_caption(self, caption: str) -> None:
+        """Write above the strip what happens."""
+        (x, y, strip), scale, theme = self.strips[0], self.scale, self.inks.theme
+        region = self.canvas.region(y - round(CAPTION * scale), y, x, x + strip.past.shape[1])
+        region[:] = self.canvas.ground
+        text = fitted(caption, "Regular", 12, strip.past.shape[1] / scale)
+        line = words(text, "Regular", 12, theme.ink, theme, scale)[: region.shape[0]]
+        region[: line.shape[0], : line.shape[1]] = line[:, : region.shape[1]]
+
+    def draw_cursor(self, strip: Strip, x: int, y: int, now: int) -> None:
+        """Move the cursor of a strip at (x, y): filled before it, in outline after it."""
+        before, wide, past, future = self.cursor, strip.cursor, strip.past, strip.future
         low, high = max(0, min(before, now) - wide), max(before, now) + wide
         high = min(high, past.shape[1])
-        strip = self.canvas.region(y, y + past.shape[0], x + low, x + high)
-        strip[:, : now - low] = past[:, low:now]
-        strip[:, now - low :] = future[:, now:high]
+        shown = self.canvas.region(y, y + past.shape[0], x + low, x + high)
+        shown[:, : now - low] = past[:, low:now]
+        shown[:, now - low :] = future[:, now:high]
         # Below the strip's own words, which it would strike through.
         head, begin = round(HEAD * self.scale), max(0, now - wide)
-        free = self.strip.free[head:, begin : begin + wide]
-        np.copyto(strip[head:, begin - low : begin - low + wide], self.ink, where=free)
-        self.cursor = now
+        free = strip.free[head:, begin : begin + wide]
+        np.copyto(shown[head:, begin - low : begin - low + wide], self.ink, where=free)
 
 
 def neighbours(boxes: Sequence[tuple[int, int, int, int]]) -> list[list[int]]:

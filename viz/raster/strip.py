@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.curve import BANDS, Scales, by_column, stacked
+from viz.curve import BANDS, Scales, by_column, hosted, stacked
+from viz.nodes import STRIPE, STRIPE_AND_GAP
 from viz.raster.sprites import Indices, Inks, text_layer
-from viz.sheet import AIR, HEAD, lines_of, strip_words
+from viz.sheet import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
@@ -64,8 +66,29 @@ def strip_of(
         future[outline(below, top, rows, thick)] = ink
     free = np.ones((height, width), bool)
     strip = Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
-    draw_lines((past, future), strip.free, trace, scales, scale, inks)
+    lines = lines_of(trace, scales, height / scale)
+    words = strip_words(trace, scales, width / scale, height / scale)
+    draw_lines((past, future), free, lines, words, unit, scale, inks)
     return strip
+
+
+def lane_of(trace: Trace, scales: Scales, size: tuple[int, int], scale: float, inks: Inks) -> Strip:
+    """Return the lane of what is on the host, ``size`` = (height, width): striped as nodes are."""
+    height, width = size
+    thick = max(1, round(scale))
+    unit = (height - HEAD * scale) / max(scales.host, 1)
+    columns = by_column(hosted(trace), scales.longest, width)[0].astype(float)
+    top = np.round(columns * unit).astype(int)
+    past = np.full((height, width), inks.index(inks.theme.panel), np.uint8)
+    future = past.copy()
+    rows = height - 1 - np.arange(height)[:, None]
+    edge = outline(np.zeros(width, int), top, rows, thick)
+    stripes = rows % max(2, round(STRIPE_AND_GAP * scale)) < round(STRIPE * scale)
+    past[(rows < top) & stripes | edge] = inks.index(inks.theme.kept)
+    future[edge] = inks.index(inks.theme.kept)
+    free = np.ones((height, width), bool)
+    draw_lines((past, future), free, lane_lines(trace), LANE_WORDS, unit, scale, inks)
+    return Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
 
 
 def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
@@ -85,12 +108,16 @@ def outline(below: Any, top: Any, rows: Any, thick: int) -> Any:
 
 
 def draw_lines(
-    layers: Layers, free: Any, trace: Trace, scales: Scales, scale: float, inks: Inks
+    layers: Layers,
+    free: Any,
+    lines: Sequence[StripLine],
+    words: str,
+    unit: float,
+    scale: float,
+    inks: Inks,
 ) -> None:
-    """Draw the lines at the peak and at limits, and then what is written upon them."""
+    """Draw the lines at the peak and at limits, then what is written upon them, and the words."""
     height, width = free.shape
-    unit = (height - HEAD * scale) / max(scales.highest, 1)
-    lines = lines_of(trace, scales, height / scale)
     thick = max(1, round(scale))
     tops = [max(0, height - round(line.amount * unit) - thick) for line in lines]
     for line, top in zip(lines, tops, strict=True):
@@ -102,8 +129,7 @@ def draw_lines(
     for line, top in zip(lines, tops, strict=True):
         right = width - sum(taken[place] for place in line.beside)
         taken.append(write(layers, free, line.words, right, top, scale, inks))
-    here = strip_words(trace, scales, width / scale, height / scale)
-    write(layers, free, here, None, 0, scale, inks)
+    write(layers, free, words, None, 0, scale, inks)
 
 
 def write(

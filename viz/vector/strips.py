@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from viz.curve import BANDS, Scales, by_column, stacked
-from viz.sheet import HEAD, lines_of, strip_words
+from viz.curve import BANDS, Scales, by_column, hosted, stacked
+from viz.nodes import STRIPE, STRIPE_AND_GAP
+from viz.sheet import HEAD, LANE, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
 from viz.theme import Theme, css, font
 from viz.vector.marks import number, text_element
 
@@ -35,25 +36,36 @@ def strip_elements(
             ink = css(getattr(theme, fill))
             yield f'<path fill="none" stroke="{ink}" d="{future}"/>'
     cursor = f"M{number(now)} {HEAD}V{height}"
-    words = []
+    words: list[str] = []
     taken: list[float] = []
     for mark in lines_of(trace, scales, height):
         line = height - mark.amount * unit
-        yield (
-            f'<path d="M0 {number(line)}H{width}" stroke="{css(theme.muted)}" '
-            f'stroke-dasharray="{mark.dashes[0]} {mark.dashes[1]}"/>'
-        )
+        yield line_element(line, width, mark, theme)
         right = width - sum(taken[place] for place in mark.beside)
-        taken.append(wide := font("Regular", 10).getlength(mark.words) + 8)
-        words += [
-            f'<rect x="{number(right - wide)}" y="{number(line - 13)}" width="{number(wide)}" '
-            f'height="12" fill="{css(theme.panel)}"/>',
-            text_element(right - 4, line - 3, mark.words, 10, theme.muted, anchor="end"),
-        ]
+        taken.append(font("Regular", 10).getlength(mark.words) + 8)
+        words += words_elements(line, right, mark, theme)
     yield f'<path d="{cursor}" stroke="{css(theme.ink)}" stroke-width="2"/>'
     yield from words  # the cursor runs below them
     shown = strip_words(trace, scales, width, height)
     yield text_element(4, 10, shown, 10, theme.muted)
+
+
+def line_element(y: float, width: int, mark: StripLine, theme: Theme) -> str:
+    """Return a line across a strip."""
+    return (
+        f'<path d="M0 {number(y)}H{width}" stroke="{css(theme.muted)}" '
+        f'stroke-dasharray="{mark.dashes[0]} {mark.dashes[1]}"/>'
+    )
+
+
+def words_elements(y: float, right: float, mark: StripLine, theme: Theme) -> tuple[str, str]:
+    """Return what stands upon a line, up to its right, and the ground below it."""
+    wide = font("Regular", 10).getlength(mark.words) + 8
+    return (
+        f'<rect x="{number(right - wide)}" y="{number(y - 13)}" width="{number(wide)}" '
+        f'height="12" fill="{css(theme.panel)}"/>',
+        text_element(right - 4, y - 3, mark.words, 10, theme.muted, anchor="end"),
+    )
 
 
 def skyline(tops: Sequence[float], left: int, height: int) -> str:
@@ -79,4 +91,38 @@ def outline(tops: Sequence[float], below: Sequence[float], left: int, height: in
             parts.append(f"h{wide}")
         before, was = top, here
         left += wide
+    return "".join(parts)
+
+
+def lane_elements(
+    trace: Trace, step: int, scales: Scales, width: int, theme: Theme
+) -> Iterator[str]:
+    """Yield the lane of what is on the host, from its top left corner at 0, 0: striped."""
+    unit = (LANE - HEAD) / max(scales.host, 1)
+    now = (step + 1) * width / scales.longest
+    yield f'<rect width="{width}" height="{LANE}" fill="{css(theme.panel)}"/>'
+    tops = by_column(hosted(trace), scales.longest, width)[0] * unit
+    here, ink = round(now), css(theme.kept)
+    if lines := striped(tops[:here], LANE):
+        yield f'<path stroke="{ink}" stroke-width="{STRIPE}" d="{lines}"/>'
+    if edge := outline(tops, 0 * tops, 0, LANE):
+        yield f'<path fill="none" stroke="{ink}" d="{edge}"/>'
+    for mark in lane_lines(trace):
+        line = LANE - mark.amount * unit
+        yield line_element(line, width, mark, theme)
+        yield from words_elements(line, width, mark, theme)
+    yield f'<path d="M{number(now)} {HEAD}V{LANE}" stroke="{css(theme.ink)}" stroke-width="2"/>'
+    yield text_element(4, 10, LANE_WORDS, 10, theme.muted)
+
+
+def striped(tops: Sequence[float], height: int) -> str:
+    """Return stripes below the tops of columns of pixels, from the ground up."""
+    parts: list[str] = []
+    for up in range(0, height, STRIPE_AND_GAP):
+        left = 0
+        for filled, run in groupby(round(top) > up for top in tops):
+            wide = sum(1 for _ in run)
+            if filled:
+                parts.append(f"M{left} {number(height - up - STRIPE / 2)}h{wide}")
+            left += wide
     return "".join(parts)

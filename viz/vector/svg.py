@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
 from viz.arrange import PLAIN, Design, Header, Item, sheet_of
+from viz.captions import caption_of
 from viz.curve import scales_of
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
@@ -41,7 +42,7 @@ from viz.vector.marks import (
     numbers,
     text_element,
 )
-from viz.vector.strips import strip_elements
+from viz.vector.strips import lane_elements, strip_elements
 from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
@@ -75,11 +76,17 @@ def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: st
         )
 
 
-def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
-    """Return the looks of all cells after a step; -1 is the moment before the first one."""
+def state_at(trace: Trace, plan: Layout, step: int) -> State:
+    """Return the state of all cells after a step; -1 is the moment before the first one."""
     state = State(trace, plan.cells)
     for position in range(step + 1):
         state.take(position)
+    return state
+
+
+def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
+    """Return the looks of all cells after a step; -1 is the moment before the first one."""
+    state = state_at(trace, plan, step)
     return [state.look(cell) for cell in plan.cells]
 
 
@@ -93,8 +100,9 @@ def heading_elements(
         f"{count_text(trace.evaluations_so_far[step])} / {count_text(trace.evaluations)}",
         live_text(live[step], in_nodes),
         live_text(max(live[: step + 1]), in_nodes),
+        size_text(trace.host[step]),
     )
-    for (x, y), name, text in zip(header.counters, header.names, texts, strict=True):
+    for (x, y), name, text in zip(header.counters, header.names, texts, strict=False):
         yield text_element(x, y + 11, name, 12, theme.muted)
         yield text_element(x, y + 31, text, 16, theme.ink, 600)
     words = fitted(title, "SemiBold", 20, header.room)
@@ -150,12 +158,20 @@ def svg_still(
         at = min(last if step is None else step, len(trace.steps) - 1)
         words = heading_elements(trace, at, names[index], place.header, scales.in_nodes, colours)
         group(place.left, place.top, words)
-        looks = looks_at(trace, place.plan, at)
+        state = state_at(trace, place.plan, at)
+        looks = [state.look(cell) for cell in state.cells]
         nodes = graph_elements(place.plan, looks, colours, f"p{index}-")
         group(place.left, place.top + place.header.height, nodes)
         wide = round(place.width) - 2 * MARGIN
         strip = strip_elements(trace, at, scales, wide, place.strip, colours)
         group(place.left + MARGIN, place.strip_top, strip)
+        if place.moves:
+            said = fitted(caption_of(trace, at, state.again), "Regular", 12, wide)
+            group(
+                place.left + MARGIN, place.strip_top, [text_element(0, -9, said, 12, colours.ink)]
+            )
+            lane = lane_elements(trace, at, scales, wide, colours)
+            group(place.left + MARGIN, place.lane_top, lane)
     parts += legend_elements(sheet.legend, colours)
     style = f"<style>{font_faces()}</style>" if fonts else ""
     said = alternative(shown, last if step is None else step)
