@@ -77,13 +77,15 @@ def transformer(
     mask = np.triu(np.full((length, length), -np.inf, dtype), k=1)
 
     def loss(params: Any, x: Any, labels: Any) -> Any:
+        # Any number of sequences goes through, so that a batch can be parted.
+        sequences, rows = x.shape[0], x.shape[0] * length
         # One row a token: affine layers are plain matrix products, without reshapes around them.
-        h = reshape(x, (batch * length, width))
+        h = reshape(x, (rows, width))
         for index, layer in enumerate(params["layers"], start=1):
             with scope(f"layer{index}"):
                 with scope("attention"):
                     normed = layer_norm(h, layer["attention_norm"])
-                    out = attention(normed, layer["attention"], batch, heads, mask)
+                    out = attention(normed, layer["attention"], sequences, heads, mask)
                     h = h + dropped(name(out, "attention_out"), dropout, 2 * index)
                 with scope("mlp"):
                     out = perceptron(layer_norm(h, layer["mlp_norm"]), layer["mlp"])
@@ -91,7 +93,7 @@ def transformer(
             h = name(h, "residual")
         with scope("output"):
             logits = layer_norm(h, params["norm"]) @ params["unembedding"]
-            return cross_entropy(logits, reshape(labels, (batch * length,)))
+            return cross_entropy(logits, reshape(labels, (rows,)))
 
     norm = {"scale": Spec(width, dtype), "shift": Spec(width, dtype)}
     layer = {

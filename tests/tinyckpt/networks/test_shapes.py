@@ -115,6 +115,14 @@ def test_transformer_gradients_are_bitwise_equal_under_policies_and_match_differ
     assert difference == pytest.approx(sum(float((a * b).sum()) for a, b in pairs), rel=1e-7)
 
 
+def test_transformer_takes_any_number_of_sequences() -> None:
+    network = transformer(2, 8, 2, 5, 4, 11, dtype="float64")
+    params, x, labels = network.arrays()
+    whole = tc.jit(network.loss)(params, x, labels)
+    parts = [tc.jit(network.loss)(params, x[i : i + 2], labels[i : i + 2]) for i in (0, 2)]
+    np.testing.assert_allclose(np.mean(parts), whole, rtol=1e-14)
+
+
 def test_transformer_sees_no_later_token() -> None:
     network = transformer(2, 8, 2, 5, 1, 11, dtype="float64")
     params, x, _ = network.arrays(seed=1)
