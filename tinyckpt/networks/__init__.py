@@ -8,7 +8,7 @@ from tinyckpt.networks.layers import inference, statistics_specs
 from tinyckpt.networks.lenet import lenet5, lenet_logits
 from tinyckpt.networks.llama import llama, llama_logits
 from tinyckpt.networks.mobilenet import mobilenet_logits, mobilenet_v1
-from tinyckpt.networks.named import NETWORKS, network_from_text
+from tinyckpt.networks.named import NETWORKS, network_from_text, network_or_graph
 from tinyckpt.networks.network import Network, branching, mlp, random_arrays, residual_mlp
 from tinyckpt.networks.resnet import resnet, resnet_logits
 from tinyckpt.networks.shapes import mobilenet, resnet50, unet, vgg16
@@ -38,6 +38,7 @@ __all__ = [
     "mobilenet_logits",
     "mobilenet_v1",
     "network_from_text",
+    "network_or_graph",
     "random_arrays",
     "residual_mlp",
     "resnet",

@@ -8,17 +8,18 @@ from typing import Any
 from tinyckpt.documents.graphs import load_graph
 from tinyckpt.documents.scripts import function_of_file, user_code
 from tinyckpt.errors import GraphError, meant
-from tinyckpt.graph import Graph, Spec
+from tinyckpt.graph import Graph
 from tinyckpt.networks.bert import bert, roberta
 from tinyckpt.networks.chain import chain
 from tinyckpt.networks.cnn100 import cnn100
 from tinyckpt.networks.gpt2 import gpt2
 from tinyckpt.networks.lenet import lenet5
 from tinyckpt.networks.llama import llama
+from tinyckpt.networks.mobilenet import mobilenet_v1
 from tinyckpt.networks.network import Network, branching, mlp, residual_mlp
 from tinyckpt.networks.resnet import resnet
-from tinyckpt.networks.shapes import SHAPES
 from tinyckpt.networks.transformer import transformer
+from tinyckpt.networks.unet import unet_network
 from tinyckpt.networks.vgg import vgg
 from tinyckpt.networks.vit import vit
 from tinyckpt.tree import map_leaves
@@ -58,9 +59,14 @@ FACTORIES: dict[str, Callable[..., Network]] = {
     "transformer": transformer,
     "lenet5": lenet5,
     "cnn100": cnn100,
+    "vgg16": lambda batch: vgg(16, batch),
+    "vgg16_bn": lambda batch: vgg(16, batch, batch_normed=True),
     "vgg19": lambda batch: vgg(19, batch),
     "resnet18": lambda batch: resnet(18, batch),
+    "resnet50": lambda batch: resnet(50, batch),
     "resnet152": lambda batch: resnet(152, batch),
+    "mobilenet": mobilenet_v1,
+    "unet": unet_network,
     "vit": lambda batch: vit(batch=batch),
     "bert": lambda batch, length: bert(batch=batch, length=length),
     "roberta": lambda batch, length: roberta(batch=batch, length=length),
@@ -76,6 +82,21 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
     """Return the training graph that a command line names, and specs of its arguments.
 
     Args:
+        text: as for ``network_or_graph``.
+
+    Raises:
+        GraphError, FormatError: as ``network_or_graph``.
+    """
+    found = network_or_graph(text)
+    if isinstance(found, Network):
+        return found.graph(), found.specs
+    return found, specs_of(found)
+
+
+def network_or_graph(text: str) -> Network | Graph:
+    """Return the network that a command line names; the graph, of what is there as no function.
+
+    Args:
         text: such as ``chain:16`` or ``mlp:8x256``; ``path/to/graph.json``, a graph as
             ``save_graph`` writes it; or ``path/to/file.py:function``, a function in that file that
             takes nothing and returns a Network.
@@ -86,13 +107,11 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
     """
     name, _, sizes = text.partition(":")
     if ".py:" in text:
-        network = network_of_file(*text.rsplit(":", 1))
-        return network.graph(), network.specs
+        return network_of_file(*text.rsplit(":", 1))
     if text.endswith(".py"):
         raise GraphError(f"{text}: which function of it? Write it behind, as in {text}:make")
     if text.endswith(".json"):
-        graph = load_graph(text)
-        return graph, specs_of(graph)
+        return load_graph(text)
     if name not in NETWORKS:
         forms = ", ".join(form for form, _, _ in NETWORKS.values())
         raise GraphError(
@@ -109,12 +128,8 @@ def network_from_text(text: str) -> tuple[Graph, tuple[Any, ...]]:
     if int(numbers[0]) > MOST_LAYERS:
         raise GraphError(f"network {text!r}: more than {MOST_LAYERS:,} layers")
     if name == "chain":
-        return chain(int(sizes)), (Spec((8, 8)),)
-    if name in SHAPES:
-        graph = SHAPES[name](int(sizes))
-        return graph, specs_of(graph)
-    network = FACTORIES[name](*map(int, numbers))
-    return network.graph(), network.specs
+        return chain(int(sizes))
+    return FACTORIES[name](*map(int, numbers))
 
 
 def specs_of(graph: Graph) -> tuple[Any, ...]:

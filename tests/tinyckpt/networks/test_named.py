@@ -4,7 +4,7 @@ import pytest
 
 import tinyckpt as tc
 from tinyckpt.cli.main import main
-from tinyckpt.networks import NETWORKS, network_from_text
+from tinyckpt.networks import NETWORKS, Network, network_from_text, network_or_graph
 
 PARAMETERS = {
     "lenet5": 61_706,
@@ -37,6 +37,16 @@ def test_the_example_of_every_name_is_a_training_graph(name: str) -> None:
         assert count == PARAMETERS[name]
         alone, _ = network_from_text(name)  # a published network needs no sizes
         assert (alone.data, alone.operators) == (graph.data, graph.operators)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_name_but_the_chain_is_of_a_function(name: str) -> None:
+    found = network_or_graph(NETWORKS[name][1])
+    if name == "chain":
+        assert isinstance(found, tc.Graph)
+    else:
+        assert isinstance(found, Network)
+        assert callable(found.loss)
 
 
 def test_sizes_are_those_of_the_name() -> None:
