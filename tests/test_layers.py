@@ -15,7 +15,7 @@ LAYERS = [
     "schedule", "trace", "replay", "cost", "fates", "table",
     "analysis", "orders", "transfers", "exact", "policies", "planning",
     "storage", "backend", "arguments", "execute", "compile", "api", "training",
-    "pipeline", "documents", "networks", "rewriting", "interop", "cli",
+    "pipeline", "documents", "networks", "rewriting", "means", "interop", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [
     "packages", "theme", "layout", "memory", "captions", "scene", "curve", "sheet", "arrange",

@@ -1,0 +1,143 @@
+"""The means that plan a graph as it is: store-all, recomputation, offload, and both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tinyckpt.backend import Backend, moved
+from tinyckpt.compile import compile
+from tinyckpt.errors import BudgetError
+from tinyckpt.graph import Graph
+from tinyckpt.means.case import Begin, Case, Planned, own_cost, peak_of
+from tinyckpt.orders.lowering import offloading
+from tinyckpt.planning.hosted import moved_within, plan_with_host
+from tinyckpt.planning.plan import plan
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Schedule
+from tinyckpt.transfers.clock import timed
+from tinyckpt.transfers.placing import idle_copies, movable_values
+from tinyckpt.tree import map_leaves
+from tinyckpt.units import counted, size_text
+
+
+def store_all(case: Case) -> Planned:
+    """Keep everything that the backward half reads: what the others are compared with."""
+    return of_schedule(case, case.stored)
+
+
+def recomputation(case: Case) -> Planned:
+    """Recompute so as to stay within the budget."""
+    return of_schedule(case, within(case, case.graph))
+
+
+def offload(case: Case) -> Planned:
+    """Move as few values to the host as the budget asks for; or as the least peak does."""
+    link, costs = case.known_link, case.costs_of(case.graph)
+    movable = set(movable_values(case.graph)) if link.bandwidth else set()
+    schedule = moved_within(case.stored, movable, case.budget, costs)
+    if schedule is not None:
+        return of_copies(case, schedule, case.budget)
+    idle = idle_copies(offloading(case.stored, movable))
+    least = peak_of(offloading(case.stored, movable - idle))
+    schedule = moved_within(case.stored, movable, least, costs) or case.stored
+    return of_copies(case, schedule, least)
+
+
+def recomputation_and_offload(case: Case) -> Planned:
+    """Keep, recompute or move, within the budget: the best known, of one alone too."""
+    link, costs = case.known_link, case.costs_of(case.graph)
+
+    def both() -> Planned:
+        own: dict[str, Any] = {"budget": f"{case.budget} B", "time_limit": case.time_limit}
+        schedule = plan_with_host(case.graph, link, costs=costs, **own)
+        return of_copies(case, schedule, case.budget)
+
+    ways: tuple[Callable[[], Planned], ...] = (
+        both, partial(recomputation, case), partial(offload, case)
+    )  # fmt: skip
+    found, errors = [], []
+    for way in ways:
+        try:
+            found.append(way())
+        except BudgetError as error:
+            errors.append(error)
+    fitting = [each for each in found if each.peak <= case.budget]
+    if not fitting:
+        raise errors[0]
+    return min(fitting, key=lambda each: each.cost)
+
+
+def within(case: Case, graph: Graph, besides: int = 0, seconds: float | None = None) -> Schedule:
+    """Return the best schedule of a graph that is found within the budget.
+
+    Args:
+        case: whose budget it is.
+        graph: what is planned.
+        besides: bytes of the budget that something else takes.
+        seconds: to search for it; the case's time limit if not given.
+
+    Raises:
+        BudgetError: if none was found, with the smallest peak that was, ``besides`` included.
+    """
+    if case.budget < besides:
+        raise BudgetError("", besides)
+    try:
+        return plan(
+            graph,
+            budget=f"{case.budget - besides} B",
+            costs=case.costs_of(graph),
+            time_limit=case.time_limit if seconds is None else seconds,
+            progress=case.progress,
+        )
+    except BudgetError as error:
+        smallest = None if error.smallest is None else error.smallest + besides
+        raise BudgetError(str(error), smallest, error.proven) from None
+
+
+def of_schedule(case: Case, schedule: Schedule, begin: Begin | None = None) -> Planned:
+    """Return what a schedule that moves nothing takes; of another graph too."""
+    again = replay(schedule).recomputations
+    return Planned(
+        peak=peak_of(schedule),
+        cost=own_cost(case, schedule),
+        takes=counted(again, "recomputation") if again else "",
+        schedules=((schedule, 1),),
+        begin=begin or partial(begin_run, schedule),
+    )
+
+
+def of_copies(case: Case, schedule: Schedule, budget: int | None) -> Planned:
+    """Return what a schedule takes whose copies go on beside its evaluations.
+
+    Args:
+        case: with a link.
+        schedule: of the case's graph.
+        budget: what has no room within it waits; None if nothing waits.
+    """
+    line = timed(schedule, case.known_link, case.costs_of(case.graph), budget=budget)
+    trace = replay(schedule)
+    host = max(trace.host, default=0)
+    words = [counted(trace.recomputations, "recomputation")] if trace.recomputations else []
+    words += [f"{size_text(host)} of the host"] if host else []
+    return Planned(
+        peak=line.peak_bytes,
+        cost=float(line.makespan),
+        takes=", ".join(words),
+        schedules=((schedule, 1),),
+        host_bytes=host,
+        begin=partial(begin_run, schedule),
+    )
+
+
+def begin_run(schedule: Schedule, arrays: tuple[Any, ...], backend: Backend) -> Any:
+    """Return a step that runs a schedule on arrays, and returns its gradients."""
+    program = compile(schedule, backend)
+    own = on_device(arrays, backend)
+    return lambda: program(*own)[1]
+
+
+def on_device(arrays: Any, backend: Backend) -> Any:
+    """Return arrays, in their nesting, where a backend computes."""
+    return map_leaves(partial(moved, backend), arrays)

@@ -1,0 +1,140 @@
+"""What weighing the means found: one row for each, as data, as a table, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tinyckpt.means.case import Gradients
+from tinyckpt.schedule import Schedule
+from tinyckpt.table import table
+from tinyckpt.transfers.link import Link
+from tinyckpt.units import size_text
+
+TEXTS: dict[Gradients, str] = {
+    "bitwise": "exact, bit for bit",
+    "rounded": "exact but for rounding",
+    "unproven": "exact",
+    "approximate": "approximate:",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one of the means takes; where it does not apply, why.
+
+    Attributes:
+        name: as in ``MEANS``.
+        why: why there is nothing to say; empty where there is, and else all numbers are None.
+        peak: bytes, on the device that holds most: what is counted is what schedules hold, and
+            gradients that micro-batches add up.
+        share: of store-all's peak.
+        fits: whether the peak is within the budget.
+        times: what a step takes by the model, all devices' time together, as times store-all's.
+        measured: what a step took here, as times store-all's in the same run; None where it was
+            not run.
+        gradients: ``bitwise`` equal to store-all's; equal but ``rounded``; so if the
+            loss is a mean over samples, ``unproven``; or ``approximate``.
+        sense: in what sense they are approximate, or why they may be.
+        error: how far they were off here: a norm, as a share of the gradients'.
+        takes: what it takes besides, in a few words.
+        host_bytes: the most that is on the host.
+        devices: how many it takes.
+        schedules: what was planned.
+    """
+
+    name: str
+    why: str = ""
+    peak: int | None = None
+    share: float | None = None
+    fits: bool | None = None
+    times: float | None = None
+    measured: float | None = None
+    gradients: Gradients | None = None
+    sense: str = ""
+    error: float | None = None
+    takes: str = ""
+    host_bytes: int = 0
+    devices: int = 1
+    schedules: tuple[Schedule, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether gradients are known to be those of the network, but for rounding."""
+        return self.gradients in ("bitwise", "rounded")
+
+    def cells(self) -> list[str]:
+        """Return the row of the printed table, under HEADER."""
+        if self.peak is None:
+            return [self.name, "", "", "", "", "", "", "", self.why]
+        assert self.gradients is not None
+        assert self.share is not None
+        gradients = TEXTS[self.gradients]
+        return [
+            self.name,
+            size_text(self.peak),
+            f"{100 * self.share:.1f} %",
+            "yes" if self.fits else "no",
+            f"{self.times:.3f}",
+            "" if self.measured is None else f"{self.measured:.2f}",
+            "" if self.error is None else f"{self.error:.1g}",
+            f"{gradients} {self.sense}".strip(),
+            self.takes,
+        ]
+
+
+HEADER = (
+    "means", "peak", "of store-all's", "fits", "x time", "x measured", "off by", "gradients",
+    "takes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """All means, weighed on one network.
+
+    Attributes:
+        name: the network's.
+        budget: in bytes.
+        unit: of costs.
+        link: of the copies; None if none is known.
+        rows: one for each of ``MEANS``.
+        note: why nothing was measured; empty if it was.
+    """
+
+    name: str
+    budget: int
+    unit: str
+    link: Link | None
+    rows: tuple[Row, ...]
+    note: str = ""
+
+    def row(self, name: str) -> Row:
+        """Return the row of a means."""
+        return next(row for row in self.rows if row.name == name)
+
+    def __str__(self) -> str:
+        head = f"{self.name} within {size_text(self.budget)}; time in {self.unit}"
+        if self.link is not None:
+            head += f", copies at {float(self.link.bandwidth):.4g} bytes for each"
+        lines = [head, table(HEADER, [row.cells() for row in self.rows])]
+        return "\n".join([*lines, self.note] if self.note else lines)
+
+    def document(self) -> dict[str, Any]:
+        """Return the data as JSON has them, schedules left out."""
+        names = [each.name for each in fields(Row) if each.name != "schedules"]
+        link = None
+        if self.link is not None:
+            link = {
+                "bandwidth": float(self.link.bandwidth),
+                "latency": float(self.link.latency),
+                "engines": self.link.engines,
+            }
+        return {
+            "network": self.name,
+            "budget": self.budget,
+            "unit": self.unit,
+            "link": link,
+            "note": self.note,
+            "rows": [{name: getattr(row, name) for name in names} for row in self.rows],
+        }
