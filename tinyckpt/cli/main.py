@@ -15,6 +15,7 @@ from typing import Any
 
 from tinyckpt.api import RunResult, run
 from tinyckpt.cli.demo import demo
+from tinyckpt.cli.means import check_without, means_job
 from tinyckpt.cli.models import torch_job
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.pipes import pipe_job
@@ -208,6 +209,9 @@ def run_job(options: Any) -> int:
 
 def compare_job(options: Any) -> int:
     """Print a table of policies, and what the best known schedule would cost at their peaks."""
+    if options.means:
+        return means_job(options)
+    check_without(options)
     check_output(options, *CHARTS)
     graph, specs = graph_of(options)
     costs = COSTS[options.cost](graph)

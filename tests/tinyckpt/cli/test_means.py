@@ -1,0 +1,86 @@
+"""``tinyckpt compare --means``: what it prints, writes and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tinyckpt.cli import main
+from tinyckpt.means import MEANS
+
+QUICK = ("--time-limit", "0.2")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["compare", *arguments])
+    except SystemExit as error:
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_it_prints_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("chain:16", "--means", "--budget", "50%", "--cost", "evaluations")
+    code, out, err = run(capsys, *given, "--bandwidth", "1e30", *QUICK)
+    assert (code, err) == (0, "")
+    head, columns, *rows = out.splitlines()
+    assert head == "chain:16 within 4.5 KiB; time in evaluations, copies at 1e+30 bytes for each"
+    assert columns.split()[:2] == ["means", "peak"]
+    assert [row[: len(name)] for row, name in zip(rows, MEANS, strict=True)] == list(MEANS)
+    assert rows[1].split()[1:7] == ["4.5", "KiB", "50.0", "%", "yes", "1.273"]
+    assert rows[2].endswith("4.5 KiB of the host")
+    assert rows[4].endswith("there is but a graph, and no function to be called otherwise")
+
+
+def test_half_is_the_budget_if_there_is_none_and_flops_are_the_costs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "mlp:2x8", "--means", *QUICK, "--stages", "2", "--chunks", "4")
+    assert code == 0
+    assert out.startswith("mlp:2x8 within 4.8 KiB; time in FLOPs, copies at 0.001641 bytes")
+    assert "2 devices, 8 micro-batches" in out
+    assert "logits in 4 pieces" in out
+
+
+def test_it_writes_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "means.json"
+    code, out, _ = run(capsys, "mlp:2x8", "--means", *QUICK, "-o", str(path))
+    assert code == 0
+    assert out.splitlines()[-1] == f"written to {path}"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert [row["name"] for row in document["rows"]] == list(MEANS)
+    assert document["budget"] * 2 == document["rows"][0]["peak"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mlp:2x8", "--means", "--policy", "sqrt_n"), "--policy is about policies"),
+        (("mlp:2x8", "--means", "--set", "slots=3"), "--set is about policies"),
+        (("mlp:2x8", "--means", "-o", "x.txt"), "-o x.txt: it must end in .json"),
+        (("mlp:2x8", "--means", "--bandwidth", "-1"), "--bandwidth -1.0: it must be 0 or more"),
+        (("mlp:2x8", "--means", "--bandwidth", "nan"), "--bandwidth nan: it must be 0 or more"),
+        (("mlp:2x8", "--stages", "3"), "--stages goes with --means"),
+        (("mlp:2x8", "--bandwidth", "3"), "--bandwidth goes with --means"),
+        (("mpl:2x8", "--means"), "did you mean mlp"),
+        (("mlp:2x8", "--means", "--stages", "0"), "stages=0; it must be an integer of 1 or more"),
+    ],
+)
+def test_wrong_usage(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [("much", "tinyckpt: budget 'much'; legal are"), ("9 nodes", "in bytes, not in nodes")],
+)
+def test_a_wrong_budget(capsys: pytest.CaptureFixture[str], budget: str, message: str) -> None:
+    code, out, err = run(capsys, "mlp:2x8", "--means", "--budget", budget)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
