@@ -1,0 +1,150 @@
+# %% [markdown]
+# # 15. Offload: where bandwidth beats FLOPs
+#
+# Until now, what had no room was computed again. It can also be moved: the host has more memory
+# than the device, and copies are the work of engines of their own, *beside* the computation. So a
+# copy costs nothing as long as nobody waits for it. When does somebody?
+
+# %%
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import tinyckpt as tc
+import viz
+from tinyckpt.analysis.saved import saved_values
+
+OUT = Path("out")
+OUT.mkdir(exist_ok=True)
+VALUE = 512  # bytes: of each value of the chain
+
+# %% [markdown]
+# The chain again, with the times of matrix products: 1 for a layer, 2 for its adjoint.
+
+# %%
+chain = tc.networks.chain(16)
+costs = tc.cost.custom(chain, [1] * 17 + [2] * 16, "units")
+stored, halved = (tc.plan(chain, policy) for policy in ("store_all", "sqrt_n"))
+room = tc.replay(halved).peak_bytes
+for schedule in (stored, halved):
+    peak, time = tc.replay(schedule).peak_nodes, tc.cost.cost_of(schedule, costs)
+    print(f"{schedule.policy:9} peak {peak:2} values, {time:.0f} units of time")
+
+# %% [markdown]
+# Now move instead. Each f leaves right after the next layer has read it, and comes back just in
+# time for its adjoint. `replay` counts bytes and knows no time; `tc.timed` knows both, and holds
+# the memory of what is still on its way. Let a copy take as long as a layer:
+
+
+# %%
+def moved(duration):
+    """Move everything that the backward half reads, in no more memory than sqrt(n) takes."""
+    link = tc.Link(bandwidth=VALUE / Fraction(duration))
+    given = {"bandwidth": link.bandwidth, "budget": room}
+    schedule = tc.plan(chain, "offload", costs=costs, **given)
+    return tc.timed(schedule, link, costs, budget=room)
+
+
+free, slow = moved(1), moved(2)
+print(free.summary(), slow.summary(), sep="\n")
+
+# %% [markdown]
+# A peak of 4 values instead of 18, in the time of store-all: nothing is computed again, and nothing
+# waits. Over the slower link, computation stalls. Where? Each step says what was waited for:
+
+# %%
+for kind in (tc.Offload, tc.Fetch):
+    waits = [w for s, w in zip(slow.schedule.steps, slow.stall, strict=True) if type(s) is kind]
+    print(f"{kind.__name__:7} {len(waits)} copies, waited for {sum(waits)} units")
+
+# %% [markdown]
+# The forward half waits for copies out, since there is no room for a further layer. And what left
+# last is wanted first: the backward half waits until it is out and back. Once that has begun,
+# nothing more stalls; an adjoint takes as long as a copy.
+#
+# **Predict.** sqrt(n) evaluates 9 layers again and takes 58 units; store-all takes 49. To move a
+# value takes two copies, out and back. Up to which duration of a copy, in units of a layer, is
+# offload as fast as sqrt(n)?
+
+# %%
+my_guess = 0.0
+
+# %%
+low, high = Fraction(0), Fraction(8)
+while high - low > Fraction(1, 64):
+    middle = (low + high) / 2
+    low, high = (middle, high) if moved(middle).makespan <= 58 else (low, middle)
+print(f"you said {my_guess}; it is {float(low):.2f}")
+
+# %% [markdown]
+# Two copies for one evaluation would make it 1/2. But the ways out run beside the forward half, and
+# those back beside the backward half, which is twice as long. Up to 1 all of it is free. At 2 the
+# ways out take a forward half too long: as much as to compute every layer again. Beyond 2, the
+# backward half waits for every copy, too.
+#
+# Nobody has to choose for all values at once. `plan_with_host` says of each whether to keep it, to
+# move it or to compute it again, in the same memory:
+
+# %%
+durations, mixed = [Fraction(n, 8) for n in (1, 4, 8, 10, 12, 14, 16, 20, 24, 32)], {}
+for duration in durations:
+    link = tc.Link(VALUE / duration)
+    plan = tc.plan_with_host(chain, link, budget=room, costs=costs, time_limit=4)
+    mixed[duration] = tc.timed(plan, link, costs, budget=room).makespan
+    print(f"{float(duration):5}: {float(mixed[duration]):6.2f} units, {plan.note}")
+
+# %% [markdown]
+# A copy takes bytes / bandwidth, and a layer FLOPs / speed. So what counts is how many FLOPs there
+# are for each byte to be moved; the machine has a number of the same kind, its FLOPs for each byte
+# of the link. Where the network's is above the machine's, offload is free. Blocks of transformers,
+# 16 bits, with all that they keep or their input alone, and a device of 150 TFLOP/s with 25 GB/s
+# each way:
+
+
+# %%
+def of_a_block(width, length=1024):
+    found = []
+    for layers in (1, 2):  # the difference is one block's
+        sizes = {"heads": width // 64, "length": length, "vocabulary": 64, "dtype": "float16"}
+        graph = tc.networks.gpt2(layers, width, fused=True, **sizes).graph()
+        forward = graph.operators[: graph.forward_count]
+        kept = sum(node.nbytes for node in saved_values(graph) if node.role == "activation")
+        found.append((sum(operator.flops for operator in forward), kept))
+    work, kept = (two - one for one, two in zip(*found, strict=True))
+    return work / kept, work / (2 * length * width)
+
+
+machine, widths = 150e12 / 25e9, [768, 1536, 3072, 6144, 12288]
+per_byte = {width: of_a_block(width) for width in widths}
+for width, (all_kept, of_input) in per_byte.items():
+    print(f"width {width:5}: {all_kept:6.0f} FLOPs a byte kept, {of_input:7.0f} a byte of input")
+print(f"the machine: {machine:.0f} FLOPs while a byte is moved")
+
+# %%
+figure = Figure(figsize=(9, 3.4), layout="constrained")
+left, right = figure.subplots(1, 2)
+left.plot(durations, [moved(d).makespan for d in durations], "o-", label="all moved")
+left.plot(durations, list(mixed.values()), "s-", label="each value by itself")
+left.axhline(58, color="C3", ls="--", label="sqrt(n)")
+left.axhline(49, color="0.5", ls=":", label="store-all")
+left.axvline(float(low), color="0.8", zorder=0)
+left.set(xlabel="a copy takes so many layers", ylabel="units of time", ylim=(45, 90))
+right.loglog(widths, [a for a, _ in per_byte.values()], "o-", label="all that a block keeps")
+right.loglog(widths, [i for _, i in per_byte.values()], "s-", label="its input alone")
+right.axhline(machine, color="C3", ls="--", label="the machine: above it, offload is free")
+right.set(xlabel="width of the transformer", ylabel="FLOPs for each byte moved")
+for axis in (left, right):
+    axis.legend(frameon=False, fontsize=8)
+figure.savefig(OUT / "15_break_even.png", dpi=150)
+print(OUT / "15_break_even.png", viz.player(tc.replay(slow.schedule), OUT / "15_player.html"))
+
+# %%
+assert (free.makespan, free.stalled, tc.replay(free.schedule).peak_bytes) == (49, 0, 4 * VALUE)
+assert (slow.makespan, slow.peak_bytes) == (64, room)
+assert Fraction(3, 2) < low < Fraction(7, 4)
+assert all(mixed[d] <= min(moved(d).makespan, 58) for d in durations)
+assert per_byte[768][0] < machine < per_byte[12288][0]
+x = np.linspace(-1, 1, 64).reshape(8, 8)  # the bits do not care where they waited
+assert np.array_equal(tc.run(free.schedule, x).gradients, tc.run(stored, x).gradients)
