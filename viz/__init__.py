@@ -6,6 +6,7 @@ require_packages()  # before what follows fails for one of them, with less of a 
 
 from viz.charts.breakdown import breakdown
 from viz.charts.frontier import frontier
+from viz.charts.gradient_error import gradient_error
 from viz.charts.ledger import ledger
 from viz.charts.pipeline import pipeline
 from viz.charts.scaling import scaling
@@ -22,6 +23,7 @@ __all__ = [
     "frames",
     "frontier",
     "gif",
+    "gradient_error",
     "ledger",
     "mimebundle",
     "pipeline",

@@ -1,0 +1,133 @@
+"""The chart of gradient error: points, lines, labels and limits; not pixels."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+import viz
+from tests.conftest import examples
+from viz.charts.gradient_error import gradient_error_figure
+from viz.charts.style import looks
+from viz.theme import DARK, LIGHT, THEMES
+
+WAYS = {
+    "codes": [("8 bits", 400_000, 0.004), ("2 bits", 120_000, 0.4), ("4 bits", 210_000, 0.07)],
+    "ReGELU2": [("published", 700_000, 0.33)],
+}
+EXACT = 2**20
+
+
+@pytest.fixture(autouse=True)
+def as_written() -> Iterator[None]:
+    """Draw as ``write`` does."""
+    with looks():
+        yield
+
+
+def texts(figure: Any) -> list[str]:
+    (axis,) = figure.axes
+    return [text.get_text() for text in axis.texts if text.get_text()]
+
+
+def test_each_way_is_a_line_by_bytes_and_names_itself_at_its_first_point() -> None:
+    figure = gradient_error_figure(WAYS, EXACT, LIGHT)
+    (axis,) = figure.axes
+    lines: list[Any] = list(axis.lines[:3])
+    codes, regelu, exact = lines
+    assert [round(x * 2**20) for x in codes.get_xdata()] == [120_000, 210_000, 400_000]
+    assert list(codes.get_ydata()) == [0.4, 0.07, 0.004]
+    assert list(regelu.get_ydata()) == [0.33]
+    assert list(exact.get_xdata()) == [1, 1]  # MiB
+    assert texts(figure)[1:] == [
+        "codes\n2 bits", "4 bits", "8 bits", "ReGELU2\npublished", "exact\n1.0 MiB",
+    ]  # fmt: skip
+    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
+    assert axis.yaxis.get_major_formatter()(0.005, 0) == "0.5 %"
+    assert axis.get_xlabel() == "kept, MiB"
+    assert codes.get_color() != regelu.get_color()
+    assert codes.get_marker() != regelu.get_marker()
+
+
+def test_without_exact_gradients_there_is_no_line_for_them() -> None:
+    figure = gradient_error_figure(WAYS, None, DARK, title="")
+    (axis,) = figure.axes
+    assert texts(figure) == ["codes\n2 bits", "4 bits", "8 bits", "ReGELU2\npublished"]
+    assert axis.get_title("left") == ""
+    assert axis.get_xlabel() == "kept, KiB"
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 2**50), st.floats(1e-12, 1e6)), max_size=4), max_size=4
+    ),
+    st.sampled_from([3.0, 5.0, 8.0]),
+)
+def test_all_points_are_within_the_axes_and_no_labels_overlap(
+    drawn: list[list[tuple[int, float]]], width: float
+) -> None:
+    ways = {
+        f"way {number}": [(f"{place} bits", *point) for place, point in enumerate(points)]
+        for number, points in enumerate(drawn)
+    }
+    if not any(drawn):
+        with pytest.raises(tc.TinyckptError, match="nothing to draw: there are no points"):
+            viz.gradient_error(ways, "x.png")
+        return
+    with looks():
+        figure = gradient_error_figure(ways, 4096, LIGHT, width)
+        figure.canvas.draw()
+        (axis,) = figure.axes
+        around = axis.get_window_extent()
+        lines: list[Any] = list(axis.lines[: sum(map(bool, drawn))])
+        for line in lines:
+            for point in axis.transData.transform(line.get_xydata()):
+                assert around.x0 <= point[0] <= around.x1
+                assert around.y0 <= point[1] <= around.y1
+        labels = [t.get_window_extent() for t in axis.texts if "bits" in t.get_text()]
+        assert len(labels) == sum(map(len, drawn))
+        if len(labels) <= 6 and width == 8:
+            for one, other in combinations(labels, 2):
+                assert not one.overlaps(other)
+
+
+def test_files(tmp_path: Path) -> None:
+    for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
+        path = viz.gradient_error(WAYS, tmp_path / f"one.{suffix}", exact=EXACT)
+        content = path.read_bytes()
+        assert content.startswith(magic)
+        again = viz.gradient_error(WAYS, tmp_path / f"two.{suffix}", exact=EXACT)
+        assert again.read_bytes() == content
+        seen = {viz.gradient_error(WAYS, path, theme=theme).read_bytes() for theme in THEMES}
+        assert len(seen) == len(THEMES)
+    hostile = {"</svg>\n<b>$x$ 漢": [("$\\frac{1}{</svg>", 1, 1.0)]}
+    content = viz.gradient_error(hostile, tmp_path / "h.svg", title="</svg>").read_bytes()
+    assert content.count(b"</svg>") == 1
+
+
+@pytest.mark.parametrize(
+    ("ways", "options", "match"),
+    [
+        ([("8 bits", 1, 1.0)], {}, "expected a mapping from names to points, got a list; give"),
+        ({}, {}, "nothing to draw: there are no points"),
+        ({"codes": []}, {}, "nothing to draw: there are no points"),
+        ({"c": [("exact", 4096, 0.0)]}, {}, "c, exact: 4096 bytes, an error of 0.0; both must be"),
+        ({"c": [("8 bits", 0, 0.1)]}, {}, "c, 8 bits: 0 bytes, an error of 0.1; both must be"),
+        ({"c": [("8", 1, float("nan"))]}, {}, "c, 8: 1 bytes, an error of nan; both must be above"),
+        ({"c": [("8", 1, float("inf"))]}, {}, "c, 8: 1 bytes, an error of inf; both must be above"),
+        (WAYS, {"exact": 0}, "exact=0: bytes must be above 0 and finite"),
+        (WAYS, {"theme": "neon"}, "unknown theme 'neon'; known are light, dark"),
+        (WAYS, {"width": 2}, "width 2: legal are 3 to 30 inches"),
+        (WAYS, {"title": ["a", "b"]}, "give one for each chart, of which there are 1"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, ways: Any, options: Any, match: str) -> None:
+    with pytest.raises(tc.TinyckptError, match=match):
+        viz.gradient_error(ways, tmp_path / "c.png", **options)
+    assert not list(tmp_path.iterdir())
