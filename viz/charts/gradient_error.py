@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,10 @@ Points = Sequence[tuple[str, int, float]]  # a label, bytes that are kept, the e
 HEIGHT = 4.2  # inches
 TITLE = "Gradient error against memory"
 SUBTITLE = "how far gradients are off, relative to their length, and what is kept for them"
-MARGIN = 1.35  # of each axis beyond the outermost points, as a factor
-ROOM = 2.0  # the same above and to the right of them, where labels are
+MARGIN = 0.07  # beyond the outermost points, as a share of what lies between these
+ROOM = 0.2  # the same above and to the right of them, where labels are
+LEAST = 1.3  # a factor that is beyond them in any case
+LARGEST = 1e100  # of what has room: limits beyond it are still finite
 
 
 def gradient_error(
@@ -91,15 +93,23 @@ def checked(ways: Mapping[str, Points], exact: int | None) -> None:
     if not any(ways.values()):
         raise TinyckptError("nothing to draw: there are no points")
     for name, points in ways.items():
-        for label, nbytes, error in points:
-            if not (nbytes > 0 and error > 0 and isfinite(nbytes) and isfinite(error)):
+        for point in points:
+            if len(point) != 3:
+                raise TinyckptError(f"{shown(name)}: a point is a label, bytes and an error")
+            label, nbytes, error = point
+            if not (can_be_drawn(nbytes) and can_be_drawn(error)):
                 raise TinyckptError(
-                    f"{shown(name)}, {shown(label)}: {nbytes} bytes, an error of {error}; both "
-                    "must be above 0 and finite, since axes are logarithmic; what is exact goes "
-                    "into exact="
+                    f"{shown(name)}, {shown(label)}: {nbytes!r} bytes, an error of {error!r}; both "
+                    "must be numbers above 0, since axes are logarithmic; what is exact goes into "
+                    "exact="
                 )
-    if exact is not None and not 0 < exact < float("inf"):
-        raise TinyckptError(f"exact={exact!r}: bytes must be above 0 and finite")
+    if exact is not None and not can_be_drawn(exact):
+        raise TinyckptError(f"exact={exact!r}: bytes must be a number above 0")
+
+
+def can_be_drawn(value: object) -> bool:
+    """Whether something is a number that a logarithmic axis has room for."""
+    return isinstance(value, Real) and 1 / LARGEST <= float(value) <= LARGEST
 
 
 def gradient_error_figure(
@@ -121,8 +131,8 @@ def gradient_error_figure(
     heading(axis, colours, title, SUBTITLE)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_xlim(min(sizes) / unit / MARGIN, max(sizes) / unit * ROOM)
-    axis.set_ylim(min(errors) / MARGIN, max(errors) * ROOM)
+    axis.set_xlim(with_room([size / unit for size in sizes]))
+    axis.set_ylim(with_room(errors))
     few_numbers(axis)
     axis.set_xlabel(f"kept, {unit_name}")
     axis.set_ylabel("gradient error")
@@ -151,6 +161,17 @@ def gradient_error_figure(
         zorder=7,
     )  # fmt: skip
     return figure
+
+
+def with_room(values: Sequence[float]) -> tuple[float, float]:
+    """Return the limits of a logarithmic axis with room around values.
+
+    >>> low, high = with_room([1.0, 1e10])
+    >>> round(low, 3), round(high)
+    (0.2, 1000000000000)
+    """
+    low, high = min(values), max(values)
+    return low / max(LEAST, (high / low) ** MARGIN), high * max(LEAST, (high / low) ** ROOM)
 
 
 def few_numbers(axis: Any) -> None:
