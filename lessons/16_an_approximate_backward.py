@@ -138,8 +138,9 @@ left.plot(x, slope * np.maximum(low - abs(x), 0), label="the best tent")
 left.set_xlim(-4, 4)
 for name, values in slopes.items():
     right.plot(z, values, label=f"slope: {name}", ls="--" if name == "symmetric" else "-")
-for axis in (left, right):
-    axis.legend(frameon=False, fontsize=8)
+for axis, place in ((left, "lower left"), (right, "upper left")):
+    axis.set_xlabel("x")
+    axis.legend(loc=place, frameon=False, fontsize=8)
 figure.savefig(OUT / "16_slopes.png", dpi=150)
 print(viz.player(tc.replay(tc.plan(rewriting.network.graph())), OUT / "16_player.html"))
 
