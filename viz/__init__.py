@@ -8,6 +8,7 @@ from viz.charts.breakdown import breakdown
 from viz.charts.frontier import frontier
 from viz.charts.gradient_error import gradient_error
 from viz.charts.ledger import ledger
+from viz.charts.means import means
 from viz.charts.pipeline import pipeline
 from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
@@ -25,6 +26,7 @@ __all__ = [
     "gif",
     "gradient_error",
     "ledger",
+    "means",
     "mimebundle",
     "pipeline",
     "player",

@@ -20,7 +20,7 @@ from tinyckpt.means.weighing import BUDGET, CHUNKS, STAGES
 from tinyckpt.networks import network_or_graph
 from tinyckpt.transfers.link import Link
 
-OUTPUTS = (".json",)
+OUTPUTS = (".json", ".png", ".svg", ".pdf")
 OF_POLICIES = ("policy", "segments", "keep", "set")  # options that say nothing to means
 
 
@@ -30,7 +30,7 @@ def add_means(parser: Any) -> None:
         "--means", action="store_true",
         help="compare means of holding less, not policies: recomputation, offload, codes of few "
         f"bits, and others; within half of store-all's peak, if no budget is given ({BUDGET}), and "
-        "in FLOPs, if the graph carries no costs; -o writes a .json",
+        "in FLOPs, if the graph carries no costs; -o draws them, or writes a .json",
     )  # fmt: skip
     parser.add_argument(
         "--bandwidth", type=float, metavar="X",
@@ -70,8 +70,13 @@ def means_job(options: Any) -> int:
     print(found)
     if not options.output:
         return 0
-    text = json.dumps(found.document(), indent=1, allow_nan=False)
-    write_atomically(options.output, f"{text}\n".encode())
+    if options.output.lower().endswith(".json"):
+        text = json.dumps(found.document(), indent=1, allow_nan=False)
+        write_atomically(options.output, f"{text}\n".encode())
+    else:
+        import viz
+
+        viz.means(found, options.output)
     print(f"written to {options.output}")
     return 0
 
@@ -85,6 +90,8 @@ def check(options: Any) -> None:
         wrong_usage(options, f"--bandwidth {options.bandwidth}: it must be 0 or more, and finite")
     if options.output and not options.output.lower().endswith(OUTPUTS):
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(OUTPUTS)}")
+    if options.output and not options.output.lower().endswith(".json"):
+        import viz  # noqa: F401 - says what is missing before any work is done
 
 
 def check_without(options: Any) -> None:

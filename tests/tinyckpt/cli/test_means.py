@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import require
 from tinyckpt.cli import main
 from tinyckpt.means import MEANS
 
@@ -53,12 +54,21 @@ def test_it_writes_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert document["budget"] * 2 == document["rows"][0]["peak"]
 
 
+def test_it_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    require("matplotlib")
+    path = tmp_path / "means.svg"
+    code, out, _ = run(capsys, "chain:8", "--means", *QUICK, "-o", str(path))
+    assert code == 0
+    assert out.splitlines()[-1] == f"written to {path}"
+    assert path.read_bytes().startswith(b"<?xml")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("mlp:2x8", "--means", "--policy", "sqrt_n"), "--policy is about policies"),
         (("mlp:2x8", "--means", "--set", "slots=3"), "--set is about policies"),
-        (("mlp:2x8", "--means", "-o", "x.txt"), "-o x.txt: it must end in .json"),
+        (("mlp:2x8", "--means", "-o", "x.txt"), "-o x.txt: it must end in .json, .png, .svg, .pdf"),
         (("mlp:2x8", "--means", "--bandwidth", "-1"), "--bandwidth -1.0: it must be 0 or more"),
         (("mlp:2x8", "--means", "--bandwidth", "nan"), "--bandwidth nan: it must be 0 or more"),
         (("mlp:2x8", "--stages", "3"), "--stages goes with --means"),
