@@ -1,15 +1,29 @@
 """The page of published figures: what stands there is what is counted today."""
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from lessons.figures import approximate, convolutions, shares, transformers
+import tinyckpt as tc
+from lessons.figures import (
+    approximate,
+    codes,
+    convolutions,
+    fits,
+    offload,
+    pipelines,
+    shares,
+    training,
+    transformers,
+)
 from lessons.figures.__main__ import INTRODUCTION, PAGE, SECTIONS, section
 from lessons.figures.figure import MIB, Figure
 from tests.conftest import PROFILE
 from tinyckpt.networks import cnn100
+from tinyckpt.pipeline import v_half, v_min
 
 ROOT = Path(__file__).parent.parent
 
@@ -77,6 +91,40 @@ def test_another_share_would_not_come_out(monkeypatch: pytest.MonkeyPatch) -> No
              for name, block in approximate.BLOCKS.items()}  # fmt: skip
     monkeypatch.setattr(approximate, "BLOCKS", wrong)
     assert [figure.comes_out for figure in approximate.figures()] == [False, False]
+
+
+def test_other_claims_about_fits_codes_and_shards_would_not_come_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert all(figure.comes_out for figure in (*fits.figures(), *codes.figures()))
+    wrong = {name: (own[0], own[1] + 1e-7) for name, own in fits.ERRORS.items()}
+    monkeypatch.setattr(fits, "ERRORS", wrong)
+    assert [figure.comes_out for figure in fits.figures()] == [True, False, False, True]
+    shifted = {name: {fit: replace(own, weights=(*own.weights[:2], own.weights[2] + 1e-7))
+                      for fit, own in known.items()}
+               for name, known in fits.FITS.items()}  # fmt: skip
+    monkeypatch.setattr(fits, "FITS", shifted)
+    assert not fits.sums().comes_out
+    monkeypatch.setattr(codes, "errors", lambda bits, where: np.full(10**6, 0.6))
+    assert not codes.rounding().comes_out
+    mixed, _ = training.ledger_of(75 * 10**8, "float16", tc.with_master_weights(tc.adam(1e-3)))
+    assert training.zero(mixed).comes_out
+    monkeypatch.setattr(training, "RANKS", 63)
+    assert not training.zero(mixed).comes_out
+
+
+def test_other_claims_about_pipelines_would_not_come_out() -> None:
+    verdicts = [figure.comes_out for figure in pipelines.figures()]
+    assert verdicts == [True, True, False, True, True, True, True, True]
+    assert not pipelines.bubble(4, 16, "3/20").comes_out
+    assert not pipelines.v_shaped("V-Min", v_min, 3, 3).comes_out
+    assert not pipelines.v_shaped("V-Half", v_half, 2, 3).comes_out
+
+
+def test_beyond_two_layers_copies_of_both_directions_are_waited_for() -> None:
+    halves = [offload.stalled(Fraction(n, 2)) for n in range(2, 7)]
+    moved = offload.LAYERS - 1  # all but the last
+    assert halves == [0, moved // 2, moved, 2 * moved, 3 * moved]
 
 
 def test_the_cnn_holds_what_was_derived_where_the_last_segment_alone_trains() -> None:

@@ -11,7 +11,11 @@ from pathlib import Path
 
 from lessons.figures import (
     approximate,
+    codes,
     convolutions,
+    fits,
+    offload,
+    pipelines,
     recomputation,
     shares,
     taught,
@@ -32,9 +36,8 @@ where the network fits: `tracemalloc` around the compiled program, the trace of 
 parameters after a step. What a process holds of each network, resident memory included, is in
 `benchmarks/results/memory.md`.
 
-Not yet here, because they are of things that tinyckpt does not have: what compressed activations
-save (Mesa, ActNN, GACT, COAT), pipelines (GPipe, 1F1B, V-shaped), tensor and sequence parallelism,
-ZeRO's shards, and offloading beside computation.
+Not here, because they are of things that tinyckpt does not have: tensor and sequence parallelism,
+and numbers of 8 bits that are computed with (COAT). Nor what was measured on others' machines.
 """
 SECTIONS = {
     "What recomputation takes": lambda: table(recomputation.figures()),
@@ -51,7 +54,7 @@ SECTIONS = {
     ),
     "What approximate derivatives save": lambda: "\n\n".join(
         [
-            table(approximate.figures()),
+            table([*approximate.figures(), *fits.figures()]),
             "Slice by slice, in units of b n c at 16 bits, what norms read at 32:",
             approximate.slices(),
             "*Rewritten* is `tc.rewrite`: an activation keeps two bits an element, an eighth of "
@@ -60,6 +63,9 @@ SECTIONS = {
             "exact.",
         ]
     ),
+    "Codes of few bits": lambda: table(codes.figures()),
+    "Offload": lambda: table(offload.figures()),
+    "Pipelines": lambda: table(pipelines.figures()),
     "The CNN of 100 layers": lambda: table(convolutions.figures()),
     "Parameters, gradients, optimisers": lambda: table(training.figures()),
     "Commonly taught": lambda: table(taught.figures()),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import tinyckpt as tc
 from lessons.figures import transformers
 from lessons.figures.figure import Figure, percent
+from tinyckpt.errors import GraphError
 from tinyckpt.networks import mlp
 from tinyckpt.tree import leaves
 
@@ -32,7 +35,10 @@ def graph_of(function: Any) -> tc.TrainingGraph:
 
 def figures() -> list[Figure]:
     """Return the rows."""
-    return [adjoints(), lone(), whole(), dear(), reentrant(), sweep(), forward_only(), saveable()]
+    return [
+        adjoints(), lone(), whole(), dear(), reentrant(), sweep(), forward_only(), saveable(),
+        elsewhere(), pieces(),
+    ]  # fmt: skip
 
 
 def adjoints() -> Figure:
@@ -174,4 +180,62 @@ def saveable() -> Figure:
         ", ".join(f"{rule}: {count} recomputations" for rule, count in counts.items()),
         counts["everything_saveable"] > 0,
         "It means that everything may be saved: nothing is recomputed.",
+    )
+
+
+def elsewhere() -> Figure:
+    """Return the row of layers whose results come from elsewhere, without gradients."""
+    graph = graph_of(deep)
+    moved = tc.replay(tc.plan(graph, "offload"))
+    half = LAYERS // 2
+    behind = tc.differentiate(
+        tc.build(lambda params, h: tc.half_squared_norm(deep(params, h)), [SQUARE] * half, ROWS)
+    )
+    every, trained = (len(leaves(known.gradients)) for known in (graph, behind))
+    stored = tc.replay(tc.plan(graph)).peak_bytes
+    return Figure(
+        "running layers on the CPU, without gradients, offloads them",
+        TAUGHT,
+        f"with half of the layers there, {trained} of {every} gradients; with activations on the "
+        f"host {len(leaves(moved.graph.gradients))}, and a peak of {moved.peak_bytes:,} bytes "
+        f"instead of {stored:,}",
+        trained == every,
+        "What was computed elsewhere without gradients is an input, and nothing before it is "
+        "trained. To offload is to move what the backward half reads, and to bring it back.",
+    )
+
+
+def pieces() -> Figure:
+    """Return the row of attention over pieces of a sequence."""
+    x = np.random.default_rng(0).normal(size=(1, 8, 4))
+    w = np.random.default_rng(1).normal(size=(4, 4))
+
+    def attention(x: Any, w: Any) -> Any:
+        return tc.attention(x @ w, x, x)
+
+    def perceptron(x: Any, w: Any) -> Any:
+        return tc.gelu(x @ w)
+
+    off = {}
+    for function in (attention, perceptron):
+        called = tc.jit(function)
+        whole = called(x, w)
+        off[function] = abs(
+            np.concatenate([called(part, w) for part in np.split(x, 2, axis=1)], 1) - whole
+        )
+    try:
+        tc.build(tc.chunked(attention, 2, axis=1), x, w)
+        refused = "not refused"
+    except GraphError as error:
+        refused = str(error)
+    equal = float(off[perceptron].max()) < 1e-12
+    return Figure(
+        "a long sequence can be gone through in pieces, with any layer",
+        TAUGHT,
+        f"`tc.chunked` of attention: {refused}",
+        float(off[attention].max()) < 1e-12,
+        "Each token looks at all others. What works on tokens one by one can be: perceptrons, "
+        "norms of a token, the loss.",
+        f"by hand, attention is off by up to {off[attention].max():.1f}, a perceptron "
+        + ("not at all" if equal else "as well"),
     )
