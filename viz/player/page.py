@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # In the order in which they build on each other; together they are one module.
 SCRIPTS = (
-    "columns", "format", "memory", "state", "model", "graph", "timeline", "panel", "lists",
-    "details", "export", "controls", "main",
+    "columns", "format", "memory", "state", "model", "graph", "timeline", "panel", "longlist",
+    "lists", "details", "tip", "export", "controls", "playback", "main",
 )  # fmt: skip
 HOST_SCRIPT = "host"  # of pages on which something moves to the host's memory
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")

@@ -1,4 +1,4 @@
-/** Buttons, keys and the address: everything by which somebody moves the player. */
+/** Buttons, keys and the address: everything by which somebody moves a player. */
 
 const SPEEDS = [1, 2, 4, 8, 16, 30, 60, 120, 240, 500, 1000, 2000, 4000];
 const LONGEST_PLAY = 60; // seconds that the speed at the beginning makes of a trace, at most
@@ -15,13 +15,13 @@ function byId(id) {
 }
 
 class Controls {
-  /** @param {Player} player */
+  /** @param {Playback} player */
   constructor(player) {
     this.player = player;
     this.scrub = byId("scrub");
     this.playButton = byId("play");
     this.speed = byId("speed");
-    this.speed.append(...SPEEDS.map((speed) => new Option(`${countText(speed)} / s`, String(speed))));
+    this.speed.append(...player.speeds.map((speed) => new Option(player.speedText(speed), String(speed))));
     this.speed.value = String(player.speed);
     this.speed.addEventListener("change", () => (player.speed = Number(this.speed.value)));
     this.scrub.addEventListener("input", () => player.seek(Number(this.scrub.value)));
@@ -35,8 +35,8 @@ class Controls {
     const actions = {
       play: () => player.toggle(),
       first: () => player.seek(-1),
-      back: () => player.seek(player.tick - 1),
-      next: () => player.seek(player.tick + 1),
+      back: () => player.step(-1),
+      next: () => player.step(1),
       last: () => player.seek(player.ticks - 1),
       "to-peak": () => player.toPeak(),
       align: () => player.setAlign(player.align === "step" ? "evaluation" : "step"),
@@ -47,9 +47,10 @@ class Controls {
       help: () => this.toggleHelp(),
       "help-close": () => byId("keys").close(),
     };
-    for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
-    byId("columns").hidden = player.panels.length < 2;
-    byId("align").hidden = player.panels.length < 2;
+    for (const [id, action] of Object.entries(actions)) byId(id)?.addEventListener("click", action);
+    for (const button of [byId("columns"), byId("align")]) {
+      if (button) button.hidden = player.panels.length < 2;
+    }
   }
 
   async savePng() {
@@ -87,8 +88,8 @@ class Controls {
     const { player } = this;
     const now = String(player.tick);
     if (this.scrub.value !== now) this.scrub.value = now;
-    this.scrub.style.setProperty("--share", String((player.tick + 1) / player.ticks));
-    this.scrub.setAttribute("aria-valuetext", player.tick < 0 ? "before the first step" : `${player.align} ${player.tick}`);
+    this.scrub.style.setProperty("--share", String(player.share));
+    this.scrub.setAttribute("aria-valuetext", player.where());
     const playing = String(player.playing);
     if (this.playButton.dataset.playing !== playing) {
       this.playButton.dataset.playing = playing;
@@ -107,23 +108,13 @@ class Controls {
 
   /** Go where the address says. @returns {boolean} whether it says anything */
   follow() {
-    const parameters = new URLSearchParams(location.hash.slice(1));
-    for (const align of /** @type {const} */ (["step", "evaluation"])) {
-      const place = Number.parseInt(parameters.get(align) ?? "", 10);
-      if (Number.isNaN(place)) continue;
-      this.player.setAlign(align);
-      this.player.pause();
-      this.player.seek(place);
-      return true;
-    }
-    return false;
+    return this.player.follow(new URLSearchParams(location.hash.slice(1)));
   }
 
   /** Write into the address where the player is; only on a pause, as browsers allow it seldom. */
   write() {
-    const { align, tick } = this.player;
     try {
-      history.replaceState(null, "", `#${align}=${tick}`);
+      history.replaceState(null, "", this.player.address());
     } catch {
       // Some viewers of attachments allow none: then there is no link to this step.
     }
@@ -145,15 +136,15 @@ class Controls {
     const { player } = this;
     const actions = {
       " ": () => player.toggle(),
-      ArrowRight: () => player.seek(player.tick + 1),
-      PageDown: () => player.seek(player.tick + 1),
-      ArrowLeft: () => player.seek(player.tick - 1),
-      PageUp: () => player.seek(player.tick - 1),
+      ArrowRight: () => player.step(1),
+      PageDown: () => player.step(1),
+      ArrowLeft: () => player.step(-1),
+      PageUp: () => player.step(-1),
       Home: () => player.seek(-1),
       End: () => player.seek(player.ticks - 1),
       p: () => player.toPeak(),
-      a: () => byId("align").hidden || byId("align").click(),
-      c: () => byId("columns").hidden || byId("columns").click(),
+      a: () => this.press("align"),
+      c: () => this.press("columns"),
       t: () => this.toggleTheme(),
       "+": () => this.faster(1),
       "-": () => this.faster(-1),
@@ -172,9 +163,16 @@ class Controls {
     return true;
   }
 
+  /** Do what a button does, if there is one. */
+  press(id) {
+    const button = byId(id);
+    if (button && !button.hidden) button.click();
+  }
+
   faster(by) {
-    const index = Math.min(Math.max(SPEEDS.indexOf(this.player.speed) + by, 0), SPEEDS.length - 1);
-    this.player.speed = SPEEDS[index];
-    this.speed.value = String(SPEEDS[index]);
+    const { speeds, speed } = this.player;
+    const index = Math.min(Math.max(speeds.indexOf(speed) + by, 0), speeds.length - 1);
+    this.player.speed = speeds[index];
+    this.speed.value = String(speeds[index]);
   }
 }

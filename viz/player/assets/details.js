@@ -148,34 +148,6 @@ class Details {
   }
 }
 
-/** The small box at the pointer. */
-class Tip {
-  constructor() {
-    this.element = document.getElementById("tip");
-  }
-
-  hide() {
-    this.element.hidden = true;
-  }
-
-  /** @param {PointerEvent} event where @param {string[]} lines what it says */
-  show(event, lines) {
-    this.element.hidden = false;
-    this.element.replaceChildren(
-      ...lines.map((line) => {
-        const div = document.createElement("div");
-        div.textContent = line;
-        return div;
-      }),
-    );
-    const { offsetWidth: width, offsetHeight: height } = this.element;
-    const left = Math.min(event.clientX + 14, window.innerWidth - width - 8);
-    const below = event.clientY + 18;
-    const top = below + height > window.innerHeight - 8 ? event.clientY - height - 12 : below;
-    this.element.style.transform = `translate(${Math.max(8, left)}px, ${Math.max(8, top)}px)`;
-  }
-}
-
 /** What the tip says of a node: the least one wants to know. */
 function tipLines(panel, cell) {
   const { model, step } = panel;

@@ -1,16 +1,12 @@
 /** The player: one position for all policies, and everything that follows it. */
 
-const LONGEST_FRAME = 250; // milliseconds that one frame may move ahead
-const SETTLED = 350; // milliseconds without a move after which a pause is spoken and written down
-
-class Player {
+class Player extends Playback {
   /** @param {any} data as unpacked */
   constructor(data) {
+    super();
     this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
     this.align = "step";
-    this.tick = -1;
     this.solo = -1;
-    this.playing = false;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.scales = {
       align: this.align,
@@ -76,61 +72,45 @@ class Player {
     this.controls.show();
   }
 
-  /** Go to a position at somebody's wish; playing stops. @param {number} tick */
+  /** @param {number} tick */
   seek(tick) {
-    this.playing = false;
     // Colours fade from one step to the next alone: many nodes at once would take long to draw.
     byId("panels").classList.toggle("stepped", Math.abs(tick - this.tick) === 1);
-    this.show(tick);
-    this.settle();
+    super.seek(tick);
   }
 
   seekStep(model, step) {
     this.seek(tickOfStep(model, step, this.align));
   }
 
-  /** After a while without a move, say and write down where this is. */
-  settle() {
-    clearTimeout(this.settling);
-    this.settling = setTimeout(() => {
-      if (this.playing) return;
-      byId("status").textContent = this.visible.map((panel) => panel.words()).join(" ");
-      this.controls.write();
-    }, SETTLED);
-  }
-
-  toggle() {
-    if (this.playing) this.pause();
-    else this.play();
-  }
-
   play() {
-    if (this.tick >= this.ticks - 1) this.show(-1);
-    this.playing = true;
     byId("panels").classList.remove("stepped");
-    this.controls.show();
-    let before = performance.now();
-    let due = 0;
-    // Frames of a run that was paused and begun anew before they came belong to nobody.
-    const run = (this.run = {});
-    const frame = (now) => {
-      if (!this.playing || this.run !== run) return;
-      // Behind a hidden tab time goes on, and playing does not.
-      due += (Math.min(Math.max(0, now - before), LONGEST_FRAME) / 1000) * this.speed;
-      before = now;
-      const whole = Math.floor(due);
-      due -= whole;
-      if (whole > 0) this.show(this.tick + whole);
-      if (this.tick >= this.ticks - 1) this.pause();
-      else requestAnimationFrame(frame);
-    };
-    requestAnimationFrame(frame);
+    super.play();
   }
 
-  pause() {
-    this.playing = false;
-    this.controls.show();
-    this.settle();
+  words() {
+    return this.visible.map((panel) => panel.words()).join(" ");
+  }
+
+  where() {
+    return this.tick < 0 ? "before the first step" : `${this.align} ${this.tick}`;
+  }
+
+  address() {
+    return `#${this.align}=${this.tick}`;
+  }
+
+  /** Go where an address says. @param {URLSearchParams} parameters @returns {boolean} whether it says anything */
+  follow(parameters) {
+    for (const align of /** @type {const} */ (["step", "evaluation"])) {
+      const place = Number.parseInt(parameters.get(align) ?? "", 10);
+      if (Number.isNaN(place)) continue;
+      this.setAlign(align);
+      this.pause();
+      this.seek(place);
+      return true;
+    }
+    return false;
   }
 
   /** Go to the peak of the first visible policy; from a peak, to that of the next. */
@@ -207,21 +187,4 @@ class Player {
   }
 }
 
-async function start() {
-  const root = document.documentElement;
-  try {
-    // Labels are measured to fit: with the font that they are set in, unless the reader allows none.
-    await Promise.allSettled([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
-    const player = new Player(await unpackedDeep(JSON.parse(byId("data").textContent)));
-    root.dataset.ready = "true";
-    performance.mark("ready");
-    window.player = player;
-  } catch (error) {
-    // The still and the table are there for this.
-    root.classList.remove("js");
-    byId("failed").hidden = false;
-    throw error;
-  }
-}
-
-start();
+start((data) => new Player(data));

@@ -1,0 +1,101 @@
+/** Going through time: playing, pausing, seeking. */
+
+const LONGEST_FRAME = 250; // milliseconds that one frame may move ahead
+const SETTLED = 350; // milliseconds without a move after which a pause is spoken and written down
+
+/**
+ * What all players do. Each has ``ticks`` and ``show(tick)``, which keeps the tick; and in words
+ * what is there, where that is, and the address that leads there.
+ */
+class Playback {
+  constructor() {
+    this.tick = -1;
+    this.playing = false;
+  }
+
+  get speeds() {
+    return SPEEDS;
+  }
+
+  speedText(speed) {
+    return `${countText(speed)} / s`;
+  }
+
+  /** How much of the whole is over. */
+  get share() {
+    return (this.tick + 1) / this.ticks;
+  }
+
+  /** Go to a position at somebody's wish; playing stops. @param {number} tick */
+  seek(tick) {
+    this.playing = false;
+    this.show(tick);
+    this.settle();
+  }
+
+  /** Go on by a step, or back. @param {number} by 1 or -1 */
+  step(by) {
+    this.seek(this.tick + by);
+  }
+
+  /** After a while without a move, say and write down where this is. */
+  settle() {
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => {
+      if (this.playing) return;
+      byId("status").textContent = this.words();
+      this.controls.write();
+    }, SETTLED);
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
+  }
+
+  play() {
+    if (this.tick >= this.ticks - 1) this.show(-1);
+    this.playing = true;
+    this.controls.show();
+    let before = performance.now();
+    let due = 0;
+    // Frames of a run that was paused and begun anew before they came belong to nobody.
+    const run = (this.run = {});
+    const frame = (now) => {
+      if (!this.playing || this.run !== run) return;
+      // Behind a hidden tab time goes on, and playing does not.
+      due += (Math.min(Math.max(0, now - before), LONGEST_FRAME) / 1000) * this.speed;
+      before = now;
+      const whole = Math.floor(due);
+      due -= whole;
+      if (whole > 0) this.show(this.tick + whole);
+      if (this.tick >= this.ticks - 1) this.pause();
+      else requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  }
+
+  pause() {
+    this.playing = false;
+    this.controls.show();
+    this.settle();
+  }
+}
+
+/** Make a player of the page's data, or leave the still and the table. @param {(data: any) => Playback} make */
+async function start(make) {
+  const root = document.documentElement;
+  try {
+    // Labels are measured to fit: with the font that they are set in, unless the reader allows none.
+    await Promise.allSettled([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
+    const player = make(await unpackedDeep(JSON.parse(byId("data").textContent)));
+    root.dataset.ready = "true";
+    performance.mark("ready");
+    window.player = player;
+  } catch (error) {
+    // The still and the table are there for this.
+    root.classList.remove("js");
+    byId("failed").hidden = false;
+    throw error;
+  }
+}
