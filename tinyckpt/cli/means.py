@@ -29,7 +29,7 @@ def add_means(parser: Any) -> None:
     parser.add_argument(
         "--means", action="store_true",
         help="compare means of holding less, not policies: recomputation, offload, codes of few "
-        f"bits, and others; within half of store-all's peak, if no budget is given ({BUDGET}), and "
+        "bits, and others; within half of store-all's peak, if no budget is given, and "
         "in FLOPs, if the graph carries no costs; -o draws them, or writes a .json",
     )  # fmt: skip
     parser.add_argument(

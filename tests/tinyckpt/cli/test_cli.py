@@ -9,7 +9,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tinyckpt.cli import main
+from tinyckpt.cli.main import JOBS, main
 
 GIF = ("gif", "chain:4", "-o", "x.gif")
 
@@ -318,6 +318,13 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     for word in ("start here", "chain:N", "sqrt_n", "recompute_all", "path/to/file.py:function"):
         assert word in out
+
+
+@pytest.mark.parametrize("command", JOBS)
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0
+    assert f"usage: tinyckpt {command}" in out
 
 
 def test_it_runs_as_a_command() -> None:
