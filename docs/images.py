@@ -8,6 +8,7 @@ from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
 import viz
+from tinyckpt.pipeline import one_f_one_b, replay_pipeline, zb_h1
 
 FOLDER = Path(__file__).parent / "images"
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
@@ -29,6 +30,9 @@ def main() -> None:
     unet, _ = tc.networks.network_from_text("unet")
     trace = tc.replay(tc.plan(unet, "sqrt_n"))
     print(viz.save_still(trace, FOLDER / "unet-dark.png", trace.peak_step, theme="dark"))
+    made = one_f_one_b(4, 8), zb_h1(4, 8)
+    pipelines = [replay_pipeline(pipeline) for pipeline in made]
+    print(viz.pipeline(pipelines, FOLDER / "pipelines.png"))
     print(screenshot(traces[:2], FOLDER / "player.png"))
 
 
