@@ -27,8 +27,9 @@ from fractions import Fraction
 
 from tinyckpt.cost import Costs, given
 from tinyckpt.errors import BudgetError, ScheduleError
-from tinyckpt.replay import Machine
+from tinyckpt.replay import Machine, replay
 from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch, Free, Offload, Schedule, step_title
+from tinyckpt.trace import Trace
 from tinyckpt.transfers.link import Link
 from tinyckpt.units import cost_text, size_text
 
@@ -54,6 +55,11 @@ class Timeline:
     stall: tuple[Fraction, ...]
     memory: tuple[int, ...]
     unit: str
+
+    @property
+    def trace(self) -> Trace:
+        """What ``replay`` says of the schedule, step by step; made anew each time."""
+        return replay(self.schedule)
 
     @property
     def makespan(self) -> Fraction:

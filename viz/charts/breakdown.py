@@ -19,10 +19,11 @@ from viz.charts.style import (
     legend,
     names_of,
     new_figure,
+    say_peak,
     titles_of,
     write,
 )
-from viz.charts.timeline import HEADROOM, MOST_COLUMNS, say_peak, stack
+from viz.charts.timeline import HEADROOM, MOST_COLUMNS, stack
 from viz.curve import by_column
 from viz.scene import count_text
 from viz.theme import RGB, Theme, blend, css
@@ -129,4 +130,4 @@ def mark_peak(axis: Any, ledger: Ledger, unit: int, name: str, colours: Theme) -
     sources = sum(ledger.sources.values()) / unit
     is_wide = axis.figure.get_figwidth() >= BESIDE
     text = f"peak {height:.4g} {name}" + (f", {sources:.4g} of it sources" if is_wide else "")
-    say_peak(axis, step, height, text, colours)
+    say_peak(axis, step + 0.5, height, text, colours)

@@ -217,6 +217,17 @@ def legend(axis: Any, colours: Theme, handles: Sequence[Any]) -> None:
     )  # fmt: skip
 
 
+def say_peak(axis: Any, where: float, height: float, text: str, colours: Theme) -> None:
+    """Draw a line at a height, and write over it, on the side of the place that has more room."""
+    axis.axhline(height, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3)
+    on_the_left = where <= axis.get_xlim()[1] / 2
+    axis.annotate(
+        text, (where, height), (0, 4.5), textcoords="offset points",
+        ha="left" if on_the_left else "right", va="bottom",
+        color=css(colours.ink), fontsize=SMALL,
+    )  # fmt: skip
+
+
 def columns_of(figure: Figure, entries: int) -> int:
     """Return in how many columns a legend of so many entries fits a figure."""
     return max(1, min(entries, int(figure.get_size_inches()[0] / ENTRY)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinyckpt.errors import OptionError
+from viz.charts.copies import lanes_figure
 from viz.charts.style import (
-    SMALL,
     WIDTH,
     Titles,
     byte_unit,
@@ -17,6 +18,7 @@ from viz.charts.style import (
     legend,
     names_of,
     new_figure,
+    say_peak,
     titles_of,
     write,
 )
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tinyckpt.trace import Trace
+    from tinyckpt.transfers.clock import Timeline
     from viz.theme import Theme
 
 MOST_COLUMNS = 1000  # about a pixel each in a PNG
@@ -36,7 +39,7 @@ HEADROOM = 1.22  # for the label of the highest peak
 
 
 def timeline(
-    traces: Trace | Sequence[Trace],
+    traces: Trace | Timeline | Sequence[Trace] | Sequence[Timeline],
     path: str | os.PathLike[str],
     *,
     theme: str = "light",
@@ -45,8 +48,11 @@ def timeline(
 ) -> Path:
     """Write live memory against steps, one chart a trace, on shared scales; each peak is marked.
 
+    A ``Timeline``, which ``tc.timed`` returns, is drawn against time: a lane for evaluations, one
+    for copies to the host and one for those back, every stall shaded, over the memory curve.
+
     Args:
-        traces: one trace, or several to compare.
+        traces: one trace or timeline, or several of one kind to compare.
         path: ends in ``.png``, ``.svg`` or ``.pdf``; the file is replaced only once the new one is
             complete.
         theme: ``light`` or ``dark``.
@@ -56,10 +62,30 @@ def timeline(
     Raises:
         TinyckptError: if the theme or the format is unknown, or the file cannot be written.
     """
+    if timed := timelines_of(traces):
+        names = titles_of(names_of([own.trace for own in timed]), title)
+        return write(path, theme, width, lambda colours: lanes_figure(timed, colours, width, names))
     listed = as_list(traces)
     check(listed, theme)
     names = titles_of(names_of(listed), title)
     return write(path, theme, width, lambda colours: timeline_figure(listed, colours, width, names))
+
+
+def timelines_of(items: Any) -> list[Timeline]:
+    """Return what has times if it has, as a list; none of traces alone.
+
+    Raises:
+        OptionError: if there are both, or costs in several units: one axis cannot show them.
+    """
+    listed = list(items) if isinstance(items, Iterable) else [items]
+    timed = [item for item in listed if hasattr(item, "stall")]
+    if timed and len(timed) < len(listed):
+        raise OptionError("give traces, or timelines of tc.timed, not both: steps are no times")
+    if len(units := dict.fromkeys(own.unit for own in timed)) > 1:
+        raise OptionError(f"timelines in {', '.join(units)}: give those in one unit")
+    if not all(own.schedule.steps for own in timed):
+        raise OptionError("nothing to draw: a timeline has no steps")
+    return timed
 
 
 def timeline_figure(
@@ -136,19 +162,8 @@ def mark_peak(
     height = max(live)
     step = live.index(height)
     text = f"peak {height / unit:.4g} {name}, step {count_text(step)}"
-    say_peak(axis, step, height / unit, text, colours)
+    say_peak(axis, step + 0.5, height / unit, text, colours)
     axis.plot(
         [step + 0.5], [height / unit], marker="o", markersize=5, zorder=4, clip_on=False,
         markerfacecolor=css(colours.ink), markeredgecolor=css(colours.panel),
-    )  # fmt: skip
-
-
-def say_peak(axis: Any, step: int, height: float, text: str, colours: Theme) -> None:
-    """Draw a line at a height, and write over it, on the side of the step that has more room."""
-    axis.axhline(height, color=css(colours.muted), linewidth=0.8, linestyle=(0, (4, 3)), zorder=3)
-    on_the_left = step < axis.get_xlim()[1] / 2
-    axis.annotate(
-        text, (step + 0.5, height), (0, 4.5), textcoords="offset points",
-        ha="left" if on_the_left else "right", va="bottom",
-        color=css(colours.ink), fontsize=SMALL,
     )  # fmt: skip
