@@ -233,14 +233,57 @@ def concatenate(
     return [across((operator.attrs["axis"],), [place], operator.kind)]
 
 
+def index(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
+    """Follow an axis of which all is taken past those of which a part is, or that are new."""
+    (place,) = inputs
+    assert place is not None
+    axis = found = 0
+    for part in operator.attrs["key"]:
+        if part is Ellipsis:
+            raise GraphError("an index with ... is not followed")
+        if axis == place.axis and part is not None:
+            break
+        axis += part is not None
+        found += not isinstance(part, int)
+    else:
+        part = slice(None)
+        found += place.axis - axis
+    extent = shapes[0][place.axis]
+    if not isinstance(part, slice) or part.indices(extent) != (0, extent, 1):
+        raise GraphError("it does not take all of the chunked axis, in its order")
+    return [place._replace(axis=found)]
+
+
+def attention(
+    operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]
+) -> Places:
+    """Follow an axis of queries, keys and values before their heads."""
+    (place, *others) = set(inputs)
+    if others:
+        raise GraphError("not all of its operands have the chunked axis at one place")
+    rank = len(shapes[0])
+    return [across(range(rank - 3, rank), [place], operator.kind)] * len(results)
+
+
+def rotary(operator: Operator, shapes: list[Shape], inputs: Places, results: list[Shape]) -> Places:
+    """Follow an axis before the positions, if these are the same for all that it is of."""
+    if any(len(positions) > 1 for positions in shapes[1:]):
+        raise GraphError("its positions are not the same for all pieces")
+    return within_last(2)(operator, shapes, inputs, results)
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(("sum", "max", "logsumexp"), reduction),
     **dict.fromkeys(("softmax", "log_softmax", "cumsum", "split"), along_axis),
     **dict.fromkeys(("layer_norm", "rms_norm", "ms_layer_norm", "ms_rms_norm"), norm),
-    "causal_softmax": within_last(2),
+    **dict.fromkeys(("causal_softmax", "max_pool", "avg_pool"), within_last(2)),
+    **dict.fromkeys(("conv2d", "conv_transpose2d"), within_last(3)),
+    "fused_attention": attention,
+    "index": index,
     "matmul": matmul,
     "reshape": reshape,
+    "rotary": rotary,
     "transpose": transpose,
     "embedding": embedding,
     "cross_entropy": cross_entropy,

@@ -98,7 +98,9 @@ def test_what_is_drawn_is_refused_or_equal(data: Any, axis: int, chunks: int) ->
         (lambda x, w: tc.softmax(x @ x.T) @ x, "each operand has the chunked axis"),
         (lambda x, w: tc.causal_softmax(x.T), "causal_softmax looks across"),
         (lambda x, w: x + tc.reshape(x, (4, 6)).T, "tears the chunked axis apart"),
-        (lambda x, w: x[::-1], "index is not known to keep pieces apart"),
+        (lambda x, w: x[::-1], "it does not take all of the chunked axis, in its order"),
+        (lambda x, w: x[1:], "it does not take all of the chunked axis"),
+        (lambda x, w: x[..., 0], "an index with ... is not followed"),
         (lambda x, w: tc.dropout(x, 0.5, seed=1), "dropout is not known"),
         (lambda x, w: tc.sort(x, axis=0), "is not known to keep pieces apart"),
         (lambda x, w: x * x.shape[0], "a constant that is another for a piece"),
@@ -124,6 +126,64 @@ def test_attention_over_the_sequence_is_refused_and_over_the_batch_is_not() -> N
     whole, pieces = both(attend, 2, 0, x)
     for before, after in zip(leaves(whole), leaves(pieces), strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(
+        st.sampled_from(
+            [None, slice(None), slice(0, 9), slice(1, 3), slice(None, None, -1), 0, -1]
+        ),
+        max_size=5,
+    ),
+    st.integers(0, 2),
+)
+def test_an_index_is_refused_or_equal(key: list[Any], axis: int) -> None:
+    x = np.random.default_rng(len(key)).normal(size=(4, 3, 5))
+    function = lambda x: tc.tanh(x[tuple(key)])  # noqa: E731
+    try:
+        expected = tc.jit(function)(x)
+    except (tc.GraphError, IndexError):
+        return
+    try:
+        pieces = tc.jit(tc.chunked(function, 2, axis))(x)
+    except tc.GraphError:
+        return
+    assert np.array_equal(pieces, expected)
+
+
+def test_images_are_gone_through_a_few_at_a_time() -> None:
+    generator = np.random.default_rng(3)
+    x, w = generator.normal(size=(4, 2, 8, 8)), generator.normal(size=(3, 2, 3, 3))
+
+    def block(x: Any, w: Any) -> Any:
+        pooled = tc.max_pool2d(tc.relu(tc.conv2d(x, w, padding=1)), 2)
+        return tc.avg_pool2d(tc.conv_transpose2d(pooled, w), 2)
+
+    whole, pieces = both(block, 2, 0, x, w)
+    for before, after in zip(leaves(whole), leaves(pieces), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-12)
+    with pytest.raises(tc.GraphError, match="conv2d looks across the chunked axis"):
+        tc.build(tc.chunked(block, 2, 1), x, w)
+
+
+def test_attention_of_one_operator_goes_by_the_batch() -> None:
+    generator = np.random.default_rng(4)
+    q = generator.normal(size=(4, 2, 6, 4))
+
+    def attend(q: Any) -> Any:
+        turned = tc.rotary(q)
+        return tc.attention(turned, turned, q, causal=True, fused=True)
+
+    whole, pieces = both(attend, 2, 0, q)
+    for before, after in zip(leaves(whole), leaves(pieces), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-12)
+    for axis, kind in ((2, "rotary"), (1, "fused_attention")):
+        with pytest.raises(tc.GraphError, match=f"{kind} looks across the chunked axis"):
+            tc.build(tc.chunked(attend, 2, axis), q)
+    rows = np.arange(24).reshape(4, 1, 6)
+    with pytest.raises(tc.GraphError, match="its positions are not the same for all pieces"):
+        tc.build(tc.chunked(lambda q: tc.rotary(q, rows), 2), q)
 
 
 @pytest.mark.parametrize(

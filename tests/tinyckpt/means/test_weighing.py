@@ -111,7 +111,7 @@ def test_the_peaks_of_networks_are_those_of_replay_and_of_execution(name: str) -
     assert {key for key, row in rows.items() if not row.why} == set(errors)
     assert (rows["LowMemoryBP"].why == "") == (name not in ("lenet5", "vgg16_bn"))
     assert rows["accumulation"].gradients == (
-        "approximate" if name == "vgg16_bn" else "rounded" if name == "gpt2" else "unproven"
+        {"vgg16_bn": "approximate", "vit": "unproven"}.get(name, "rounded")
     )
     if name == "vgg16_bn":
         assert rows["accumulation"].sense == "batch norm sees a part alone"
