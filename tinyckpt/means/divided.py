@@ -64,14 +64,23 @@ def accumulation(case: Case) -> Planned:
 
 
 def accumulation_and_recomputation(case: Case) -> Planned:
-    """Take as few micro-batches as it takes, and recompute within each so as to fit the budget."""
-    clock, errors = Clock(case.time_limit), []
+    """Take some micro-batches, and recompute within each so as to fit: the best number of them.
+
+    From where they fit as they are, more of them only take more.
+    """
+    clock, found, errors = Clock(case.time_limit), [], []
     for count in divisors(case.function):
+        plain = accumulated(case, count, keeping)
+        if plain.peak <= case.budget:
+            found.append(plain)
+            break
         try:
-            return accumulated(case, count, None, clock)
+            found.append(accumulated(case, count, None, clock))
         except BudgetError as error:
             errors.append(error)
-    raise min(errors, key=lambda error: error.smallest or inf)
+    if not found:
+        raise min(errors, key=lambda error: error.smallest or inf)
+    return min(found, key=lambda each: each.cost)
 
 
 def accumulated(case: Case, count: int, planner: Planner | None, clock: Clock = ENDLESS) -> Planned:

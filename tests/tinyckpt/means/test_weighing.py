@@ -100,6 +100,18 @@ def test_micro_batches_hold_a_share_and_the_gradients() -> None:
     assert row.gradients == "rounded"
 
 
+def test_a_combination_takes_no_more_than_one_alone() -> None:
+    network = tc.networks.mlp(8, 16, 64)
+    for budget in ("50 %", "70 %", "90 %"):
+        found = quick(network, budget=budget, time_limit=1, measure=False)
+        for name, parts in {
+            "recomputation + offload": ("recomputation", "offload"),
+            "accumulation + recomputation": ("accumulation",),
+        }.items():
+            times = [found.row(part).times for part in parts if found.row(part).fits]
+            assert found.row(name).times <= min(filter(None, times))  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("name", ["vit", "gpt2", "llama", "lenet5", "vgg16_bn", "bert"])
 def test_the_peaks_of_networks_are_those_of_replay_and_of_execution(name: str) -> None:
     network = small(name)
