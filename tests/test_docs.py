@@ -31,7 +31,7 @@ def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     lessons = sorted(path.stem for path in (ROOT / "lessons").glob("[0-9]*.py"))
-    assert len(lessons) == 18
+    assert len(lessons) == 19
     if importlib.util.find_spec("torch") is None:
         lessons.remove("19_pytorch")
     for name in (*[f"lessons/{lesson}" for lesson in lessons], "gallery/index"):

@@ -1,0 +1,143 @@
+# %% [markdown]
+# # 18. Pipelines: the bubble, the memory, and a use for waiting
+#
+# A network that does not fit one device is cut into *stages*, one a device, and the batch into
+# *micro-batches*, which go through the stages like cars along a line. While the line fills and
+# empties, devices stand idle: the *bubble*. How long is it, what does each device hold, and what
+# can one do while one waits?
+
+# %%
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+import tinyckpt as tc
+import viz
+from tinyckpt.pipeline import (
+    PipelineCosts,
+    gpipe,
+    one_f_one_b,
+    partition,
+    plan_stages,
+    replay_pipeline,
+    run_pipeline,
+    stages_of,
+    v_half,
+    v_min,
+    zb_h1,
+)
+from tinyckpt.tree import leaves
+
+OUT = Path("out")
+OUT.mkdir(exist_ok=True)
+
+# %% [markdown]
+# GPipe (Huang et al., arXiv 1811.06965): all forwards, then all backwards. A forward takes 1, a
+# backward 2. A row is a device, a character a unit of time; digits are forwards, letters backwards.
+
+
+# %%
+def drawn(trace):
+    lines = []
+    for device in range(trace.pipeline.devices):
+        line = ["."] * trace.makespan
+        for step, action in enumerate(trace.pipeline.actions(device)):
+            begin, own = trace.start(device, step), "abcdefgh"[action.micro_batch]
+            if action.kind == "forward":
+                line[begin] = str(action.micro_batch)
+            elif action.kind == "backward":
+                line[begin : begin + 2] = own * 2
+        lines.append("".join(line))
+    return "\n".join(lines)
+
+
+line = replay_pipeline(gpipe(4, 6))
+print(drawn(line), f"{float(line.bubble):.1%} of all time idle", sep="\n")
+
+# %% [markdown]
+# Each row is idle for 9 of 27 units, in which others do three forwards and three backwards. With K
+# devices and M micro-batches the bubble is (K-1)/(M+K-1). So have more micro-batches?
+
+# %%
+for count in (4, 16, 64):
+    trace = replay_pipeline(gpipe(4, count))
+    print(f"{count:2} micro-batches: bubble {float(trace.bubble):5.1%}, in flight {trace.peaks}")
+
+# %% [markdown]
+# *In flight* are those whose forward is done and whose backward is not; each holds activations. All
+# M at once is what GPipe pays. 1F1B (Narayanan et al., arXiv 2104.04473) goes backward as soon as
+# it can. It is not faster, but device k has only min(K-k, M) in flight, however many there are:
+
+# %%
+turns = replay_pipeline(one_f_one_b(4, 6))
+print(drawn(turns), f"in flight {turns.peaks}", sep="\n")
+
+# %% [markdown]
+# GPipe also recomputes: a stage keeps what comes in, and makes its inside again before it goes
+# back. With 8 devices and 32 micro-batches the batch takes 117 units, and 156 with that, one more
+# for each backward. But recomputation reads no cotangent. So a device can do it *early*, while it
+# waits for the cotangent to arrive.
+#
+# **Predict.** Of the 39 units that recomputation adds, how many are saved by beginning early?
+
+# %%
+my_guess = 0
+
+# %%
+spans = {how: replay_pipeline(gpipe(8, 32, how)).makespan for how in (None, "late", "early")}
+print(spans)
+hidden = spans["late"] - spans["early"]
+print(f"you said {my_guess}; it is {hidden}, one on each device but the last")
+
+# %% [markdown]
+# A device waits for its first cotangent; the others come one after another. To fill more of the
+# bubble, part backwards in two: what the stage before waits for, and the gradients of weights, for
+# which nobody waits. Zero-bubble pipelines (Qi et al., arXiv 2401.10241) put the latter where a
+# device would stand idle. V-shaped ones (arXiv 2405.15362) also give each device two stages, one
+# from either end, so that all devices hold the same, and less:
+
+# %%
+forms = {"gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "v-min": v_min, "v-half": v_half}
+table = {}
+for name, make in forms.items():
+    each = Fraction(1, 2 if name.startswith("v") else 1)  # the layers of a stage are half as many
+    trace = replay_pipeline(make(8, 32), PipelineCosts(each, each, each))
+    table[name] = (float(trace.bubble), max(trace.peaks) * each)
+    print(f"{name:6} bubble {table[name][0]:5.1%}, at most {float(table[name][1]):4} in flight")
+
+# %% [markdown]
+# Now a network: cut where stages take the same, each planned by itself; every device at its work,
+# here in one process (docs/pipelines.md has them under MPI). The gradients are those of one device,
+# micro-batch by micro-batch, to the last bit:
+
+# %%
+network = tc.networks.mlp(16, 32)
+graph = network.graph()
+params, *_ = network.arrays()
+rng = np.random.default_rng(0)
+batches = [(params, rng.normal(size=(32, 32)), rng.integers(0, 10, 32)) for _ in range(8)]
+cuts = partition(graph, 4, costs=tc.cost.flops(graph))
+stages = plan_stages(stages_of(graph, cuts), "sqrt_n", early=True)
+result = run_pipeline(one_f_one_b(4, 8, recompute="early"), stages, batches)
+results = [tc.run(tc.plan(graph), *batch).gradients for batch in batches]
+mean = [sum(parts[1:], parts[0]) / 8 for parts in zip(*map(leaves, results), strict=True)]
+same = all(map(np.array_equal, leaves(result.gradients), mean))
+print("the same bits:", same)
+
+# %%
+print(viz.pipeline([line, turns], OUT / "18_pipelines.png"))
+early = [replay_pipeline(one_f_one_b(4, 6, how)) for how in ("late", "early")]
+print(viz.pipeline(early, OUT / "18_early.png", title=["recomputed late", "early"], theme="dark"))
+print(viz.player(tc.replay(stages[1].schedule), OUT / "18_player.html"))
+
+# %%
+for k, m in ((4, 6), (4, 16), (8, 32), (5, 3)):
+    trace = replay_pipeline(gpipe(k, m))
+    assert trace.bubble == Fraction(k - 1, m + k - 1)
+    trace = replay_pipeline(one_f_one_b(k, m))
+    assert trace.peaks == tuple(min(k - device, m) for device in range(k))
+    assert trace.bubble == Fraction(k - 1, m + k - 1)
+assert spans == {None: 117, "late": 156, "early": 149}
+assert (table["v-min"][1], table["v-half"][1]) == ((8 + 4) // 3, (8 + 2) // 2)
+assert same
