@@ -135,11 +135,10 @@ print(f"you said {my_guess}; it is {shares['ViT']}: 3.5 of gelu's 4, and the nor
 left, right = (figure := Figure(figsize=(9, 3.2), layout="constrained")).subplots(1, 2)
 left.plot(x, gelu - relu, label="gelu - relu")
 left.plot(x, slope * np.maximum(low - abs(x), 0), label="the best tent")
-left.set_xlim(-4, 4)
 for name, values in slopes.items():
     right.plot(z, values, label=f"slope: {name}", ls="--" if name == "symmetric" else "-")
 for axis, place in ((left, "lower left"), (right, "upper left")):
-    axis.set_xlabel("x")
+    axis.set(xlabel="x", xlim=(-4, 4))
     axis.legend(loc=place, frameon=False, fontsize=8)
 figure.savefig(OUT / "16_slopes.png", dpi=150)
 print(viz.player(tc.replay(tc.plan(rewriting.network.graph())), OUT / "16_player.html"))
