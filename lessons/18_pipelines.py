@@ -107,9 +107,9 @@ for name, make in forms.items():
     print(f"{name:6} bubble {table[name][0]:5.1%}, at most {float(table[name][1]):4} in flight")
 
 # %% [markdown]
-# Now a network: cut where stages take the same, each planned by itself; every device at its work,
-# here in one process (docs/pipelines.md has them under MPI). The gradients are those of one device,
-# micro-batch by micro-batch, to the last bit:
+# Now a network, cut where stages take the same. Each is planned by itself, with one operator more,
+# *exchange*, which stands for all stages after it. The devices run in one process here, and in many
+# under MPI (docs/pipelines.md). The gradients are those of one device, to the last bit:
 
 # %%
 network = tc.networks.mlp(16, 32)
