@@ -1,13 +1,24 @@
 """The least makespan with a host: keep, recompute or move each forward value, by exact search.
 
 A* over what is where: which values are on the device and which on the host, and when everything
-that is on its way will have ended. Moves are the steps of schedules, timed as ``transfers.clock``
-times them. Of two ways to the same places, one is of no interest if nothing in it comes earlier:
-all times are maxima of sums, so whatever follows comes no earlier either.
+that is on its way will have ended. Moves are the steps of schedules (``places``), timed as
+``transfers.clock`` times them. The estimate lets copies to the host give their memory up at once
+(``remaining``). Of two ways to the same places, one is of no interest if nothing in it comes
+earlier: all times are maxima of sums, so whatever follows comes no earlier either.
 
-The class of schedules: backward operators are evaluated once, and forward values alone are moved.
-Within it nothing is left out but what cannot help: a value is freed where room is wanted or once it
-has no more readers, and what is fetched is not freed before it has arrived.
+What is found with few moments in each place, mostly the best way, is the limit of the search that
+proves it: of ways that take as long, none is looked at.
+
+The class of schedules: backward operators are evaluated once, and forward values alone are moved,
+results not. Within it nothing is left out but what cannot help:
+
+- a value is freed where room is wanted or once it has no more readers, and what is fetched is not
+  freed before it has arrived;
+- a copy to the host is handed over right after the last evaluation that made or read the value, or
+  right behind another in the line of its engine: handed over earlier, it ends no later, and so does
+  all that waits for it. Only where the host has no room for all that can be moved may it have to
+  wait. Values that are all alike leave one engine in any order: there, it is right behind a copy
+  back, or in the order of their numbers.
 
 Source: the class is that of O. Beaumont, L. Eyraud-Dubois and A. Shilova, "Efficient combination of
 rematerialization and offloading for training DNNs", NeurIPS 2021, without its assumptions on where
@@ -18,20 +29,24 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
-from math import inf, lcm
+from math import inf
 from time import monotonic
 
 from tinyckpt.cost import Costs
-from tinyckpt.exact.reduced import as_set, members
-from tinyckpt.exact.search import SearchLimitError
-from tinyckpt.graph import Graph, producer_of
-from tinyckpt.schedule import Compute, Fetch, Free, Offload, Step
+from tinyckpt.exact.places import Kind, Move, Places
+from tinyckpt.exact.reduced import members
+from tinyckpt.exact.remaining import NO_COPY, Front, fronts
+from tinyckpt.exact.search import UNREACHABLE, SearchLimitError
+from tinyckpt.graph import Graph
+from tinyckpt.schedule import Step
 from tinyckpt.transfers.link import Link
 
-SCOPE = "schedules that evaluate backward operators once and move forward values alone"
+SCOPE = "schedules that evaluate backward operators once and move forward values, results not"
+WIDTH = 6  # moments in the same places, at first: finds the best way in most cases, proves nothing
+ANYTHING = -1  # the set of all values
+Found = tuple[int, list[Move]]  # a makespan, and the moves to it
 Ends = tuple[tuple[int, int], ...]  # values and when their copies end, ascending by value
 
 
@@ -45,8 +60,7 @@ class Moment:
         out, back: when the line of each direction is free.
         leaving: values on their way to the host, whose memory is still taken.
         arriving: values on their way to the device.
-        is_closed: whether no more leaves before the next evaluation. With a line for each direction
-            it is all the same whether what leaves is handed over before what comes back, or after.
+        may_leave: the values whose copies to the host may be handed over now.
     """
 
     device: int
@@ -56,19 +70,7 @@ class Moment:
     back: int = 0
     leaving: Ends = ()
     arriving: Ends = ()
-    is_closed: bool = False
-
-    def comes_no_later(self, other: Moment) -> bool:
-        """Whether nothing of this comes later than the same of another, in the same places."""
-        if self.is_closed > other.is_closed or self.now > other.now:
-            return False
-        if self.out > other.out or self.back > other.back:
-            return False
-        for own, others in ((self.leaving, other.leaving), (self.arriving, other.arriving)):
-            ends = dict(others)
-            if any(end > max(ends.get(data, 0), other.now) for data, end in own):
-                return False
-        return True
+    may_leave: int = 0
 
 
 def is_searched(graph: Graph, costs: Costs) -> bool:
@@ -89,195 +91,178 @@ class HostSearch:
     def __init__(
         self, graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float = inf
     ) -> None:
-        self.graph, self.link = graph, link
-        self.budget, self.host_budget = budget, host_budget
-        made = [0 if node.is_source else costs.data[node.id] for node in graph.data]
-        self.size, self.workspace = made, costs.workspace
-        can_move = link.bandwidth > 0
-        forward = [
-            node.id
-            for node in graph.data
-            if node.producer is not None and node.producer < graph.forward_count
-        ]
-        self.movable = as_set(d for d in forward if can_move and d not in graph.outputs)
-        lasts = {d: link.duration(made[d]) for d in members(self.movable)}
-        times = [Fraction(cost) for cost in costs.operators]
-        self.ticks = lcm(*(time.denominator for time in [*times, *lasts.values(), Fraction(1)]))
-        self.cost = [int(time * self.ticks) for time in times]
-        self.lasts = {data: int(time * self.ticks) for data, time in lasts.items()}
-        self.reads = [
-            as_set(d for d in o.inputs if not graph.data[d].is_source) for o in graph.operators
-        ]
-        self.makes = [as_set(o.outputs) for o in graph.operators]
-        self.goal = as_set(d for d in graph.outputs if not graph.data[d].is_source)
-        self.known: dict[int, tuple[int, int]] = {}  # outlooks by what is present
-        self.weights: dict[int, int] = {}
+        self.places = Places(graph, costs, link, budget, host_budget)
+        self.budget, self.size = budget, self.places.size
+        self.is_shared = link.engines == 1
+        movable = members(self.places.movable)
+        self.are_alike = len({self.size[data] for data in movable}) < 2
+        self.has_room = self.places.weight(self.places.movable) <= host_budget
+        self.remaining: dict[tuple[int, int], Front] = {}
+        self.states, self.most, self.deadline = 0, inf, inf
 
-    def cheapest(self, states: int, deadline: float = inf) -> tuple[Fraction, list[Step]] | None:
+    def cheapest(
+        self, states: float = inf, deadline: float = inf
+    ) -> tuple[Fraction, list[Step]] | None:
         """Return the least makespan and the steps to it, or None if nothing is within the budgets.
 
         Args:
-            states: how many may be looked at.
+            states: how many may be looked at, and how many places before.
             deadline: by ``time.monotonic``.
 
         Raises:
             SearchLimitError: if states or time do not suffice.
         """
-        start = Moment(0, 0)
-        found: list[tuple[Moment, int, tuple[Step, ...]]] = [(start, -1, ())]
+        self.remaining = fronts(self.places, states, deadline)
+        self.states, self.most, self.deadline = 0, states, deadline
+        least = self.estimate(Moment(0, 0))
+        if least == UNREACHABLE:
+            return None
+        quick = self.found(WIDTH, UNREACHABLE)
+        if quick is None:  # what was left out may have been the only way
+            best = self.found(inf, UNREACHABLE)
+            assert best is not None, "copies end, so what the estimate goes by is a way"
+        elif quick[0] == least:
+            best = quick
+        else:
+            best = self.found(inf, quick[0]) or quick
+        makespan, moves = best
+        return Fraction(makespan, self.places.ticks), [s for move in moves for s in move.steps()]
+
+    def found(self, width: float, limit: int) -> Found | None:
+        """Return the least makespan below a limit and the moves to it, or None if there is none.
+
+        Args:
+            width: how many moments are looked at of those in the same places; if not all, what is
+                found is a way, and need not be the best one.
+            limit: in ticks.
+        """
+        known: list[tuple[Moment, int, Move | None]] = [(Moment(0, 0), -1, None)]
         best: dict[tuple[int, int], list[int]] = {(0, 0): [0]}
         beaten: set[int] = set()  # by something that came up later, and comes no later
-        heap = [(self.outlook(start)[0], 0, 0)]
+        heap = [(0, 0, 0)]
         while heap:
             place = heapq.heappop(heap)[2]
-            moment = found[place][0]
+            moment = known[place][0]
             if place in beaten:
                 continue
-            if not self.goal & ~moment.device:
-                return Fraction(moment.now, self.ticks), walked(found, place)
-            if len(found) > states or monotonic() > deadline:
+            if not self.places.goal & ~moment.device:
+                return moment.now, walked(known, place)
+            self.states += 1
+            if self.states > self.most or monotonic() > self.deadline:
                 raise SearchLimitError
-            for after, steps in self.moves(moment):
-                others = best.setdefault((after.device, after.host), [])
-                if any(found[other][0].comes_no_later(after) for other in others):
+            for after, move in self.moves(moment):
+                estimate = self.estimate(after)
+                if estimate >= limit:
                     continue
-                worse = [other for other in others if after.comes_no_later(found[other][0])]
+                others = best.setdefault((after.device, after.host), [])
+                if len(others) >= width:
+                    continue
+                if any(self.comes_no_later(known[other][0], after) for other in others):
+                    continue
+                worse = [o for o in others if self.comes_no_later(after, known[o][0])]
                 if worse:
                     beaten.update(worse)
                     others[:] = [other for other in others if other not in beaten]
-                others.append(len(found))
-                estimate = after.now + self.outlook(after)[0]
-                heapq.heappush(heap, (estimate, -after.now, len(found)))
-                found.append((after, place, steps))
+                others.append(len(known))
+                heapq.heappush(heap, (estimate, -after.now, len(known)))
+                known.append((after, place, move))
         return None
 
-    def outlook(self, moment: Moment) -> tuple[int, int]:
-        """Return what remains to be spent at least, and the values that may still be read."""
-        present = moment.device | moment.host
-        if present not in self.known:
-            cost, wanted, seen = 0, 0, set()
-            todo = [(data, True) for data in members(self.goal & ~present)]
-            while todo:
-                data, must = todo.pop()
-                operator = producer_of(self.graph, data)
-                if (operator, must) in seen or (operator, True) in seen:
-                    continue
-                if must:
-                    cost += self.cost[operator]
-                seen.add((operator, must))
-                wanted |= self.reads[operator]
-                for read in members(self.reads[operator]):
-                    there = bool(present >> read & 1)
-                    if not there or producer_of(self.graph, read) < self.graph.forward_count:
-                        todo.append((read, must and not there))
-            self.known[present] = cost, wanted | self.goal
-        return self.known[present]
+    def estimate(self, moment: Moment) -> int:
+        """Return a makespan that no way through a moment is below."""
+        front = self.remaining.get((moment.device, moment.host))
+        if front is None:  # no way on from there, or something was fetched in vain
+            return UNREACHABLE
+        wait = max(0, moment.back - moment.now)
+        return moment.now + min(max(c, w + wait) if w != NO_COPY else c for c, w in front)
 
-    def moves(self, moment: Moment) -> Iterator[tuple[Moment, tuple[Step, ...]]]:
-        """Yield what may follow, and the steps to it."""
-        useful = self.outlook(moment)[1]
-        is_leaving = as_set(data for data, _ in moment.leaving)
-        is_arriving = as_set(data for data, _ in moment.arriving)
-        leaving = 0 if moment.is_closed else moment.device & self.movable
-        for data in members(leaving & ~is_arriving & ~is_leaving):
-            if self.weight(moment.host | 1 << data) <= self.host_budget:
-                yield self.offloaded(moment, data), (Offload(data),)
-        for data in members(moment.host & useful):
-            for freed in self.rooms(moment, 1 << data, 0, is_arriving):
-                after = self.fetched(replace(moment, device=moment.device & ~freed), data)
-                yield after, (*frees(freed), Fetch(data))
-        present = moment.device | moment.host
-        for operator in range(len(self.cost)):
-            reads, makes = self.reads[operator], self.makes[operator]
-            if reads & ~moment.device or makes & present or not makes & useful:
-                continue
-            for freed in self.rooms(moment, makes, self.workspace[operator], is_arriving | reads):
-                before = replace(moment, device=moment.device & ~freed)
-                after = self.evaluated(before, operator)
-                dead = after.device & ~self.outlook(after)[1]
-                dead &= ~as_set(data for data, _ in after.arriving)
-                yield (
-                    replace(after, device=after.device & ~dead),
-                    (*frees(freed), Compute(operator), *frees(dead)),
-                )
+    def comes_no_later(self, one: Moment, other: Moment) -> bool:
+        """Whether nothing of one moment comes later than the same of another, in equal places."""
+        now = other.now
+        if one.now > now or one.out > other.out or one.back > other.back:
+            return False
+        if other.may_leave & ~one.may_leave:
+            return False
+        if one.arriving:
+            ends = dict(other.arriving)
+            if any(end > max(ends.get(data, 0), now) for data, end in one.arriving):
+                return False
+        if not one.leaving:
+            return True
+        if not self.is_shared:  # with one engine whatever comes back has left before
+            ends, line = dict(other.leaving), max(now, other.back)
+            if any(end > max(ends.get(data, 0), line) for data, end in one.leaving):
+                return False
+        moments = [now, *(end for _, end in other.leaving if end > now)]
+        return all(self.held(one.leaving, at) <= self.held(other.leaving, at) for at in moments)
 
-    def rooms(self, moment: Moment, more: int, workspace: int, fixed: int) -> Iterator[int]:
-        """Yield the smallest sets of values to free so that something has room in the end."""
-        excess = self.weight(moment.device | more) + workspace - self.budget
-        if excess <= 0:
-            yield 0
-            return
-        candidates = members(moment.device & ~fixed & ~self.goal)
-        smallest: list[int] = []
-        for count in range(1, len(candidates) + 1):
-            for chosen in combinations(candidates, count):
-                freed = as_set(chosen)
-                if self.weight(freed) >= excess and not any(s & ~freed == 0 for s in smallest):
-                    smallest.append(freed)
-                    yield freed
+    def held(self, leaving: Ends, moment: int) -> int:
+        """Return the bytes that copies to the host still hold after some moment."""
+        return sum(self.size[data] for data, end in leaving if end > moment)
 
-    def weight(self, values: int) -> int:
-        """Return the memory of a set of values."""
-        if values not in self.weights:
-            self.weights[values] = sum(self.size[data] for data in members(values))
-        return self.weights[values]
+    def moves(self, moment: Moment) -> Iterator[tuple[Moment, Move]]:
+        """Yield what may follow, and how."""
+        arriving = 0
+        for data, _ in moment.arriving:
+            arriving |= 1 << data
+        for move in self.places.moves(moment.device, moment.host, arriving):
+            if move.kind is Kind.EVALUATE:
+                yield self.evaluated(moment, move), move
+            elif move.kind is Kind.FETCH:
+                yield self.fetched(moment, move), move
+            elif moment.may_leave >> move.which & 1:
+                yield self.offloaded(moment, move), move
 
-    def offloaded(self, moment: Moment, data: int) -> Moment:
+    def offloaded(self, moment: Moment, move: Move) -> Moment:
         """Return the moment after a copy to the host has been handed over."""
-        end = max(moment.now, moment.out) + self.lasts[data]
-        return replace(
-            moment,
-            device=moment.device & ~(1 << data),
-            host=moment.host | 1 << data,
-            out=end,
-            back=end if self.link.engines == 1 else moment.back,
-            leaving=with_end(moment.leaving, data, end, moment.now),
-        )
+        now, data = moment.now, move.which
+        end = max(now, moment.out) + self.places.lasts[data]
+        back = end if self.is_shared else moment.back
+        leaving = with_end(moment.leaving, data, end, now)
+        may_leave = ANYTHING
+        if self.has_room and self.is_shared and self.are_alike:
+            may_leave = moment.may_leave & -(2 << data)
+        return Moment(move.device, move.host, now, end, back, leaving, moment.arriving, may_leave)
 
-    def fetched(self, moment: Moment, data: int) -> Moment:
-        """Return the moment after a copy back has been handed over; there is room in the end."""
-        begin = max(moment.now, moment.back, dict(moment.leaving).get(data, 0))
-        device = moment.device | 1 << data
-        begin = self.room_at(begin, moment.leaving, self.weight(device))
-        end = begin + self.lasts[data]
-        return replace(
-            moment,
-            device=device,
-            host=moment.host & ~(1 << data),
-            back=end,
-            out=end if self.link.engines == 1 else moment.out,
-            arriving=with_end(moment.arriving, data, end, moment.now),
-            is_closed=self.link.engines > 1,
-        )
+    def fetched(self, moment: Moment, move: Move) -> Moment:
+        """Return the moment after a copy back has been handed over; there is room in the end.
 
-    def evaluated(self, moment: Moment, operator: int) -> Moment:
+        With a line for each direction it is all the same whether what leaves is handed over before
+        what comes back, or after.
+        """
+        now, data = moment.now, move.which
+        begin = max([now, moment.back, *(end for left, end in moment.leaving if left == data)])
+        begin = self.room_at(begin, moment.leaving, self.places.weight(move.device))
+        end = begin + self.places.lasts[data]
+        out, may_leave = (end, ANYTHING) if self.is_shared else (moment.out, 0)
+        arriving = with_end(moment.arriving, data, end, now)
+        return Moment(move.device, move.host, now, out, end, moment.leaving, arriving, may_leave)
+
+    def evaluated(self, moment: Moment, move: Move) -> Moment:
         """Return the moment after an evaluation; there is room in the end."""
-        arriving = dict(moment.arriving)
-        reads = members(self.reads[operator])
-        begin = max([moment.now, *(arriving[data] for data in reads if data in arriving)])
-        device = moment.device | self.makes[operator]
-        begin = self.room_at(begin, moment.leaving, self.weight(device) + self.workspace[operator])
-        now = begin + self.cost[operator]
+        operator = move.which
+        reads, makes = self.places.reads[operator], self.places.makes[operator]
+        arrivals = [end for data, end in moment.arriving if reads >> data & 1]
+        taken = self.places.weight(move.device | move.dead) + self.places.workspace[operator]
+        begin = self.room_at(max([moment.now, *arrivals]), moment.leaving, taken)
+        now = begin + self.places.cost[operator]
         return Moment(
-            device,
-            moment.host,
+            move.device,
+            move.host,
             now,
             max(moment.out, now),
             max(moment.back, now),
             tuple(entry for entry in moment.leaving if entry[1] > now),
             tuple(entry for entry in moment.arriving if entry[1] > now),
+            reads | makes if self.has_room else ANYTHING,
         )
 
-    def room_at(self, begin: int, leaving: Ends, held: int) -> int:
+    def room_at(self, begin: int, leaving: Ends, taken: int) -> int:
         """Return when so much of the copies to the host has ended that there is room."""
-        total = held + sum(self.size[data] for data, end in leaving if end > begin)
-        for end in sorted(end for _, end in leaving):
-            if total <= self.budget:
-                break
-            if end > begin:
-                begin = end
-                total = held + sum(self.size[other] for other, at in leaving if at > begin)
-        return begin
+        if taken + self.held(leaving, begin) <= self.budget:
+            return begin
+        ends = sorted(end for _, end in leaving if end > begin)
+        return next(end for end in ends if taken + self.held(leaving, end) <= self.budget)
 
 
 def with_end(ends: Ends, data: int, end: int, now: int) -> Ends:
@@ -285,16 +270,10 @@ def with_end(ends: Ends, data: int, end: int, now: int) -> Ends:
     return tuple(sorted([*ends, (data, end)])) if end > now else ends
 
 
-def frees(values: int) -> tuple[Step, ...]:
-    """Return the steps that free a set of values."""
-    return tuple(Free(data) for data in members(values))
-
-
-def walked(found: list[tuple[Moment, int, tuple[Step, ...]]], place: int) -> list[Step]:
-    """Return the steps to a moment."""
-    parts: list[tuple[Step, ...]] = []
-    while place >= 0:
-        _, before, steps = found[place]
-        parts.append(steps)
-        place = before
-    return [step for part in reversed(parts) for step in part]
+def walked(known: list[tuple[Moment, int, Move | None]], place: int) -> list[Move]:
+    """Return the moves to a moment."""
+    moves: list[Move] = []
+    while (move := known[place][2]) is not None:
+        moves.append(move)
+        place = known[place][1]
+    return moves[::-1]

@@ -11,28 +11,47 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.conftest import PROFILE, examples
+from tests.tinyckpt.exact.test_optimal import abstract_graphs
+from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.chains import fewest_evaluations
+from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs, custom
+from tinyckpt.exact import hosted
 from tinyckpt.exact.hosted import HostSearch
+from tinyckpt.exact.remaining import NO_COPY, Front
 from tinyckpt.planning.hosted import host_bound
 
 BYTES = 512
 # Of three layers states are many: seconds each.
+BANDWIDTHS = [64, 128, 170, 256, 512, 1024, inf]
+CHAINS = range(1, 7) if PROFILE == "deep" else range(1, 5)
 LONGER = [(256, 1), *([(100, 2), (341, 1), (512, 2)] if PROFILE == "deep" else [])]
 
 
-def exhaustive(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, host: float) -> Any:
+def exhaustive(
+    graph: tc.Graph,
+    costs: Costs,
+    link: tc.Link,
+    budget: int,
+    host: float,
+    in_class: bool = False,
+) -> Any:
     """Return the least makespan of all schedules, or None: every legal step, in every order.
 
     A state is what is where and, from the end of the last evaluation on, how long each line and
-    each copy still takes. Nothing is left out, nothing is compared but equal states.
+    each copy still takes. Nothing is left out, nothing is compared but equal states. For the class
+    of the search alone it is, too, which operators must not be evaluated again.
     """
     size = [node.spec.nbytes for node in graph.data]
-    made = [node.id for node in graph.data if not node.is_source]
+    made = {d for o in graph.operators for d in o.outputs}
+    if in_class:
+        first = graph.operators[: graph.forward_count]
+        made = {d for o in first for d in o.outputs} - set(graph.outputs)
     lasts = {d: link.duration(size[d]) for d in made} if link.bandwidth else {}
     goal = set(graph.outputs)
     zero = Fraction(0)
-    start = (frozenset(), frozenset(), zero, zero, frozenset(), frozenset())
+    nothing: frozenset[Any] = frozenset()
+    start = (nothing, nothing, zero, zero, nothing, nothing, nothing)
     best: dict[Any, Fraction] = {start: zero}
     heap: list[Any] = [(zero, 0, start)]
 
@@ -51,34 +70,35 @@ def exhaustive(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, host: 
         now, _, state = heapq.heappop(heap)
         if now > best[state]:
             continue
-        device, waiting, out, back, leaving, arriving = state
+        device, waiting, out, back, leaving, arriving, spent = state
         if goal <= device:
             return now
         held = sum(size[d] for d in device)
         ends = dict(arriving)
         for data in device:
             if data not in ends:
-                after(now, (device - {data}, waiting, out, back, leaving, arriving))
-            may_leave = lasts and data not in ends and data not in dict(leaving)
+                after(now, (device - {data}, waiting, out, back, leaving, arriving, spent))
+            may_leave = data in lasts and data not in ends and data not in dict(leaving)
             if may_leave and sum(size[d] for d in waiting) + size[data] <= host:
                 end = out + lasts[data]
                 line = end if link.engines == 1 else back
                 gone = leaving | {(data, end)} if end else leaving
-                after(now, (device - {data}, waiting | {data}, end, line, gone, arriving))
+                after(now, (device - {data}, waiting | {data}, end, line, gone, arriving, spent))
         for data in waiting:
             begin = room(max(back, dict(leaving).get(data, zero)), held + size[data], leaving)
             if begin is not None:
                 end = begin + lasts[data]
                 line = end if link.engines == 1 else out
                 come = arriving | {(data, end)} if end else arriving
-                after(now, (device | {data}, waiting - {data}, line, end, leaving, come))
+                after(now, (device | {data}, waiting - {data}, line, end, leaving, come, spent))
         for operator in graph.operators:
             reads = {d for d in operator.inputs if not graph.data[d].is_source}
             makes = set(operator.outputs)
-            if not reads <= device or makes & (device | waiting):
+            if not reads <= device or makes & (device | waiting) or operator.id in spent:
                 continue
             arrived = max([zero, *(ends[d] for d in reads if d in ends)])
-            begin = room(arrived, held + sum(size[d] for d in makes), leaving)
+            taken = operator.workspace + sum(size[d] for d in makes)
+            begin = room(arrived, held + taken, leaving)
             if begin is None:
                 continue
             over = begin + Fraction(costs.operators[operator.id])
@@ -87,7 +107,9 @@ def exhaustive(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, host: 
                 for copies in (leaving, arriving)
             ]
             lines = [max(zero, line - over) for line in (out, back)]
-            after(now + over, (device | makes, waiting, *lines, *rest))
+            is_once = in_class and operator.id >= graph.forward_count
+            again = spent | {operator.id} if is_once else spent
+            after(now + over, (device | makes, waiting, *lines, *rest, again))
     return None
 
 
@@ -143,6 +165,59 @@ def test_unequal_costs(
     check(graph, costs, link, nodes * BYTES, found)
     trace = tc.replay(tc.Schedule(graph, tuple(found[1]), "searched"))
     assert max(trace.host) <= host
+
+
+@settings(max_examples=examples(25))
+@given(
+    abstract_graphs(5),
+    st.sampled_from((0, Fraction(1, 2), 1, 3, inf)),
+    st.integers(0, 2),
+    st.integers(1, 2),
+    st.integers(0, 6),
+    st.sampled_from((inf, 4)),
+)
+def test_drawn_graphs(
+    case: Any, bandwidth: Any, latency: int, engines: int, more: int, host: float
+) -> None:
+    graph, costs = case
+    link = tc.Link(bandwidth, latency, engines)
+    budget = smallest_budget(Problem(graph, costs), necessary(graph)) + more
+    found = HostSearch(graph, costs, link, budget, host).cheapest()
+    expected = exhaustive(graph, costs, link, budget, host, in_class=True)
+    assert (found and found[0]) == expected
+    if found is not None:
+        check(graph, costs, link, budget, found)
+
+
+class NothingRemains(dict[tuple[int, int], Front]):
+    """The estimate that knows nothing, with which the search goes by the clock alone."""
+
+    def get(self, key: tuple[int, int], default: Any = None) -> Front:
+        return [(0, NO_COPY)]
+
+
+@pytest.mark.parametrize("latency", [0, 1])
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+def test_three_ways_to_be_exact(
+    bandwidth: float, engines: int, latency: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With what is left to go as a guide; without; and with copies handed over at any time.
+    link = tc.Link(bandwidth, latency, engines)
+    for n in CHAINS:
+        graph = tc.networks.chain(n)
+        costs = tc.cost.evaluations(graph)
+        for nodes in range(3, n + 3):
+            searches = [HostSearch(graph, costs, link, nodes * BYTES) for _ in range(3)]
+            searches[2].has_room = False
+            best = [searches[0].cheapest(), searches[2].cheapest()]
+            with monkeypatch.context() as patch:
+                patch.setattr(hosted, "fronts", lambda *_: NothingRemains())
+                best.append(searches[1].cheapest())
+            spans = {way[0] for way in best if way is not None}
+            assert len(spans) == 1, (n, nodes, spans)
+            for way in best:
+                check(graph, costs, link, nodes * BYTES, way)
 
 
 @pytest.mark.parametrize("n", range(1, 9))
