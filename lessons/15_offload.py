@@ -49,10 +49,11 @@ def moved(duration):
 
 free, slow = moved(1), moved(2)
 print(free.summary(), slow.summary(), sep="\n")
+print(viz.timeline([free, slow], OUT / "15_overlap.png", title=["a copy takes 1", "it takes 2"]))
 
 # %% [markdown]
 # A peak of 4 values instead of 18, in the time of store-all: nothing is computed again, and nothing
-# waits. Over the slower link, computation stalls. Where? Each step says what was waited for:
+# waits. Over the slower link, computation stalls. Each step says how long it was waited for:
 
 # %%
 for kind in (tc.Offload, tc.Fetch):
@@ -97,10 +98,9 @@ for duration in durations:
 
 # %% [markdown]
 # A copy takes bytes / bandwidth, and a layer FLOPs / speed. So what counts is how many FLOPs there
-# are for each byte to be moved; the machine has a number of the same kind, its FLOPs for each byte
-# of the link. Where the network's is above the machine's, offload is free. Blocks of transformers,
-# 16 bits, with all that they keep or their input alone, and a device of 150 TFLOP/s with 25 GB/s
-# each way:
+# are for each byte to be moved, and how many the machine does while it moves one. Where the first
+# number is above the second, offload is free. Blocks of transformers, 16 bits, of which all is
+# moved that they keep, or the input alone; and a device of 150 TFLOP/s, with 25 GB/s each way:
 
 
 # %%
