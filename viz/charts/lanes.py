@@ -19,7 +19,10 @@ from tinyckpt.pipeline.program import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
+    KINDS,
     RECOMPUTE,
+    RECV_ACTIVATION,
+    RECV_COTANGENT,
     SEND_ACTIVATION,
     SEND_COTANGENT,
     UPDATE,
@@ -117,6 +120,41 @@ def messages_of(trace: PipelineTrace) -> Any:
         devices = own.device_of[stage], own.device_of[stage + towards]
         rows.append(np.stack([sent, devices[0], sent + float(way), devices[1]], axis=1))
     return np.concatenate(rows)
+
+
+def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
+    """Return for every block when all is there that it reads, and what its device takes before it.
+
+    What its own device made is there when it was made, that of another when its message has come.
+    Where a device takes a message before a block that does not read it, the block waits as well.
+
+    Returns:
+        Columns with an entry for each block, device after device; -1 where there is nothing.
+    """
+    own = trace.pipeline
+    kind, stage, micro_batch = own.kind, own.stage, own.micro_batch
+    ends = trace.starts + trace.durations[kind, stage]
+    way = ends.dtype.type(trace.costs.communication * trace.unit)
+    done = np.full((len(KINDS), own.stages, own.micro_batches), -1, ends.dtype)
+    done[kind, stage, micro_batch] = ends
+    back = np.maximum(done[BACKWARD], done[BACKWARD_INPUT])
+    there = np.full_like(done, -1)
+    there[FORWARD, 1:] = done[FORWARD, :-1]
+    there[RECOMPUTE] = done[FORWARD]
+    there[BACKWARD, :-1], there[BACKWARD, -1] = back[1:], done[FORWARD, -1]
+    for message, result, towards in ((SEND_ACTIVATION, FORWARD, 1), (SEND_COTANGENT, BACKWARD, -1)):
+        sends = np.flatnonzero(kind == message)
+        there[result, stage[sends] + towards, micro_batch[sends]] = trace.starts[sends] + way
+    there[BACKWARD_INPUT], there[BACKWARD_WEIGHT] = there[BACKWARD], back
+    there[UPDATE] = np.maximum(back, done[BACKWARD_WEIGHT]).max(axis=1, keepdims=True)
+    there[RECV_ACTIVATION], there[RECV_COTANGENT] = there[FORWARD], there[BACKWARD]
+    came = there[kind, stage, micro_batch]
+    blocks = np.flatnonzero(kind <= UPDATE)
+    is_recv = (kind == RECV_ACTIVATION) | (kind == RECV_COTANGENT)
+    # From behind the block before it, which may be that of another device, up to each block.
+    since = np.append(0, blocks[:-1] + 1)
+    messages = np.where(is_recv, came, came.dtype.type(-1))
+    return came[blocks], np.maximum.reduceat(messages, since) if len(blocks) else messages
 
 
 def blocks_of(trace: PipelineTrace) -> int:

@@ -1,10 +1,10 @@
-"""A player: traces as one HTML file that steps, scrubs and plays, offline and anywhere."""
+"""A player: traces, or pipelines, as one HTML file that steps, scrubs and plays, offline."""
 
 from __future__ import annotations
 
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any, overload
 from tinyckpt.display import Drawn
 from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
+from viz.charts.lanes import as_pipelines
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.player.page import page
+from viz.player.pipelines import pipeline_page
 from viz.sheet import as_list, check
 from viz.theme import THEMES
 
 if TYPE_CHECKING:
+    from tinyckpt.pipeline import PipelineTrace
     from tinyckpt.trace import Trace
+
+    Played = Trace | Sequence[Trace] | PipelineTrace | Sequence[PipelineTrace]
 
 SUFFIXES = (".html", ".htm")
 FRAME = (
@@ -53,7 +58,7 @@ class Page:
 
 @overload
 def player(
-    traces: Trace | Sequence[Trace],
+    traces: Played,
     path: None = None,
     *,
     theme: str = "auto",
@@ -63,7 +68,7 @@ def player(
 ) -> Page: ...
 @overload
 def player(
-    traces: Trace | Sequence[Trace],
+    traces: Played,
     path: str | os.PathLike[str],
     *,
     theme: str = "auto",
@@ -72,7 +77,7 @@ def player(
     group: Grouping = None,
 ) -> Path: ...
 def player(
-    traces: Trace | Sequence[Trace],
+    traces: Played,
     path: str | os.PathLike[str] | None = None,
     *,
     theme: str = "auto",
@@ -82,32 +87,40 @@ def player(
 ) -> Path | Page:
     """Write traces as one HTML file: graph, memory, counters, steps and program, in step.
 
-    The file needs no network and nothing beside it; a browser of 2023 or later plays it, and
-    without scripts it shows a still and a table.
+    Of pipelines, it plays what each device does and holds over time. The file needs no network and
+    nothing beside it; a browser of 2023 or later plays it, and without scripts it shows a still and
+    a table.
 
     Args:
-        traces: one trace, or several to compare.
+        traces: one trace, or several to compare; or what ``replay_pipeline`` returned, one or
+            several.
         path: of the file, ending in ``.html``; it is replaced only once the new one is complete.
             Without it nothing is written: what is returned displays itself in a notebook.
         theme: ``light``, ``dark``, or ``auto`` for what the reader's system prefers.
         title: of the page; for one trace, in place of the policy's name too.
         labels, group: what nodes are called, and what shares one, as in ``viz.gif``; in a group
-            that is opened there are groups as its size asks for.
+            that is opened there are groups as its size asks for. Not for pipelines.
 
     Raises:
         OptionError: if there is nothing to show, or an option is not legal.
         FormatError: if the file cannot be written.
     """
-    shown = as_list(traces)
+    listed: list[Any] = list(traces) if isinstance(traces, Iterable) else [traces]
     if theme not in ("auto", *THEMES):
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
-    check(shown, "light")
     if path is not None and Path(path).suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
-    naming = Naming(labels, group)
-    check_naming(naming, [trace.graph for trace in shown])
-    text = page(shown, theme, title, naming)
+    if any(hasattr(trace, "bubble") for trace in listed):
+        if labels is not None or group is not None:
+            raise OptionError("labels and group are for graphs; a pipeline has devices and blocks")
+        text = pipeline_page(as_pipelines(listed), theme, title)
+    else:
+        shown = as_list(listed)
+        check(shown, "light")
+        naming = Naming(labels, group)
+        check_naming(naming, [trace.graph for trace in shown])
+        text = page(shown, theme, title, naming)
     if path is None:
-        return Page(text, len(shown))
+        return Page(text, len(listed))
     write_atomically(path, text.encode())
     return Drawn(path)

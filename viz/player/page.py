@@ -40,18 +40,30 @@ def page(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming 
     if any(map(moves, traces)):
         styles.append("host.css")
         scripts.insert(-1, HOST_SCRIPT)
-    parts = {
-        "theme": theme,
-        "title": html.escape(shown(heading)),
-        "styles": f"{font_faces()}\n{theme_styles()}\n"
-        + "\n".join(lean(asset(name)) for name in styles),
-        "scripts": "\n".join(lean(asset(f"{name}.js")) for name in scripts),
-        "data": json_text(page_data(traces, title, naming)),
-        "still": still(traces, theme, title, naming),
-        "table": table(traces),
-    }
+    return filled(
+        "player.html",
+        styles=styles,
+        scripts=scripts,
+        theme=theme,
+        title=html.escape(shown(heading)),
+        data=json_text(page_data(traces, title, naming)),
+        still=still(traces, theme, title, naming),
+        table=table(traces),
+    )
+
+
+def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts: str) -> str:
+    """Return a template of a page with all its parts put in.
+
+    Args:
+        template: its file.
+        styles, scripts: files of style sheets, and names of scripts, in order.
+        parts: what else is put where the template names it.
+    """
+    parts["styles"] = "\n".join([font_faces(), theme_styles(), *(lean(asset(s)) for s in styles)])
+    parts["scripts"] = "\n".join(lean(asset(f"{name}.js")) for name in scripts)
     # One pass over the template alone: what is put in is not looked at again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("player.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset(template))
 
 
 def asset(name: str) -> str:
@@ -99,15 +111,26 @@ def still(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming
 
 def table(traces: Sequence[Trace]) -> str:
     """Return the totals of all traces as rows of a table."""
-    rows = []
-    for trace in traces:
-        cells = (
-            html.escape(shown(title_of(trace))),
-            count_text(len(trace.steps)),
-            count_text(trace.evaluations),
-            count_text(trace.recomputations),
-            f"{count_text(trace.peak_nodes)} nodes, {size_text(trace.peak_bytes)}",
-        )
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    header = "".join(f'<th scope="col">{name}</th>' for name in NO_SCRIPT_HEADER)
-    return f"<thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return table_of(
+        NO_SCRIPT_HEADER,
+        [
+            (
+                title_of(trace),
+                count_text(len(trace.steps)),
+                count_text(trace.evaluations),
+                count_text(trace.recomputations),
+                f"{count_text(trace.peak_nodes)} nodes, {size_text(trace.peak_bytes)}",
+            )
+            for trace in traces
+        ],
+    )
+
+
+def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return texts as the rows of a table."""
+    named = "".join(f'<th scope="col">{name}</th>' for name in header)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(shown(cell))}</td>' for cell in cells)}</tr>"
+        for cells in rows
+    )
+    return f"<thead><tr>{named}</tr></thead><tbody>{body}</tbody>"

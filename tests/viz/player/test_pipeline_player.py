@@ -1,0 +1,330 @@
+"""The player of pipelines: its data, and in a browser what it shows of every moment."""
+
+import base64
+import json
+import random
+import re
+import zlib
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import tinyckpt as tc
+import viz
+from tests.conftest import examples, require
+from tests.tinyckpt.pipeline.test_replay import costs, pipelines
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import until
+from tinyckpt.pipeline import (
+    Footprint,
+    Pipeline,
+    PipelineCosts,
+    PipelineTrace,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    replay_pipeline,
+    v_half,
+    zb_h1,
+)
+from tinyckpt.pipeline.program import KINDS
+from viz.charts.lanes import held_text, lane_of, ready_of
+from viz.player.page import asset
+from viz.player.pipelines import page_data
+
+COUNTERS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
+    panel => [...panel.querySelectorAll("[data-counter]")].map(dd => dd.textContent))"""
+AT = """time => { player.seekTime(time); return [...player.visible].map(
+    ({model}) => [...Array(model.devices).keys()].map(device => [
+        model.runningAt(device, player.time), model.heldAt(device, player.time)])); }"""
+
+
+# The data, without a browser ---------------------------------------------------------------------
+
+
+@settings(max_examples=examples(60))
+@given(pipelines(), costs)
+def test_a_block_begins_when_its_device_and_what_it_reads_are_there(
+    pipeline: Pipeline, costs: PipelineCosts
+) -> None:
+    trace = replay_pipeline(pipeline, costs)
+    ready = np.maximum(*ready_of(trace))
+    for device in range(pipeline.devices):
+        lane = lane_of(trace, device)
+        free = np.append(0, lane.end[:-1])
+        own, ready = ready[: len(free)], ready[len(free) :]
+        assert lane.begin.tolist() == np.maximum(free, own).tolist()
+
+
+def test_a_late_recomputation_waits_for_a_message_that_it_does_not_read() -> None:
+    for recompute, waits in (("late", True), ("early", False)):
+        trace = replay_pipeline(gpipe(2, 1, recompute))
+        assert [KINDS[kind] for kind in lane_of(trace, 0).kind] == [
+            "forward", "recompute", "backward", "update",
+        ]  # fmt: skip
+        read, taken = ready_of(trace)
+        assert (taken > read).tolist() == [False, waits] + [False] * 6
+
+
+def unpacked(packed: dict[str, str]) -> list[Any]:
+    content = zlib.decompress(base64.b64decode(packed["deflated"]))
+    if packed["type"] == "texts":
+        return list(json.loads(content))
+    return np.cumsum(np.frombuffer(content, "<i4" if packed["type"] == "int32" else "<f8")).tolist()
+
+
+def test_blocks_are_those_of_the_replay() -> None:
+    trace = replay_pipeline(zb_h1(2, 3, "late"), PipelineCosts(communication=Fraction(1, 3)))
+    (data,) = page_data([trace], None)["traces"]
+    moments = unpacked(data["moments"])
+    assert moments == sorted(set(moments))
+    assert (moments[0], moments[-1]) == (0, float(trace.makespan))
+    first = unpacked(data["first"])
+    for device in range(2):
+        lane, own = lane_of(trace, device), slice(first[device], first[device + 1])
+        assert unpacked(data["kind"])[own] == lane.kind.tolist()
+        assert unpacked(data["micro_batch"])[own] == lane.micro_batch.tolist()
+        begin = [moments[place] for place in unpacked(data["begin"])[own]]
+        assert begin == [time / trace.unit for time in lane.begin.tolist()]
+        assert unpacked(data["during"])[own] == lane.held[1:-1:2].tolist()
+        assert unpacked(data["after"])[own] == lane.held[2:-1:2].tolist()
+
+
+def test_a_page_is_small() -> None:
+    assert len(viz.player(replay_pipeline(one_f_one_b(4, 8))).html) <= 150 * 1024
+    assert len(viz.player(replay_pipeline(one_f_one_b(8, 2000))).html) <= 600 * 1024
+
+
+def test_what_cannot_be_played_is_refused(tmp_path: Path) -> None:
+    trace, path = replay_pipeline(gpipe(2, 2)), tmp_path / "p.html"
+    graph = tc.replay(tc.plan(tc.networks.chain(3)))
+    for wrong, options, why in (
+        (trace, {"labels": "name"}, "labels and group are for graphs; a pipeline has devices"),
+        (trace, {"theme": "blue"}, "unknown theme 'blue'; known are auto, light, dark"),
+        ([trace, graph], {}, "expected a replayed pipeline or several, got a Trace"),
+        (gpipe(2, 2), {}, "expected a trace or several, got a Pipeline"),
+        (replay_pipeline(gpipe(200, 2)), {}, "on 200 devices; a page holds at most 100,000 on 128"),
+        (replay_pipeline(gpipe(100, 600)), {}, r"120,100 .* have fewer micro-batches or stages"),
+    ):  # fmt: skip
+        with pytest.raises(tc.OptionError, match=why):
+            viz.player(wrong, path, **options)  # type: ignore[call-overload]
+    with pytest.raises(tc.OptionError, match=r"must end in \.html"):
+        viz.player(trace, tmp_path / "p.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_of_pipelines_has_every_id_that_its_scripts_ask_for() -> None:
+    page = viz.player(replay_pipeline(gpipe(2, 2))).html
+    asked = set(re.findall(r'byId\("([\w-]+)"\)', asset("pipeline.js") + asset("playback.js")))
+    assert asked
+    assert {name for name in asked if f'id="{name}"' not in page} == set()
+
+
+# The page in a browser ---------------------------------------------------------------------------
+
+
+def expected(trace: PipelineTrace, time: Fraction) -> list[tuple[int, int]]:
+    """What each device is busy with, as its place among all blocks, or -1; and what it holds."""
+    found, first = [], 0
+    for device in range(trace.pipeline.devices):
+        lane = lane_of(trace, device)
+        running, held = -1, 0
+        spans = zip(lane.begin.tolist(), lane.end.tolist(), strict=True)
+        for place, (begin, end) in enumerate(spans):
+            if Fraction(begin, trace.unit) <= time:
+                during = time < Fraction(end, trace.unit)
+                running = first + place if during else -1
+                held = int(lane.held[2 * place + (1 if during else 2)])
+        found.append((running, held))
+        first += len(lane.kind)
+    return found
+
+
+def idle_share(trace: PipelineTrace, time: Fraction) -> Fraction:
+    spans = [
+        (Fraction(begin, trace.unit), Fraction(end, trace.unit))
+        for device in range(trace.pipeline.devices)
+        for begin, end in lane_of(trace, device).idle.tolist()
+    ]
+    idle = sum((max(min(time, end) - begin, Fraction(0)) for begin, end in spans), Fraction(0))
+    return idle / (time * trace.pipeline.devices) if time else Fraction(0)
+
+
+def schedules() -> list[PipelineTrace]:
+    size = Footprint(5000, 3000, 4000, 4500, 7000, 6000, 2000, 2500)
+    return [
+        replay_pipeline(gpipe(4, 8, "early"), None, size),
+        replay_pipeline(one_f_one_b(3, 5), PipelineCosts(communication=Fraction(1, 2)), size),
+        replay_pipeline(v_half(2, 3), PipelineCosts(forward=[1, 3, 2, 1], update=2), size),
+    ]
+
+
+@pytest.mark.browser
+def test_every_moment_is_that_of_the_replay(tmp_path: Path, open_page: Open) -> None:
+    traces = schedules()
+    page = open_page(viz.player(traces, tmp_path / "p.html"))
+    moments = sorted(
+        {
+            Fraction(time, trace.unit)
+            for trace in traces
+            for device in range(trace.pipeline.devices)
+            for time in lane_of(trace, device).times.tolist()
+        }
+    )
+    drawn = random.Random(0)
+    longest = moments[-1]
+    for time in [*moments, *(Fraction(drawn.randrange(997), 997) * longest for _ in range(20))]:
+        found = page.evaluate(AT, float(time))
+        # A tick is a number that may be a hair before or behind what is asked for.
+        at = page.evaluate("player.time")
+        assert at == pytest.approx(float(time))
+        shown = Fraction(at)
+        assert found == [[list(each) for each in expected(trace, shown)] for trace in traces]
+        for trace, counters in zip(traces, page.evaluate(COUNTERS), strict=True):
+            now = min(shown, Fraction(trace.makespan))
+            busy = sum(running >= 0 for running, _ in expected(trace, shown))
+            assert counters[1] == f"{busy} / {trace.pipeline.devices}"
+            assert float(counters[2].split()[0]) == pytest.approx(
+                100 * float(idle_share(trace, now)), abs=0.051
+            )
+    assert [counters[3] for counters in page.evaluate(COUNTERS)] != []
+    page.keyboard.press("End")
+    assert [counters[3] for counters in page.evaluate(COUNTERS)] == [
+        held_text(trace, max(trace.peaks)) for trace in traces
+    ]
+
+
+@pytest.mark.browser
+def test_steps_go_from_change_to_change(tmp_path: Path, open_page: Open) -> None:
+    costs = PipelineCosts(forward=Fraction(1, 3), communication=Fraction(1, 7))
+    trace = replay_pipeline(one_f_one_b(2, 3), costs)
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
+    moments = unpacked(page_data([trace], None)["traces"][0]["moments"])
+    forwards = [page.evaluate("player.time")]
+    for _ in range(len(moments)):
+        page.keyboard.press("ArrowRight")
+        forwards.append(page.evaluate("player.time"))
+    assert forwards == [*moments, moments[-1]]
+    for moment in reversed(moments[:-1]):
+        page.keyboard.press("ArrowLeft")
+        assert page.evaluate("player.time") == moment
+    page.keyboard.press("p")
+    assert page.evaluate("player.time") == page.evaluate("player.models[0].peakTime")
+    (counters,) = page.evaluate(COUNTERS)
+    assert counters[3] == "2 in flight"
+    until(page, "location.hash.startsWith('#time=')")
+
+
+def click(page: Any, time: float, device: int, panel: int = 0) -> None:
+    """Click into a device's lane."""
+    x, y = page.evaluate(
+        """([time, device, panel]) => { const { lanes } = player.panels[panel];
+        const box = lanes.canvas.getBoundingClientRect();
+        return [box.left + lanes.x(time), box.top + lanes.laneTop(device) + 3]; }""",
+        [time, device, panel],
+    )
+    page.mouse.click(x, y)
+
+
+@pytest.mark.browser
+def test_a_block_tells_what_it_is_and_what_it_waits_for(tmp_path: Path, open_page: Open) -> None:
+    trace = replay_pipeline(
+        one_f_one_b(2, 3), PipelineCosts(communication=1), Footprint(2048, 1024, backward=4096)
+    )
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
+    click(page, 4.5, 1)  # F0 1-2 is there at 2: 2-3, B0 3-5
+    assert page.inner_text("#node-title") == "backward of micro-batch 0"
+    facts = page.locator("#node-facts dd").all_inner_texts()
+    assert facts == [
+        "0", "1", "1", "3", "5, after 2", "4.0 KiB meanwhile, 0 B after it",
+        "for its forward, on this device: there at 3, as the device was free",
+    ]  # fmt: skip
+    page.mouse.move(0, 0)
+    click(page, 2.5, 1)
+    waits = "for the forward of stage 0, from device 0: there at 2; the device was idle from 0"
+    assert page.locator("#node-facts dd").last.inner_text() == waits
+    assert waits in page.inner_text("#tip")
+    assert page.inner_text("#steps .row:first-child").endswith("forward of micro-batch 0")
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#node")
+    click(page, 1, 1)  # nothing but the bubble: time goes there
+    assert page.evaluate("player.time") == pytest.approx(1, abs=0.02)
+    assert "idle" in page.inner_text("#tip")
+    page.locator("#steps .row").nth(3).click()
+    assert page.is_visible("#node")
+    chosen = page.inner_text("#node-title")
+    page.focus(".lanes")
+    page.keyboard.press("ArrowUp")
+    assert page.inner_text("#node-title") != chosen
+    assert page.locator("#node-facts dd").nth(1).inner_text() == "0"
+
+
+@pytest.mark.browser
+def test_playing_ends_and_a_schedule_can_stand_alone(tmp_path: Path, open_page: Open) -> None:
+    traces = [replay_pipeline(gpipe(2, 4)), replay_pipeline(zb_h1(2, 4))]
+    page = open_page(viz.player(traces, tmp_path / "p.html"), reduced_motion="no-preference")
+    page.select_option("#speed", index=6)
+    page.click("#play")
+    until(page, "player.time", float(traces[0].makespan))
+    page.wait_for_selector("#play[data-playing=false]")
+    until(page, "document.getElementById('status').textContent.startsWith('GPipe, time 15 of 15')")
+    page.keyboard.press("2")
+    assert page.locator(".panel:visible").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator(".panel:visible").count() == 2
+    assert open_page(tmp_path / "p.html", "#time=7").evaluate("player.time") == 7
+
+
+@pytest.mark.browser
+def test_without_motion_time_leaps_from_change_to_change(tmp_path: Path, open_page: Open) -> None:
+    trace = replay_pipeline(gpipe(2, 4))
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
+    shown = page.evaluate(
+        """() => { player.playing = true; const shown = [];
+        for (let tick = 0; tick <= 6000; tick += 7) { player.show(tick); shown.push(player.time); }
+        player.playing = false; return [...new Set(shown)]; }"""
+    )
+    assert shown == unpacked(page_data([trace], None)["traces"][0]["moments"])[:-1]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    traces = [replay_pipeline(zb_h1(4, 8, "late")), replay_pipeline(interleaved(2, 4))]
+    path = viz.player(traces, tmp_path / "p.html")
+    size = {"width": width, "height": 900}
+    page = open_page(path, "#time=9", color_scheme=theme, viewport=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    click(page, 0.5, 0)
+    for act in (lambda: None, lambda: page.keyboard.press("?")):
+        act()
+        found = Axe().run(page).response["violations"]
+        assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found] == []
+
+
+@pytest.mark.browser
+def test_names_are_text_and_without_scripts_there_is_a_picture(
+    tmp_path: Path, open_page: Open
+) -> None:
+    name = "{{data}}<img src=x onerror='broken=1'>"
+    own = replay_pipeline(replace(gpipe(2, 2), name=name))
+    path = viz.player([own, own], tmp_path / "p.html")
+    page = open_page(path)
+    assert page.evaluate("window.broken") is None
+    assert page.locator(".panel .title").first.inner_text() == name
+    still = open_page(path, java_script_enabled=False)
+    assert still.is_visible(".still img")
+    assert still.evaluate("document.querySelector('.still img').naturalWidth") > 800
+    assert [row.split("\t")[1:] for row in still.locator("tbody tr").all_inner_texts()] == [
+        ["2", "2", "9", "33.3 %", "2 in flight"]
+    ] * 2
+    assert still.is_hidden("#play")

@@ -1,0 +1,164 @@
+/** A replayed pipeline: what each device does and holds at any time, and what a block waits for. */
+
+const NAMES = ["forward", "recomputation", "backward", "backward of inputs", "backward of weights", "update"];
+const [FORWARD, RECOMPUTE, BACKWARD, INPUTS, WEIGHTS, UPDATE] = NAMES.keys();
+const NOTHING = -1;
+
+class PipelineModel {
+  /** @param {any} data of one trace, unpacked @param {number} id */
+  constructor(data, id) {
+    Object.assign(this, data);
+    this.id = id;
+    this.devices = this.first.length - 1;
+    const times = (places) => Float64Array.from(places, (place) => (place < 0 ? NaN : this.moments[place]));
+    [this.begin, this.end, this.ready] = [times(data.begin), times(data.end), times(data.ready)];
+    this.device = new Int32Array(this.kind.length);
+    this.highest = new Float64Array(this.kind.length); // on its device, up to the block
+    for (let device = 0; device < this.devices; device++) {
+      let most = 0;
+      for (let i = this.first[device]; i < this.first[device + 1]; i++) {
+        this.device[i] = device;
+        most = this.highest[i] = Math.max(most, this.during[i], this.after[i]);
+      }
+    }
+  }
+
+  /** The last block of a device that has begun at a time; NOTHING before the first. */
+  blockAt(device, time) {
+    let [low, high] = [this.first[device], this.first[device + 1]];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.begin[middle] <= time) low = middle + 1;
+      else high = middle;
+    }
+    return low > this.first[device] ? low - 1 : NOTHING;
+  }
+
+  /** The block that a device is busy with at a time; NOTHING if it is idle. */
+  runningAt(device, time) {
+    const block = this.blockAt(device, time);
+    return block !== NOTHING && time < this.end[block] ? block : NOTHING;
+  }
+
+  heldAt(device, time) {
+    const block = this.blockAt(device, time);
+    if (block === NOTHING) return 0;
+    return time < this.end[block] ? this.during[block] : this.after[block];
+  }
+
+  /** The most that any device has held up to a time. */
+  peakAt(time) {
+    let most = 0;
+    for (let device = 0; device < this.devices; device++) {
+      const block = this.blockAt(device, time);
+      if (block === NOTHING) continue;
+      const before = block > this.first[device] ? this.highest[block - 1] : 0;
+      most = Math.max(most, before, time < this.end[block] ? this.during[block] : this.highest[block]);
+    }
+    return most;
+  }
+
+  /** Which share of the devices' time up to a time was idle. */
+  idleAt(time) {
+    if (!time) return 0;
+    let busy = 0;
+    for (let device = 0; device < this.devices; device++) {
+      const block = this.blockAt(device, time);
+      if (block !== NOTHING) busy += this.busyBefore(device, block) + Math.min(time, this.end[block]) - this.begin[block];
+    }
+    return Math.max(0, 1 - busy / (this.devices * time));
+  }
+
+  /** How long a device has computed before a block. */
+  busyBefore(device, block) {
+    if (!this.spent) {
+      this.spent = new Float64Array(this.kind.length);
+      for (let i = 1; i < this.kind.length; i++) {
+        const sum = this.spent[i - 1] + this.end[i - 1] - this.begin[i - 1];
+        this.spent[i] = this.device[i] === this.device[i - 1] ? sum : 0;
+      }
+    }
+    return this.spent[block];
+  }
+
+  /** When the highest peak is reached first. */
+  get peakTime() {
+    let [most, time] = [-1, 0];
+    for (let i = 0; i < this.kind.length; i++) {
+      if (this.during[i] > most || (this.during[i] === most && this.begin[i] < time)) [most, time] = [this.during[i], this.begin[i]];
+      if (this.after[i] > most) [most, time] = [this.after[i], this.end[i]];
+    }
+    return time;
+  }
+
+  heldText(amount) {
+    return this.counts ? `${countText(amount)} in flight` : sizeText(amount);
+  }
+
+  timeText(time) {
+    const number = Number.isInteger(time) ? countText(time) : String(Number(time.toPrecision(6)));
+    return this.measure ? `${number} ${this.measure}` : number;
+  }
+
+  /** What a block is, in a few words. */
+  title(block) {
+    const [kind, stage] = [this.kind[block], this.stage[block]];
+    const of = this.stages > this.devices ? `, stage ${stage}` : "";
+    if (kind === UPDATE) return `update of stage ${stage}`;
+    return `${NAMES[kind]} of micro-batch ${countText(this.micro_batch[block])}${of}`;
+  }
+
+  /** What a block reads, and where that was made. */
+  needs(block) {
+    const [kind, stage] = [this.kind[block], this.stage[block]];
+    if (this.by_message[block]) return "what its device receives before it";
+    const from = (other) =>
+      this.device_of[other] === this.device[block] ? "on this device" : `from device ${this.device_of[other]}`;
+    if (kind === FORWARD) return stage ? `the forward of stage ${stage - 1}, ${from(stage - 1)}` : "";
+    if (kind === RECOMPUTE) return "its forward, on this device";
+    if (kind === WEIGHTS) return "its backward of inputs, on this device";
+    if (kind === UPDATE) return "all backwards of its stage, on this device";
+    if (stage === this.stages - 1) return "its forward, on this device";
+    return `the backward of stage ${stage + 1}, ${from(stage + 1)}`;
+  }
+
+  /** What a block has waited for, in a sentence. */
+  waits(block) {
+    const needs = this.needs(block);
+    const device = this.device[block];
+    const free = block > this.first[device] ? this.end[block - 1] : 0;
+    if (!needs) return free ? `for nothing but its device, which was busy until ${this.timeText(free)}` : "for nothing";
+    const ready = this.ready[block];
+    if (Number.isNaN(ready)) return `for ${needs}`;
+    const there = `for ${needs}: there at ${this.timeText(ready)}`;
+    if (ready > free) return `${there}; the device was idle from ${this.timeText(free)}`;
+    if (ready < free) return `${there}; the device was busy until ${this.timeText(free)}`;
+    return `${there}, as the device was free`;
+  }
+
+  /** The facts about a block, as pairs of term and text. @returns {[string, string][]} */
+  facts(block) {
+    const length = this.end[block] - this.begin[block];
+    const facts = [
+      ["device", countText(this.device[block])],
+      ["stage", countText(this.stage[block])],
+      ["begins", this.timeText(this.begin[block])],
+      ["ends", `${this.timeText(this.end[block])}, after ${this.timeText(Number(length.toPrecision(12)))}`],
+      ["device holds", `${this.heldText(this.during[block])} meanwhile, ${this.heldText(this.after[block])} after it`],
+      ["waits", this.waits(block)],
+    ];
+    if (this.kind[block] !== UPDATE) facts.unshift(["micro-batch", countText(this.micro_batch[block])]);
+    return facts;
+  }
+
+  /** What the devices do at a time, in a sentence. */
+  words(time) {
+    const each = [];
+    for (let device = 0; device < Math.min(this.devices, 8); device++) {
+      const block = this.runningAt(device, time);
+      each.push(`device ${device} ${block === NOTHING ? "idle" : this.title(block)}`);
+    }
+    const rest = this.devices - each.length;
+    return `${this.title_text}, time ${this.timeText(time)} of ${this.timeText(this.makespan)}: ${each.join("; ")}${rest > 0 ? `; and ${rest} more` : ""}.`;
+  }
+}
