@@ -22,6 +22,7 @@ from tinyckpt.cli.pipes import pipe_job
 from tinyckpt.cli.request import (
     CHARTS,
     COSTS,
+    PAGES,
     best,
     check_output,
     graph_of,
@@ -64,7 +65,6 @@ TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
     ".chrome.json": save_chrome_trace, ".json": save_trace, ".csv": save_csv,
 }  # fmt: skip
 ANIMATIONS = (".gif", ".apng", ".png", ".webp", ".mp4", ".webm")
-PAGES = (".html", ".htm")
 LOOK = ("theme", "scale", "width", "aspect", "arrange", "labels", "group", "title")  # of pictures
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tinyckpt.cli.request import (
     CHARTS,
     COSTS,
+    PAGES,
     check_output,
     graph_of,
     number_or_text,
@@ -63,9 +64,10 @@ def add_pipe(parser: Any) -> None:
     parser.add_argument("--cost", default="flops", choices=tuple(COSTS))
     parser.add_argument("--replicas", type=int, default=1, metavar="R", help="for data parallelism")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="draw devices against time: a .png, .svg or .pdf"
-    )
-    parser.add_argument("--theme", default="light", choices=("light", "dark"))
+        "-o", "--output", metavar="FILE",
+        help="draw devices against time: a .png, .svg or .pdf; or an .html, which plays it",
+    )  # fmt: skip
+    parser.add_argument("--theme", choices=("auto", "light", "dark"), help="auto for pages only")
 
 
 def pipe_job(options: Any) -> int:
@@ -76,7 +78,10 @@ def pipe_job(options: Any) -> int:
         if options.output or len(schedules) > 1:
             wrong_usage(options, "a launcher runs one --schedule, and draws nothing with -o")
         supervise()
-    check_output(options, *CHARTS)
+    check_output(options, *CHARTS, *PAGES)
+    is_page = bool(options.output) and options.output.lower().endswith(PAGES)
+    if options.theme == "auto" and not is_page:
+        wrong_usage(options, "--theme auto: a chart is light or dark")
     graph, specs = graph_of(options)
     assert graph.gradients is not None
     costs = COSTS[options.cost]
@@ -100,10 +105,15 @@ def pipe_job(options: Any) -> int:
 
 
 def draw(traces: list[PipelineTrace], options: Any) -> None:
-    """Write a picture of pipelines."""
+    """Write a picture of pipelines, or a page that plays them."""
     import viz
 
-    print(f"written to {viz.pipeline(traces, options.output, theme=options.theme)}")
+    if options.output.lower().endswith(PAGES):
+        viz.player(traces, options.output, theme=options.theme or "auto")
+        print(f"written to {options.output}; open it in a browser")
+    else:
+        viz.pipeline(traces, options.output, theme=options.theme or "light")
+        print(f"written to {options.output}")
 
 
 def planned_stages(

@@ -29,7 +29,7 @@ COSTS: dict[str, Callable[[Graph], Costs]] = {
     "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
     "traffic": cost.traffic,
 }  # fmt: skip
-CHARTS = (".png", ".svg", ".pdf")  # which viz writes
+CHARTS, PAGES = (".png", ".svg", ".pdf"), (".html", ".htm")  # which viz writes
 SEARCHING = 6.0  # seconds, unless --time-limit says otherwise
 
 

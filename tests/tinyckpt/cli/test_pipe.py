@@ -70,6 +70,11 @@ def test_schedules_are_compared_and_drawn(
     parts = [run(capsys, *given, *several[n : n + 2])[1] for n in (0, 2)]
     assert out == f"{''.join(parts)}written to {path}\n"
     assert path.read_text(encoding="utf-8").startswith("<?xml")
+    page = tmp_path / "pipe.html"
+    code, out, _ = run(capsys, *given, *several, "-o", str(page))
+    assert code == 0
+    assert out == f"{''.join(parts)}written to {page}; open it in a browser\n"
+    assert '<html lang="en" data-theme="auto">' in page.read_text(encoding="utf-8")
 
 
 def test_what_is_not_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -77,7 +82,12 @@ def test_what_is_not_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         capsys, "chain:8", "--stages", "2", "--micro-batches", "2", "-o", str(tmp_path / "x.gif")
     )
     assert (code, out) == (2, "")
-    assert "x.gif: it must end in .png, .svg, .pdf" in err
+    assert "x.gif: it must end in .png, .svg, .pdf, .html, .htm" in err
+    code, out, err = run(
+        capsys, "chain:8", "--stages", "2", "--micro-batches", "2", "--theme", "auto"
+    )
+    assert (code, out) == (2, "")
+    assert "--theme auto: a chart is light or dark" in err
     assert not list(tmp_path.iterdir())
 
 
