@@ -48,6 +48,7 @@ TITLES = {
     "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "zb-h1": "ZB-H1",
     "v-min": "V-Min", "v-half": "V-Half",
 }  # fmt: skip
+ROUNDING = 1e-12  # of a makespan in floats
 FEW = 8  # peaks that a line of text has room for
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
@@ -82,8 +83,11 @@ def lane_of(trace: PipelineTrace, device: int) -> DeviceLane:
     """Return one device of a replayed pipeline."""
     own = trace.lane(device)
     is_work = own.kind <= UPDATE
-    begin, end = own.start[is_work], (own.start + own.duration)[is_work]
     makespan = ticks_of(trace)
+    begin, end = own.start[is_work], (own.start + own.duration)[is_work]
+    if isinstance(makespan, float):
+        moments, places = moments_of(np.concatenate([begin, end, [0, makespan]]))
+        begin, end, (_, makespan) = np.split(moments[places], [len(begin), 2 * len(begin)])
     gaps = np.stack([np.append(0, end), np.append(begin, makespan)], axis=1)
     # An action, from its begin to its end; then what it leaves, until the next one.
     times = np.stack([begin, end], axis=1).reshape(-1)
@@ -100,6 +104,19 @@ def lane_of(trace: PipelineTrace, device: int) -> DeviceLane:
         np.concatenate([[0], times, [makespan]]).astype(times.dtype),
         np.concatenate([[0], held, held[-1:] if len(held) else [0]]),
     )
+
+
+def moments_of(times: Any) -> tuple[Any, Any]:
+    """Return the different ones of some times, ascending, and of each time its place among them.
+
+    Floats between which there is nothing but rounding are one moment: the end of a block is the
+    begin of the next.
+    """
+    moments, places = np.unique(times, return_inverse=True)
+    if moments.dtype.kind != "f":
+        return moments, places
+    is_new = np.append(True, np.diff(moments) > ROUNDING * moments[-1])
+    return moments[is_new], (np.cumsum(is_new) - 1)[places]
 
 
 def ticks_of(trace: PipelineTrace) -> Any:

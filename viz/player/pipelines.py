@@ -17,6 +17,7 @@ from viz.charts.blocks import idle_texts, rows_of
 from viz.charts.lanes import (
     counters_of,
     lane_of,
+    moments_of,
     ready_of,
     scale_of,
     subtitles_of,
@@ -111,7 +112,7 @@ def trace_data(
     read, taken = ready_of(trace)
     ready = np.maximum(read, taken)
     every = [columns.pop("begin"), columns.pop("end"), ready[ready >= 0], [0, ticks_of(trace)]]
-    moments, places = np.unique(np.concatenate(every), return_inverse=True)
+    moments, places = moments_of(np.concatenate(every))
     count = len(ready)
     at = np.full(count, -1)
     at[ready >= 0] = places[2 * count : 2 * count + int((ready >= 0).sum())]

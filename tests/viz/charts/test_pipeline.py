@@ -134,6 +134,25 @@ def test_blocks_and_bubbles_fill_every_lane(
 
 
 @settings(max_examples=examples(30))
+@given(pipelines(), costs, st.floats(0.1, 10))
+def test_rounding_makes_no_bubbles(pipeline: Pipeline, costs: PipelineCosts, scale: float) -> None:
+    exact = replay_pipeline(pipeline, costs)
+    trace = replay_pipeline(
+        pipeline,
+        PipelineCosts(
+            *(float(cost) * scale for cost in (costs.forward, costs.backward_input)),  # type: ignore[arg-type]
+            *(float(cost) * scale for cost in (costs.backward_weight, costs.recompute)),  # type: ignore[arg-type]
+            communication=float(costs.communication) * scale,
+            update=float(costs.update) * scale,  # type: ignore[arg-type]
+        ),
+    )
+    for device in range(pipeline.devices):
+        lane, expected = lane_of(trace, device), lane_of(exact, device)
+        assert len(lane.idle) == len(expected.idle)
+        assert ((lane.end > lane.begin) == (expected.end > expected.begin)).all()
+
+
+@settings(max_examples=examples(30))
 @given(pipelines(), costs, st.integers(1, 5), st.integers(1, 40))
 def test_shares_add_up_to_what_devices_do(
     pipeline: Pipeline, costs: PipelineCosts, rows: int, columns: int
