@@ -328,3 +328,23 @@ def test_names_are_text_and_without_scripts_there_is_a_picture(
         ["2", "2", "9", "33.3 %", "2 in flight"]
     ] * 2
     assert still.is_hidden("#play")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1280])
+def test_words_beside_lanes_are_whole(width: int, tmp_path: Path, open_page: Open) -> None:
+    size = Footprint(2**29 + 5, 2**28, backward=2**30 - 9)
+    traces = [
+        replay_pipeline(gpipe(2, 3), None, size),
+        replay_pipeline(one_f_one_b(2, 2), None, Footprint()),
+    ]
+    screen = {"width": width, "height": 800}
+    page = open_page(viz.player(traces, tmp_path / "p.html"), viewport=screen)
+    room, words = page.evaluate(
+        """() => { const [{ lanes }] = player.panels;
+        lanes.context.font = "11px Inter, system-ui, sans-serif";
+        return [player.panels.map(panel => panel.lanes.right),
+                player.scales.beside.map(words => lanes.context.measureText(words).width)]; }"""
+    )
+    assert max(words) + 8 <= room[0] == room[1]
+    assert "peak 1.5 GiB" in page.evaluate("player.scales.beside")

@@ -12,7 +12,9 @@ const FILLS = [
   ["workspace", 1, ""],
 ];
 const [ROW_HIGH, LANE_HIGH, LANE_GAP, CURVE_HIGH, CURVE_GAP] = [19, 26, 9, 26, 6]; // pixels
-const [LEFT, RIGHT, TOP, CAPTION, FOOT] = [34, 84, 4, 30, 24]; // pixels
+const [LEFT, TOP, CAPTION, FOOT, AIR] = [34, 4, 30, 24, 8]; // pixels
+const [WORDS, NUMBERS] = ["11px Inter, system-ui, sans-serif", "600 10.5px Inter, system-ui, sans-serif"];
+const THIN = 3; // pixels, below which a block has no sides that could be told apart
 const ODD = 0.8; // strength of every second micro-batch's fill
 const FAINT = 0.3; // strength in the rows of other stages
 const IDLE = { light: 0.35, dark: 0.6 }; // strength of a bubble
@@ -39,7 +41,7 @@ function labelOn(colour) {
 }
 
 class Lanes {
-  /** @param {HTMLElement} element @param {PipelineModel} model @param {{longest: number, highest: number}} scales */
+  /** @param {HTMLElement} element @param {PipelineModel} model @param {{longest: number, highest: number, beside: string[]}} scales shared by all */
   constructor(element, model, scales) {
     [this.element, this.model, this.scales] = [element, model, scales];
     this.canvas = element.querySelector("canvas");
@@ -56,13 +58,13 @@ class Lanes {
   }
 
   x(time) {
-    return LEFT + (time / this.scales.longest) * (this.width - LEFT - RIGHT);
+    return LEFT + (time / this.scales.longest) * (this.width - LEFT - this.right);
   }
 
   /** The time at a point of the screen. */
   timeAt(clientX) {
     const box = this.canvas.getBoundingClientRect();
-    const share = (clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+    const share = (clientX - box.left - LEFT) / (box.width - LEFT - this.right);
     return Math.min(Math.max(share, 0), 1) * this.scales.longest;
   }
 
@@ -101,6 +103,7 @@ class Lanes {
     const style = getComputedStyle(this.element);
     this.ink = (name) => style.getPropertyValue(`--${name}`).trim();
     const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
+    this.measure(this.context);
     this.idle = mixed(this.ink("not-yet-outline"), this.ink("background"), dark ? IDLE.dark : IDLE.light);
     this.layers = [false, true].map((future) => {
       const layer = new OffscreenCanvas(this.canvas.width, this.canvas.height);
@@ -117,15 +120,27 @@ class Lanes {
     this.draw();
   }
 
-  fillOf(kind, odd) {
-    const [name, share] = FILLS[kind];
-    return mixed(this.ink(name), this.ink("background"), share * (odd ? ODD : 1));
+  /** What texts need, and the colours of blocks: once for all of them. */
+  measure(context) {
+    const { model } = this;
+    context.font = WORDS;
+    // As much for all schedules, so that their times are above each other.
+    const widest = Math.max(...this.scales.beside.map((words) => context.measureText(words).width));
+    this.right = Math.ceil(widest) + 2 * AIR;
+    context.font = NUMBERS;
+    this.number = context.measureText("0".repeat(String(model.micro_batches - 1).length)).width + 4;
+    const ground = this.ink("background");
+    this.fills = FILLS.map(([name, share]) => [1, ODD].map((odd) => mixed(this.ink(name), ground, share * odd)));
+    this.faint = this.fills.map(([even]) => mixed(even, ground, FAINT));
+    this.outlines = FILLS.map(([name]) => this.ink(name));
+    this.ground = ground;
   }
 
   drawLanes(context, future) {
     const { model } = this;
     for (let device = 0; device < model.devices; device++) {
       const top = this.laneTop(device);
+      this.line = -Infinity; // where a block was drawn last that is too narrow for an outline
       context.fillStyle = future ? mixed(this.idle, this.ink("background"), 0.4) : this.idle;
       context.fillRect(LEFT, top, this.x(model.makespan) - LEFT, this.lane);
       for (let i = model.first[device]; i < model.first[device + 1]; i++) {
@@ -136,22 +151,32 @@ class Lanes {
 
   drawBlock(context, i, future) {
     const { model } = this;
+    const kind = model.kind[i];
     const [left, top, width, height] = this.boxOf(i);
-    const fill = this.fillOf(model.kind[i], model.micro_batch[i] % 2);
+    const fill = this.fills[kind][model.micro_batch[i] % 2];
     const wide = Math.max(width, 0.5);
-    const ground = this.ink("background");
-    context.fillStyle = future ? ground : mixed(this.fillOf(model.kind[i], 0), ground, FAINT);
-    context.fillRect(left, this.laneTop(model.device[i]), wide, this.lane);
-    context.fillStyle = fill;
-    if (future) {
-      context.fillStyle = context.strokeStyle = this.ink(FILLS[model.kind[i]][0]);
-      if (width < 3) context.fillRect(left, top, Math.min(wide, 1), height);
-      else context.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
-    } else {
-      context.fillRect(left, top, wide, height);
-      if (FILLS[model.kind[i]][2]) this.drawStrokes(context, FILLS[model.kind[i]][2], [left, top, wide, height]);
+    if (future || model.rows > 1) {
+      context.fillStyle = future ? this.ground : this.faint[kind];
+      context.fillRect(left, this.laneTop(model.device[i]), wide, this.lane);
     }
-    if (model.kind[i] !== UPDATE) this.drawNumber(context, i, [left, top, width, height], future ? ground : fill);
+    if (!future) {
+      context.fillStyle = fill;
+      context.fillRect(left, top, wide, height);
+      if (FILLS[kind][2] && width >= THIN) this.drawStrokes(context, FILLS[kind][2], [left, top, wide, height]);
+    } else if (width < THIN) {
+      context.fillStyle = this.outlines[kind];
+      for (const edge of [top, top + height - 1]) context.fillRect(left, edge, wide, 1);
+      // Lines side by side would fill what is to come.
+      if (left - this.line < THIN) return;
+      context.fillRect(left, top, 1, height);
+      this.line = left;
+    } else {
+      context.strokeStyle = this.outlines[kind];
+      context.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
+    }
+    if (kind !== UPDATE && width >= this.number) {
+      this.drawNumber(context, i, [left, top, width, height], future ? this.ground : fill);
+    }
   }
 
   /** What tells kinds apart without colour. */
@@ -178,17 +203,14 @@ class Lanes {
   }
 
   drawNumber(context, i, [left, top, width, height], ground) {
-    const text = String(this.model.micro_batch[i]);
-    context.font = "600 10.5px Inter, system-ui, sans-serif";
-    const wide = context.measureText(text).width;
-    if (wide + 4 > width) return;
+    context.font = NUMBERS;
     [context.textAlign, context.textBaseline] = ["center", "middle"];
     if (FILLS[this.model.kind[i]][2]) {
       context.fillStyle = ground;
-      context.fillRect(left + (width - wide) / 2 - 2, top + height / 2 - 6, wide + 4, 12);
+      context.fillRect(left + (width - this.number) / 2, top + height / 2 - 6, this.number, 12);
     }
     context.fillStyle = labelOn(ground);
-    context.fillText(text, left + width / 2, top + height / 2 + 0.5);
+    context.fillText(String(this.model.micro_batch[i]), left + width / 2, top + height / 2 + 0.5);
   }
 
   /** Thin arrows from lane to lane beside it, where there is room. */
@@ -254,7 +276,7 @@ class Lanes {
   drawWords(context) {
     const { model } = this;
     context.fillStyle = this.ink("muted");
-    context.font = "11px Inter, system-ui, sans-serif";
+    context.font = WORDS;
     context.textBaseline = "middle";
     for (let device = 0; device < model.devices; device++) {
       const top = this.laneTop(device);
@@ -262,12 +284,12 @@ class Lanes {
       context.textAlign = "right";
       if (model.rows > 1) {
         const high = this.lane / model.rows;
-        model.stages_of[device].forEach((stage, row) => context.fillText(String(stage), LEFT - 8, top + (row + 0.5) * high));
-      } else context.fillText(String(device), LEFT - 8, top + this.lane / 2);
-      context.fillText(String(device), LEFT - 8, curve);
+        model.stages_of[device].forEach((stage, row) => context.fillText(String(stage), LEFT - AIR, top + (row + 0.5) * high));
+      } else context.fillText(String(device), LEFT - AIR, top + this.lane / 2);
+      context.fillText(String(device), LEFT - AIR, curve);
       context.textAlign = "left";
-      context.fillText(model.idle[device], this.width - RIGHT + 8, top + this.lane / 2);
-      context.fillText(`peak ${model.counts ? countText(model.peaks[device]) : sizeText(model.peaks[device])}`, this.width - RIGHT + 8, curve);
+      context.fillText(model.idle[device], this.width - this.right + AIR, top + this.lane / 2);
+      context.fillText(model.peakTexts[device], this.width - this.right + AIR, curve);
     }
     const what = model.counts ? "micro-batches in flight" : "memory of micro-batches";
     const high = model.counts ? countText(this.scales.highest) : sizeText(this.scales.highest);
@@ -277,7 +299,7 @@ class Lanes {
 
   drawAxis(context) {
     const { longest } = this.scales;
-    const rough = longest / Math.max(2, Math.floor((this.width - LEFT - RIGHT) / 90));
+    const rough = longest / Math.max(2, Math.floor((this.width - LEFT - this.right) / 90));
     const power = 10 ** Math.floor(Math.log10(rough));
     const each = [1, 2, 5, 10].map((step) => step * power).find((step) => step >= rough);
     context.textAlign = "center";
@@ -307,7 +329,7 @@ class Lanes {
     const { width, height } = this.canvas;
     context.setTransform(1, 0, 0, 1, 0, 0);
     const now = Math.round(this.x(this.time) * ratio);
-    const end = Math.round((this.width - RIGHT) * ratio);
+    const end = Math.round((this.width - this.right) * ratio);
     context.drawImage(past, 0, 0);
     if (now < end) context.drawImage(future, now, 0, end - now, height, now, 0, end - now, height);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);

@@ -84,7 +84,8 @@ class PipelinePlayer extends Playback {
   constructor(data) {
     super();
     this.models = data.traces.map((trace, id) => new PipelineModel(trace, id));
-    this.scales = { longest: data.longest, highest: data.highest };
+    const beside = this.models.flatMap((model) => [...model.idle, ...model.peakTexts]);
+    this.scales = { longest: data.longest, highest: data.highest, beside: [...new Set(beside)] };
     this.moments = Float64Array.from(new Set(this.models.flatMap((model) => Array.from(model.moments)))).sort();
     [this.time, this.tick, this.solo] = [0, 0, -1];
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");

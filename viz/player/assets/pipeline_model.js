@@ -12,6 +12,7 @@ class PipelineModel {
     this.devices = this.first.length - 1;
     const times = (places) => Float64Array.from(places, (place) => (place < 0 ? NaN : this.moments[place]));
     [this.begin, this.end, this.ready] = [times(data.begin), times(data.end), times(data.ready)];
+    this.peakTexts = Array.from(this.peaks, (peak) => `peak ${this.counts ? countText(peak) : sizeText(peak)}`);
     this.device = new Int32Array(this.kind.length);
     this.highest = new Float64Array(this.kind.length); // on its device, up to the block
     for (let device = 0; device < this.devices; device++) {
