@@ -1,4 +1,4 @@
-"""Copies: computation and copies against time, above the memory that they take.
+"""Copies beside computation, against time, above the memory that they take.
 
 What ``tc.timed`` returns, drawn: one lane for evaluations and one for the copies of each way, with
 every moment shaded at which computation waits. Below them, on the same axis, is what the device

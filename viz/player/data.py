@@ -93,6 +93,7 @@ def page_data(traces: Sequence[Trace], title: str | None, naming: Naming = PLAIN
     return {
         "in_nodes": scales.in_nodes,
         "highest": scales.highest,
+        "host": scales.host if any(map(moves, traces)) else None,
         "graphs": [graph_data(graph, naming) for graph in graphs],
         "traces": [
             {"graph": positions[id(trace.graph)], **trace_data(trace, scales, named)}

@@ -1,19 +1,28 @@
 """The player where values move to the host's memory and back."""
 
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 import tinyckpt as tc
+from tests.conftest import examples, require
 from tests.viz.conftest import Open
 from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.player_driver import (
     LOOKS,
     PRESS,
     all_looks,
+    expected_counters,
     seek,
     written,
 )
+from tests.viz.test_host import moved
+from tinyckpt.schedule import recomputations
+from tinyckpt.units import size_text
+from viz.captions import caption_of
 from viz.scene import moves
 
 NETWORKS = {
@@ -57,9 +66,100 @@ def test_every_node_says_where_its_value_is(network: str, tmp_path: Path, open_p
     assert moves(trace)
     looks = all_looks(trace)
     page = open_page(written(tmp_path, [trace]))
-    for step, (shown, _) in enumerate(page.evaluate(PRESS, ["ArrowRight", len(trace.steps)])):
+    pressed = page.evaluate(PRESS, ["ArrowRight", len(trace.steps)])
+    for step, (shown, counters) in enumerate(pressed):
         assert shown == [looks[step + 1]], step
+        (expected,) = expected_counters([trace], step)
+        assert counters == [[*expected, size_text(trace.host[step])]], step
     for step in (len(trace.steps) // 3, len(trace.steps) // 2):
         seek(page, step)
         assert page.evaluate(LOOKS) == [looks[step + 1]]
         assert page.evaluate(STRIPED) == ["on the host" in look for look in looks[step + 1]]
+
+
+CAPTIONS = """times => Array.from({length: times}, () => {
+    document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight", bubbles: true}));
+    return document.querySelector(".caption").textContent; })"""
+LANE = """() => player.panels.map(panel => panel.timeline.lanes.map(lane =>
+    [Array.from(lane.model.live), lane.model.strip_lines[0].words, lane.scales.highest]))"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_caption_and_a_lane_say_what_moves(network: str, tmp_path: Path, open_page: Open) -> None:
+    trace = trace_of(network)
+    page = open_page(written(tmp_path, [trace]))
+    assert page.inner_text(".caption") == ""
+    again = recomputations(trace.steps)
+    captions = [caption_of(trace, step, again[step]) for step in range(len(trace.steps))]
+    assert page.evaluate(CAPTIONS, len(trace.steps)) == captions
+    most = max(trace.host)
+    assert page.evaluate(LANE) == [[[list(trace.host), f"most {size_text(most)}", most]]]
+    assert page.inner_text(".lane .line") == f"most {size_text(most)}"
+    label = page.get_attribute(".lane canvas", "aria-label")
+    assert label.endswith(f"most {size_text(most)} at step {trace.host.index(most)}")
+
+
+@pytest.mark.browser
+@settings(
+    max_examples=examples(10), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(trace=moved())
+def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+    looks = all_looks(trace)
+    again = recomputations(trace.steps)
+    page = open_page(written(tmp_path, [trace]))
+    for step, (shown, _) in enumerate(page.evaluate(PRESS, ["ArrowRight", len(trace.steps)])):
+        assert shown == [looks[step + 1]], step
+    if moves(trace):
+        assert page.evaluate(LANE)[0][0][0] == list(trace.host)
+        last = len(trace.steps) - 1
+        assert page.inner_text(".caption") == caption_of(trace, last, again[last])
+    page.context.close()
+
+
+@pytest.mark.browser
+def test_beside_others_each_has_the_counter_and_one_the_lane(
+    tmp_path: Path, open_page: Open
+) -> None:
+    traces = [trace_of("chain:9", "store_all"), trace_of("chain:9")]
+    page = open_page(written(tmp_path, traces), "#step=20")
+    amounts = page.locator("[data-counter=host]").all_inner_texts()
+    assert amounts == ["0 B", size_text(traces[1].host[20])]
+    assert [len(lanes) for lanes in page.evaluate(LANE)] == [0, 1]
+    page.keyboard.press("a")  # aligned by evaluation
+    box = page.locator(".lane canvas").bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 1, box["y"] + 30)
+    last = max(trace.evaluations for trace in traces) - 1
+    assert page.evaluate("player.tick") == last
+
+
+@pytest.mark.browser
+def test_a_saved_frame_has_the_lane_too(tmp_path: Path, open_page: Open) -> None:
+    trace = trace_of("chain:9")
+    step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Fetch))
+    page = open_page(written(tmp_path, [trace]), f"#step={step}")
+    with page.expect_download() as download:
+        page.click("#svg")
+    root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
+    said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert caption_of(trace, step) in said
+    assert said.count("on the host") == 3  # the counter, the lane, the legend
+    assert f"most {size_text(max(trace.host))}" in said
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    path = written(tmp_path, [trace_of("residual:3x8"), trace_of("residual:3x8", "sqrt_n")])
+    size = {"width": width, "height": 900}
+    page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(page).response["violations"]
+    grave = [v for v in found if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in grave] == []

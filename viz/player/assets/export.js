@@ -50,7 +50,8 @@ class Frame {
     this.text(FRAME_MARGIN, top + 54, panel.model.subtitle, 12, "muted");
     ruler.font = "600 16px Inter, system-ui, sans-serif";
     let right = FRAME_WIDTH - FRAME_MARGIN;
-    for (const [key, name] of [["peak", "peak so far"], ["live", "live"], ["evaluations", "evaluations"], ["step", "step"]]) {
+    const host = panel.host ? [["host", "on the host"]] : [];
+    for (const [key, name] of [...host, ["peak", "peak so far"], ["live", "live"], ["evaluations", "evaluations"], ["step", "step"]]) {
       const words = panel.counters[key].textContent;
       right -= Math.max(ruler.measureText(words).width, 5.8 * name.length);
       this.text(right, top + 24, name, 12, "muted");
@@ -64,12 +65,16 @@ class Frame {
     }
     this.root.append(graph);
     this.top += FRAME_HEADER + height;
-    this.strip(panel.timeline);
-    this.top += FRAME_STRIP + FRAME_GAP;
+    panel.host?.caption(this);
+    for (const timeline of [panel.timeline, ...panel.timeline.lanes]) {
+      this.strip(timeline);
+      this.top += FRAME_STRIP + FRAME_GAP;
+    }
   }
 
   /** The timeline in columns of one pixel: the past filled, the future in outline. */
-  strip({ model, scales, tick }) {
+  strip(timeline) {
+    const { model, scales, tick } = timeline;
     const width = FRAME_WIDTH - 2 * FRAME_MARGIN;
     const place = { transform: `translate(${FRAME_MARGIN} ${this.top})` };
     const group = svgElement("g", place, this.root);
@@ -78,7 +83,7 @@ class Frame {
     const unit = (FRAME_STRIP - HEAD) / Math.max(scales.highest, 1);
     const now = Math.floor(((tick + 1) * width) / scales.ticks);
     model.bands.forEach(({ fill }, band) => {
-      const past = areasOf(runs, band, unit).map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
+      const past = timeline.areas(runs, band, unit, 1).map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
       const future = outlinesOf(runs, band, unit, 1).map(([left, ...rest]) => [Math.max(left, now), ...rest]);
       const boxes = [...past, ...future].filter(([left, low, right, high]) => right > left && high > low);
       const d = boxes.map(([left, low, right, high]) => `M${left} ${FRAME_STRIP - low}V${FRAME_STRIP - high}H${right}V${FRAME_STRIP - low}z`).join("");

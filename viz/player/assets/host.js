@@ -2,6 +2,8 @@
 
 const STRIPE = 1.2; // pixels that a stripe is thick
 const STRIPE_AND_GAP = 3; // pixels from stripe to stripe
+const MOST_IN_CAPTION = 3; // names
+const CAPTION = 22; // pixels of a frame
 const LABELLED = 20; // pixels of height from which an operator's node has room for a label
 
 /** A value is on the host now, or is not any more. @param {Memory} memory */
@@ -72,3 +74,122 @@ function stripeGroup(graph, node, cell, share, hosted) {
   const d = hosted > 0 ? stripesPath(size, corner, 1.5, range) : "";
   node.querySelector(".stripes").setAttribute("d", d);
 }
+
+/** What a step does, in words; nothing before the first one. The same texts as in Python. */
+function captionOf(model, step) {
+  if (step < 0) return "";
+  const { data, operators } = model.graph;
+  const [verb, target] = [model.verbs[step], model.targets[step]];
+  if (verb === COMPUTE) {
+    const read = new Set(listAt(operators.inputs, target));
+    const names = [...read].filter((i) => data.producers[i] >= 0).map((i) => data.names[i]);
+    const from = names.length ? ` from ${namesText(names)}` : "";
+    return `${operators.names[target]} is computed${isAgain(model, step) ? " again" : ""}${from}`;
+  }
+  const size = sizeText(data.sizes[target]);
+  if (verb === OFFLOAD) return `${data.names[target]} goes to the host (${size})`;
+  if (verb === FETCH) return `${data.names[target]} comes back from the host (${size})`;
+  const freed = [];
+  for (let i = step; i >= 0 && model.verbs[i] === FREE; i--) freed.unshift(data.names[model.targets[i]]);
+  return `${namesText(freed)} ${freed.length === 1 ? "is" : "are"} freed`;
+}
+
+/** A few names as a text. @param {string[]} names */
+function namesText(names) {
+  const shown = names.length > MOST_IN_CAPTION ? [...names.slice(0, 2), `${names.length - 2} more`] : names;
+  return [shown.slice(0, -1).join(", "), shown.at(-1)].filter(Boolean).join(" and ");
+}
+
+/** An element with a class and a text. */
+function part(tag, name, text = "") {
+  const element = document.createElement(tag);
+  element.className = name;
+  element.textContent = text;
+  return element;
+}
+
+/** The lane of what is on the host: striped, as nodes are that are there. */
+class HostLane extends Timeline {
+  constructor(element, model, scales) {
+    super(element, model, scales);
+    const words = `${sizeText(model.most)} at step ${model.live.indexOf(model.most)}`;
+    this.canvas.setAttribute("aria-label", `Memory on the host over ${counted(model.count, "step")}; most ${words}`);
+  }
+
+  areas(runs, band, unit, thick) {
+    const boxes = outlinesOf(runs, band, unit, thick);
+    for (const { left, right, tops } of runs) {
+      const high = heightOf(tops, band, unit);
+      for (let up = 0; up < high; up += STRIPE_AND_GAP * thick) boxes.push([left, up, right, Math.min(up + thick, high)]);
+    }
+    return boxes;
+  }
+}
+
+/** What a panel has besides: a counter; and where its policy moves values, a caption and a lane. */
+class HostPart {
+  /** @param {Panel} panel @param {any} scales shared by all */
+  constructor(panel, scales) {
+    this.model = panel.model;
+    this.panel = panel;
+    const counter = document.createElement("div");
+    const amount = document.createElement("dd");
+    amount.dataset.counter = "host";
+    counter.append(part("dt", "", "on the host"), amount);
+    panel.part(".counters").append(counter);
+    panel.counters.host = amount;
+    if (!this.model.host) return;
+    const { timeline } = panel;
+    this.words = part("p", "caption");
+    timeline.element.before(this.words);
+    const { host } = this.model;
+    const most = host.reduce((a, b) => Math.max(a, b), 0);
+    const lines = [{ words: `most ${sizeText(most)}`, amount: most, dashes: [4, 4] }];
+    const bands = [{ name: "on the host", fill: "kept", live: host }];
+    const own = { live: host, bands, strip_lines: lines, strip_words: "on the host", most };
+    const element = part("div", "timeline lane");
+    const canvas = document.createElement("canvas");
+    canvas.setAttribute("role", "img");
+    element.append(canvas, part("span", "what"));
+    timeline.element.after(element);
+    // Alignment and ticks are those of all, whenever they change.
+    const shared = Object.create(scales, { highest: { value: scales.host } });
+    timeline.lanes.push(new HostLane(element, { ...this.model, ...own }, shared));
+    canvas.addEventListener("pointerdown", (event) => this.seek(event, canvas));
+    canvas.addEventListener("pointermove", (event) => event.buttons & 1 && this.seek(event, canvas));
+  }
+
+  seek(event, canvas) {
+    canvas.setPointerCapture(event.pointerId);
+    this.panel.events.seek(this.panel.timeline.tickAt(event.clientX));
+  }
+
+  /** @param {number} step */
+  show(step) {
+    const { host } = this.model;
+    this.panel.write("host", sizeText(host && step >= 0 ? host[step] : 0));
+    if (!this.words) return;
+    const caption = captionOf(this.model, step);
+    if (this.words.textContent !== caption) this.words.textContent = caption;
+  }
+
+  /** Write the caption into a frame that is saved. @param {Frame} frame */
+  caption(frame) {
+    if (!this.words) return;
+    frame.text(FRAME_MARGIN, frame.top + 13, this.words.textContent, 12, "ink");
+    frame.top += CAPTION;
+  }
+}
+
+/** The legend's entry, between those of memory and those of what happens. */
+function explainHost() {
+  const entry = document.createElement("li");
+  const icon = svgElement("svg", { viewBox: "-11 -11 22 22", "aria-hidden": true }, entry);
+  const node = svgElement("g", { class: "node", "data-look": "on the host" }, icon);
+  svgElement("circle", { class: "disc", r: 5, "stroke-width": 1 }, node);
+  svgElement("path", { class: "stripes", d: stripesPath([10, 10], 5, 1, null), "stroke-width": STRIPE }, node);
+  entry.append("on the host");
+  document.querySelectorAll("#legend li")[2].after(entry);
+}
+
+explainHost();

@@ -12,6 +12,7 @@ class Player extends Playback {
       align: this.align,
       ticks: 0,
       highest: data.highest,
+      host: data.host,
     };
     this.measure();
     this.speed = firstSpeed(this.ticks, this.motion.matches);

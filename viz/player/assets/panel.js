@@ -25,6 +25,7 @@ class Panel {
     this.listen();
     this.selected = -1;
     this.step = -1;
+    if (scales.host !== null) this.host = new HostPart(this, scales);
     this.open(0);
   }
 
@@ -126,6 +127,7 @@ class Panel {
     this.write("evaluations", `${countText(evaluations)} / ${countText(model.computes.length)}`);
     this.write("live", liveText(before ? 0 : model.live[step], model.inNodes));
     this.write("peak", liveText(before ? 0 : model.peaks[step], model.inNodes));
+    this.host?.show(step);
   }
 
   write(counter, text) {

@@ -105,6 +105,7 @@ class Timeline {
     this.canvas = element.querySelector("canvas");
     this.context = this.canvas.getContext("2d");
     this.layers = null;
+    this.lanes = []; // below it, and in step
     this.tick = -1;
     this.cursor = 0; // the column at which it was drawn last
     this.words = model.strip_lines.map(({ words }) => {
@@ -141,7 +142,7 @@ class Timeline {
       context.fillRect(0, 0, width, height);
       this.model.bands.forEach(({ fill }, band) => {
         context.fillStyle = style.getPropertyValue(`--${fill}`);
-        for (const box of hollow ? outlinesOf(runs, band, unit, ratio) : areasOf(runs, band, unit)) {
+        for (const box of hollow ? outlinesOf(runs, band, unit, ratio) : this.areas(runs, band, unit, ratio)) {
           const [left, low, right, high] = box;
           context.fillRect(left, height - high, right - left, high - low);
         }
@@ -158,6 +159,12 @@ class Timeline {
       span.style.right = `${ends[i]}px`;
     });
     this.draw(true);
+    for (const lane of this.lanes) lane.redraw();
+  }
+
+  /** What of the past is filled. @param {number} thick how thick lines are */
+  areas(runs, band, unit, thick) {
+    return areasOf(runs, band, unit);
   }
 
   unit(height) {
@@ -182,6 +189,7 @@ class Timeline {
   show(tick) {
     this.tick = tick;
     this.draw();
+    for (const lane of this.lanes) lane.show(tick);
   }
 
   /** Draw what has changed since the tick that is shown, or all of it. @param {boolean} [whole] */
