@@ -156,6 +156,11 @@ def as_list(traces: Any) -> list[Trace]:
     """
     found = list(traces) if isinstance(traces, Iterable) else [traces]
     for trace in found:
+        if hasattr(trace, "stall"):
+            raise OptionError(
+                f"expected a trace or several, got a {type(trace).__name__}; its .trace is one, "
+                "and viz.timeline and viz.player show its times"
+            )
         if not hasattr(trace, "live_bytes"):
             raise OptionError(
                 f"expected a trace or several, got a {type(trace).__name__}; tc.replay(schedule) "

@@ -194,10 +194,15 @@ def shade_of(colours: Theme) -> RGB:
 
 def subtitle_of(timeline: Timeline) -> str:
     """Return how long it takes, of which how much is waiting, and what is moved."""
-    unit, stalled = timeline.unit, timeline.stalled
+    out, back = size_text(timeline.moved(Offload)), size_text(timeline.moved(Fetch))
+    return f"{time_words(timeline)} · {out} to the host, {back} back"
+
+
+def time_words(timeline: Timeline) -> str:
+    """Return how long a timeline takes, and of which how much is waiting."""
+    stalled = timeline.stalled
     waits = f"{float(stalled):.6g} of them stalled" if stalled else "nothing stalled"
-    moved = f"{size_text(timeline.moved(Offload))} to the host, {size_text(timeline.moved(Fetch))}"
-    return f"{cost_text(float(timeline.makespan), unit)}, {waits} · {moved} back"
+    return f"{cost_text(float(timeline.makespan), timeline.unit)}, {waits}"
 
 
 def draw_lanes(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:

@@ -22,8 +22,10 @@ from viz.theme import THEMES
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace
     from tinyckpt.trace import Trace
+    from tinyckpt.transfers.clock import Timeline
 
-    Played = Trace | Sequence[Trace] | PipelineTrace | Sequence[PipelineTrace]
+    Scheduled = Trace | Timeline
+    Played = Scheduled | Sequence[Scheduled] | PipelineTrace | Sequence[PipelineTrace]
 
 SUFFIXES = (".html", ".htm")
 FRAME = (
@@ -91,9 +93,12 @@ def player(
     nothing beside it; a browser of 2023 or later plays it, and without scripts it shows a still and
     a table.
 
+    A ``Timeline``, which ``tc.timed`` returns, is played with lanes in time besides: evaluations,
+    copies to the host and copies back, and shaded when computation waits.
+
     Args:
-        traces: one trace, or several to compare; or what ``replay_pipeline`` returned, one or
-            several.
+        traces: one trace or timeline, or several to compare; or what ``replay_pipeline`` returned,
+            one or several.
         path: of the file, ending in ``.html``; it is replaced only once the new one is complete.
             Without it nothing is written: what is returned displays itself in a notebook.
         theme: ``light``, ``dark``, or ``auto`` for what the reader's system prefers.
@@ -115,12 +120,21 @@ def player(
             raise OptionError("labels and group are for graphs; a pipeline has devices and blocks")
         text = pipeline_page(as_pipelines(listed), theme, title)
     else:
-        shown = as_list(listed)
-        check(shown, "light")
-        naming = Naming(labels, group)
-        check_naming(naming, [trace.graph for trace in shown])
-        text = page(shown, theme, title, naming)
+        text = trace_page(listed, theme, title, Naming(labels, group))
     if path is None:
         return Page(text, len(listed))
     write_atomically(path, text.encode())
     return Drawn(path)
+
+
+def trace_page(listed: list[Any], theme: str, title: str | None, naming: Naming) -> str:
+    """Return the page that plays traces and timelines."""
+    clocks = [item if hasattr(item, "stall") else None for item in listed]
+    if len(units := dict.fromkeys(clock.unit for clock in clocks if clock)) > 1:
+        raise OptionError(f"timelines in {', '.join(units)}: give those in one unit")
+    shown = as_list(
+        [item.trace if clock else item for item, clock in zip(listed, clocks, strict=True)]
+    )
+    check(shown, "light")
+    check_naming(naming, [trace.graph for trace in shown])
+    return page(shown, theme, title, naming, clocks)

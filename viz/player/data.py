@@ -11,6 +11,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from tinyckpt.schedule import (
     data_title,
     operator_title,
 )
+from viz.charts.copies import time_words
 from viz.curve import BANDS, Scales, scales_of, stacked
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.naming import PLAIN, Naming
@@ -41,10 +43,12 @@ from viz.sheet import lines_of, strip_words
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
     from tinyckpt.trace import Trace
+    from tinyckpt.transfers.clock import Timeline
 
 VERBS = (Compute, Free, Offload, Fetch)
 MOST_SOURCE_STEPS = 20_000  # beyond, nobody reads a program, and it would be most of the file
 LONGEST_NAME = 200  # characters of a name that are shown
+TICKS = 10**9  # of the longest timeline: whole numbers of 32 bits
 Packed = dict[str, str]
 
 
@@ -84,8 +88,15 @@ def shown(name: str) -> str:
     return one_line(name, LONGEST_NAME)
 
 
-def page_data(traces: Sequence[Trace], title: str | None, naming: Naming = PLAIN) -> dict[str, Any]:
+def page_data(
+    traces: Sequence[Trace],
+    title: str | None,
+    naming: Naming = PLAIN,
+    clocks: Sequence[Timeline | None] = (),
+) -> dict[str, Any]:
     """Return all that a page knows; ``title`` is in place of the policy's name, for one trace."""
+    known = list(clocks) or [None] * len(traces)
+    longest = max((end for clock in known if clock for end in clock.end), default=Fraction(0))
     scales = scales_of(traces)
     graphs = list({id(trace.graph): trace.graph for trace in traces}.values())
     positions = {id(graph): position for position, graph in enumerate(graphs)}
@@ -93,11 +104,15 @@ def page_data(traces: Sequence[Trace], title: str | None, naming: Naming = PLAIN
     return {
         "in_nodes": scales.in_nodes,
         "highest": scales.highest,
-        "host": scales.host if any(map(moves, traces)) else None,
+        "host": scales.host if any(known) or any(map(moves, traces)) else None,
         "graphs": [graph_data(graph, naming) for graph in graphs],
         "traces": [
-            {"graph": positions[id(trace.graph)], **trace_data(trace, scales, named)}
-            for trace in traces
+            {
+                "graph": positions[id(trace.graph)],
+                **trace_data(trace, scales, named),
+                **({"times": times_data(clock, longest)} if clock else {}),
+            }
+            for trace, clock in zip(traces, known, strict=True)
         ],
     }
 
@@ -213,6 +228,16 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
         "checkpoints": packed(sorted(checkpoints_of(trace))),
         "fates": fate_data(trace),
         **source_data(trace),
+    }
+
+
+def times_data(clock: Timeline, longest: Fraction) -> dict[str, Any]:
+    """Return when each step happens, in whole TICKS of the longest timeline, and what it takes."""
+    unit = TICKS / longest if longest else Fraction(0)
+    return {
+        "begin": packed([round(moment * unit) for moment in clock.begin]),
+        "end": packed([round(moment * unit) for moment in clock.end]),
+        "words": f"time: {time_words(clock)}{' (shaded)' if clock.stalled else ''}",
     }
 
 

@@ -21,32 +21,41 @@ from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
     from tinyckpt.trace import Trace
+    from tinyckpt.transfers.clock import Timeline
 
 # In the order in which they build on each other; together they are one module.
 SCRIPTS = (
     "columns", "format", "memory", "state", "model", "graph", "timeline", "panel", "longlist",
     "lists", "details", "tip", "export", "controls", "playback", "main",
 )  # fmt: skip
-HOST_SCRIPT = "host"  # of pages on which something moves to the host's memory
+HOST = "host"  # of pages on which something moves to the host's memory, or has times
+TIMES = "times"  # of pages on which something has times
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
 
-def page(traces: Sequence[Trace], theme: str, title: str | None, naming: Naming = PLAIN) -> str:
-    """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``."""
+def page(
+    traces: Sequence[Trace],
+    theme: str,
+    title: str | None,
+    naming: Naming = PLAIN,
+    clocks: Sequence[Timeline | None] = (),
+) -> str:
+    """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``.
+
+    ``clocks`` are the times of each trace, or None; without any, none is given.
+    """
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
     heading = title if title is not None else f"{', '.join(names)} on {', '.join(graphs)}"
-    styles, scripts = ["player.css"], list(SCRIPTS)
-    if any(map(moves, traces)):
-        styles.append("host.css")
-        scripts.insert(-1, HOST_SCRIPT)
+    more = [TIMES] if any(clocks) else []
+    more += [HOST] if more or any(map(moves, traces)) else []
     return filled(
         "player.html",
-        styles=styles,
-        scripts=scripts,
+        styles=[f"{name}.css" for name in ("player", *reversed(more))],
+        scripts=[*SCRIPTS[:-1], *more, SCRIPTS[-1]],
         theme=theme,
         title=html.escape(shown(heading)),
-        data=json_text(page_data(traces, title, naming)),
+        data=json_text(page_data(traces, title, naming, clocks)),
         still=still(traces, theme, title, naming),
         table=table(traces),
     )

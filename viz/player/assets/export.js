@@ -67,7 +67,8 @@ class Frame {
     this.top += FRAME_HEADER + height;
     panel.host?.caption(this);
     for (const timeline of [panel.timeline, ...panel.timeline.lanes]) {
-      this.strip(timeline);
+      if (timeline.save) timeline.save(this);
+      else this.strip(timeline);
       this.top += FRAME_STRIP + FRAME_GAP;
     }
   }

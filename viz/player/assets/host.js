@@ -138,8 +138,19 @@ class HostPart {
     counter.append(part("dt", "", "on the host"), amount);
     panel.part(".counters").append(counter);
     panel.counters.host = amount;
-    if (!this.model.host) return;
-    const { timeline } = panel;
+    if (this.model.times) this.addTimes(panel, scales);
+    if (this.model.host) this.addLane(panel, scales);
+  }
+
+  /** What happens when, below all that is in steps. */
+  addTimes(panel, scales) {
+    const lane = new TimeLane(panel, scales);
+    panel.timeline.element.after(lane.element);
+    panel.timeline.lanes.push(lane);
+  }
+
+  /** The caption, and the lane of what is on the host. */
+  addLane({ timeline }, scales) {
     this.words = part("p", "caption");
     timeline.element.before(this.words);
     const { host } = this.model;
@@ -154,7 +165,7 @@ class HostPart {
     timeline.element.after(element);
     // Alignment and ticks are those of all, whenever they change.
     const shared = Object.create(scales, { highest: { value: scales.host } });
-    timeline.lanes.push(new HostLane(element, { ...this.model, ...own }, shared));
+    timeline.lanes.unshift(new HostLane(element, { ...this.model, ...own }, shared));
     canvas.addEventListener("pointerdown", (event) => this.seek(event, canvas));
     canvas.addEventListener("pointermove", (event) => event.buttons & 1 && this.seek(event, canvas));
   }

@@ -1,0 +1,146 @@
+"""The player where something has times: lanes for computation and copies."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import tinyckpt as tc
+import viz
+from tests.conftest import examples, require
+from tests.viz.charts.test_copies import offloaded, timelines
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import seek
+from viz.charts.copies import lanes_of
+from viz.player.data import TICKS
+
+# The file, without a browser ---------------------------------------------------------------------
+
+
+def test_only_pages_with_times_have_what_they_need(tmp_path: Path) -> None:
+    timeline = offloaded("chain:4", 256)
+    page = viz.player([timeline, timeline.trace]).html
+    assert page.count("class TimeLane") == page.count("class HostLane") == 1
+    assert page.index("class Timeline") < page.index("class TimeLane") < page.index("class Player")
+    assert "class TimeLane" not in viz.player(timeline.trace).html
+    kept = tc.timed(tc.plan(timeline.schedule.graph, "store_all"), tc.Link(1))
+    assert "class TimeLane" in viz.player(kept).html
+
+
+def test_what_cannot_be_played_together_is_refused(tmp_path: Path) -> None:
+    timeline = offloaded("chain:4", 256)
+    costs = tc.cost.flops(timeline.schedule.graph)
+    other = tc.timed(timeline.schedule, tc.Link(256), costs)
+    with pytest.raises(tc.OptionError, match="timelines in evaluations, FLOPs: give those in one"):
+        viz.player([timeline, other])
+    with pytest.raises(tc.OptionError, match=r"got a Timeline; its \.trace is one, and viz\.time"):
+        viz.gif(timeline, tmp_path / "x.gif")
+    assert not list(tmp_path.iterdir())
+
+
+# The page in a browser ---------------------------------------------------------------------------
+
+BOXES = f"""() => player.panels.map(panel => panel.timeline.lanes.at(-1).boxes({TICKS}, 74, 1)
+    .map(box => [box.step, Math.round(box.left), box.ink]))"""
+STALLS = "() => player.panels.map(panel => panel.timeline.lanes.at(-1).stalls)"
+OVER = "() => Math.round(player.panels[0].timeline.lanes.at(-1).over * 1e9)"
+
+
+def ticks(moment: Fraction, longest: Fraction) -> int:
+    return round(moment * TICKS / longest) if longest else 0
+
+
+def check_lanes(timeline: tc.Timeline, page: Any) -> None:
+    """Check that a page's lanes are those of a timeline, which it plays alone."""
+    lanes = lanes_of(timeline)
+    names = {0: "ink", 1: "gradient", 2: "recomputing"}
+    kinds = iter([names[kind] for _, kind in lanes.evaluations])
+    expected = [
+        [place, ticks(timeline.begin[place], lanes.end), "kept" if moves else next(kinds)]
+        for place, step in enumerate(timeline.schedule.steps)
+        if (moves := isinstance(step, tc.Offload | tc.Fetch))
+        or isinstance(step, tc.Compute | tc.Update)
+    ]
+    assert page.evaluate(BOXES) == [expected]
+    stalls = [[ticks(moment, lanes.end) for moment in span] for span in lanes.stalls]
+    assert page.evaluate(STALLS) == [stalls]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("network", ["chain:9", "residual:3x8"])
+def test_lanes_are_those_of_the_timeline(network: str, tmp_path: Path, open_page: Open) -> None:
+    timeline = offloaded(network, 256)
+    page = open_page(viz.player(timeline, tmp_path / "player.html"))
+    check_lanes(timeline, page)
+    assert page.evaluate(OVER) == 0
+    now, end = Fraction(0), lanes_of(timeline).end
+    for place, step in enumerate(timeline.schedule.steps):
+        seek(page, place)
+        now = timeline.end[place] if isinstance(step, tc.Compute) else now
+        assert page.evaluate(OVER) == ticks(now, end)
+    words = f"time: {float(timeline.makespan):.6g} evaluations, {float(timeline.stalled):.6g} of"
+    assert page.inner_text(".times .what").startswith(words)
+    names = page.locator(".times .row-name").all_inner_texts()
+    assert names == ["compute", "to the host", "back"]
+
+
+@pytest.mark.browser
+@settings(
+    max_examples=examples(8), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(timeline=timelines())
+def test_drawn_timelines(timeline: tc.Timeline, tmp_path: Path, open_page: Open) -> None:
+    page = open_page(viz.player(timeline, tmp_path / "player.html"))
+    check_lanes(timeline, page)
+    page.keyboard.press("End")
+    page.context.close()
+
+
+@pytest.mark.browser
+def test_a_click_leads_to_what_happens_there(tmp_path: Path, open_page: Open) -> None:
+    timeline = offloaded("chain:9", 256)
+    page = open_page(viz.player(timeline, tmp_path / "player.html"))
+    box = page.locator(".times canvas").bounding_box()
+    end = lanes_of(timeline).end
+    steps = timeline.schedule.steps
+    for kind, lane in ((tc.Compute, 0), (tc.Offload, 1), (tc.Fetch, 2)):
+        place = [place for place, step in enumerate(steps) if isinstance(step, kind)][3]
+        middle = (timeline.begin[place] + timeline.end[place]) / 2 / end
+        page.mouse.click(box["x"] + float(middle) * box["width"], box["y"] + 24 + 20 * lane)
+        assert page.evaluate("player.tick") == place
+    stalled = lanes_of(timeline).stalls[0]
+    middle = sum(stalled) / 2 / end
+    page.mouse.click(box["x"] + float(middle) * box["width"], box["y"] + 24)
+    after = timeline.begin.index(stalled[1], page.evaluate("player.tick"))
+    assert steps[page.evaluate("player.tick")] == steps[after]  # what waits
+
+
+@pytest.mark.browser
+def test_a_saved_frame_has_the_lanes_too(tmp_path: Path, open_page: Open) -> None:
+    page = open_page(viz.player(offloaded("chain:9", 256), tmp_path / "player.html"), "#step=20")
+    with page.expect_download() as download:
+        page.click("#svg")
+    root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
+    said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"compute", "to the host", "back"} <= set(said)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    path = viz.player(offloaded("residual:3x8", 256), tmp_path / "player.html")
+    size = {"width": width, "height": 900}
+    page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.keyboard.press("t")  # drawn anew in the other colours
+    found = Axe().run(page).response["violations"]
+    grave = [v for v in found if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in grave] == []
