@@ -6,7 +6,6 @@ results that store-all holds at its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -143,29 +142,28 @@ def begin_accumulated(
     return whole
 
 
-def divisors(network: Network) -> Iterator[int]:
-    """Yield into how many parts a batch can be divided, two or more, ascending.
+def divisors(network: Network) -> list[int]:
+    """Return into how many parts a batch can be divided, two or more, ascending.
 
     Raises:
-        GraphError: if there are none.
+        GraphError: if it cannot.
     """
-    size = batch_size(network)
-    found = [count for count in range(2, size + 1) if size % count == 0]
+    found = parts_of(network)
     if not found:
-        raise GraphError(f"a batch of {size} cannot be parted")
-    yield from found
+        raise GraphError("its data have no batch in common that could be parted")
+    return found
 
 
-def batch_size(network: Network) -> int:
-    """Return the first axis that all of a network's data have, single numbers aside.
+def parts_of(network: Network) -> list[int]:
+    """Return what ``divisors`` does; nothing where there is no batch to be divided.
 
-    Raises:
-        GraphError: if they have none in common.
+    The batch is the first axis that all data have, single numbers aside.
     """
     sizes = {spec.shape[0] for spec in leaves(network.specs[1:]) if spec.shape}
     if len(sizes) != 1:
-        raise GraphError(f"its data have no batch in common: first axes of {sorted(sizes)}")
-    return int(sizes.pop())
+        return []
+    (size,) = sizes
+    return [count for count in range(2, size + 1) if size % count == 0]
 
 
 def micro_specs(specs: Any, count: int) -> Any:
@@ -192,8 +190,8 @@ def pipeline(case: Case, policy: str = "store_all") -> Planned:
     gradients: Gradients = "rounded"
     sense = ""
     if case.network is not None:
-        fitting = [n for n in divisors(case.network) if n <= PER_STAGE * case.stages]
-        count = fitting[-1] if fitting else 1
+        fitting = [n for n in parts_of(case.network) if n <= PER_STAGE * case.stages]
+        count = max(fitting, default=1)
     if count > 1:
         network = case.function
         specs = (network.specs[0], *micro_specs(network.specs[1:], count))

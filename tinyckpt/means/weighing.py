@@ -110,11 +110,13 @@ def weigh(
     case = case_of(what, budget, costs, link, time_limit, stages, chunks, progress)
     plans: dict[str, Planned] = {}
     whys: dict[str, str] = {}
-    for name, planned in MEANS.items():
+    # Combinations first: what is searched for them is there when one alone is asked for.
+    for name in reversed(MEANS):
         try:
-            plans[name] = planned(case)
+            plans[name] = MEANS[name](case)
         except TinyckptError as error:
             whys[name] = reason(error)
+    plans = {name: plans[name] for name in MEANS if name in plans}
     seconds: dict[str, float] = {}
     errors: dict[str, float] = {}
     note = ""
