@@ -117,7 +117,9 @@ class Weighing:
         head = f"{self.name} within {size_text(self.budget)}; time in {self.unit}"
         if self.link is not None:
             head += f", copies at {float(self.link.bandwidth):.4g} bytes for each"
-        lines = [head, table(HEADER, [row.cells() for row in self.rows])]
+        columns = list(zip(HEADER, *(row.cells() for row in self.rows), strict=True))
+        header, *rows = zip(*(c for c in columns if any(c[1:])), strict=True)
+        lines = [head, table(header, rows)]
         return "\n".join([*lines, self.note] if self.note else lines)
 
     def document(self) -> dict[str, Any]:

@@ -216,6 +216,8 @@ def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
     found = quick(graph, measure=False)
     assert found.unit == "FLOPs"
     assert {row.measured for row in found.rows} == {None}
+    assert "measured" not in str(found)
+    assert "x measured" in str(quick(graph))
     document = found.document()
     assert [row["name"] for row in document["rows"]] == list(MEANS)
     assert document["rows"][0]["peak"] == 6 * 512
