@@ -8,6 +8,7 @@ from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
 import viz
+from tinyckpt.means import weigh
 from tinyckpt.pipeline import one_f_one_b, replay_pipeline, zb_h1
 
 FOLDER = Path(__file__).parent / "images"
@@ -33,6 +34,8 @@ def main() -> None:
     made = one_f_one_b(4, 8), zb_h1(4, 8)
     pipelines = [replay_pipeline(pipeline) for pipeline in made]
     print(viz.pipeline(pipelines, FOLDER / "pipelines.png"))
+    weighed = weigh(tc.networks.transformer(), measure=False)
+    print(viz.means(weighed, FOLDER / "means.png"))
     print(screenshot(traces[:2], FOLDER / "player.png"))
 
 

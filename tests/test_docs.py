@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import require
 from tests.readme import commands, outputs, python_blocks
 from tinyckpt.cli import main
+from tinyckpt.means import MEANS
 
 ROOT = Path(__file__).parent.parent
 
@@ -75,6 +76,19 @@ def test_what_is_said_of_offloading_runs_as_it_stands(capsys: pytest.CaptureFixt
     assert "7680 True" in printed
     # Logits of 1.5 GiB and their cotangent, against pieces and three gradients of the weight.
     assert printed[-2:] == ["3534 MiB, 0 recomputations", "467 MiB, 32 recomputations"]
+
+
+def test_what_is_said_of_means_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "means.md").read_text(encoding="utf-8")
+    ((command, shown),) = outputs(text).items()
+    assert command == "tinyckpt compare transformer:12x768 --means --budget 50%"
+    assert [line.split("  ")[0] for line in shown[2:]] == list(MEANS)
+    names: dict[str, object] = {"__name__": "means"}
+    for code in python_blocks(text):
+        exec(code, names)
+    printed = capsys.readouterr().out
+    assert "approximate: codes of 8 bits" in printed
+    assert re.search(r"^accumulation: [\d,]+ bytes, 1\.\d+ times the cost$", printed, re.MULTILINE)
 
 
 def test_what_is_said_of_training_runs_as_it_stands(
