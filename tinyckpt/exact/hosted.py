@@ -99,6 +99,7 @@ class HostSearch:
         self.has_room = self.places.weight(self.places.movable) <= host_budget
         self.remaining: dict[tuple[int, int], Front] = {}
         self.states, self.most, self.deadline = 0, inf, inf
+        self.best: Found | None = None
 
     def cheapest(
         self, states: float = inf, deadline: float = inf
@@ -110,23 +111,25 @@ class HostSearch:
             deadline: by ``time.monotonic``.
 
         Raises:
-            SearchLimitError: if states or time do not suffice.
+            SearchLimitError: if states or time do not suffice; ``steps`` are the best by then.
         """
         self.remaining = fronts(self.places, states, deadline)
         self.states, self.most, self.deadline = 0, states, deadline
         least = self.estimate(Moment(0, 0))
         if least == UNREACHABLE:
             return None
-        quick = self.found(WIDTH, UNREACHABLE)
-        if quick is None:  # what was left out may have been the only way
-            best = self.found(inf, UNREACHABLE)
-            assert best is not None, "copies end, so what the estimate goes by is a way"
-        elif quick[0] == least:
-            best = quick
-        else:
-            best = self.found(inf, quick[0]) or quick
-        makespan, moves = best
-        return Fraction(makespan, self.places.ticks), [s for move in moves for s in move.steps()]
+        self.best = self.found(WIDTH, UNREACHABLE)
+        if self.best is None:  # what was left out may have been the only way
+            self.best = self.found(inf, UNREACHABLE)
+            assert self.best is not None, "copies end, so what the estimate goes by is a way"
+        elif self.best[0] > least:
+            self.best = self.found(inf, self.best[0]) or self.best
+        return Fraction(self.best[0], self.places.ticks), self.steps()
+
+    def steps(self) -> list[Step]:
+        """Return the best steps that have been found, none if there are none."""
+        moves = self.best[1] if self.best else []
+        return [step for move in moves for step in move.steps()]
 
     def found(self, width: float, limit: int) -> Found | None:
         """Return the least makespan below a limit and the moves to it, or None if there is none.

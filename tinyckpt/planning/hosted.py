@@ -1,9 +1,14 @@
 """Keep, recompute or move: the fastest schedule known with a host beside the device.
 
-Small graphs are searched exactly (``exact.hosted``). In others, what the portfolio finds for more
-memory than there is is tried with as many of its values on the host as it takes: those that are
-read last leave first. Which schedules are tried depends on neither budget nor bandwidth, and each
-comes earlier with more of both (``transfers.clock``); so does the best of them.
+Small graphs are searched exactly (``exact.hosted``): whether a graph is small is decided by its
+operators alone. What ``moved`` knows of schedules and values on the host is tried too, unless the
+search has found what no schedule is below: one that evaluates a backward operator again is not in
+its class.
+
+**More of anything is never slower**: a larger budget, on the device or on the host, more bandwidth,
+less latency, two engines for one. The best of a class only gets better with them, and so does the
+best of schedules that depend on none of them. This holds for plans that the time limit did not cut
+short; one that it did says so in its note, and may then be slower than one for less.
 
 The bound: whoever holds at most H bytes on the host does without it in so much more memory, so no
 schedule is below what none is on a device of budget + H. And what is on the host at some time has
@@ -14,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from math import ceil, gcd, inf
+from math import gcd, inf
 from time import monotonic
 from typing import Any
 
@@ -26,23 +31,20 @@ from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.exact.hosted import SCOPE, HostSearch, is_searched
 from tinyckpt.exact.search import SearchLimitError
 from tinyckpt.graph import Graph
-from tinyckpt.orders.lowering import from_order, offloading
 from tinyckpt.planning.budget import parse_budget
+from tinyckpt.planning.moved import tried
 from tinyckpt.planning.plan import Budget, costs_of
 from tinyckpt.planning.portfolio import DEFAULT_SECONDS
-from tinyckpt.planning.portfolio import frontier as search
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Certificate, Fetch, Offload, Schedule
+from tinyckpt.schedule import Certificate, Offload, Schedule
 from tinyckpt.transfers.clock import Timeline, timed
 from tinyckpt.transfers.link import Link
-from tinyckpt.transfers.placing import fetched_early, idle_copies, movable_values
-from tinyckpt.units import counted, memory_text, size_text
+from tinyckpt.units import counted, size_text
 
 MOST_SEARCHED = 17  # operators: chain:8, in seconds
-STATES = 200_000
-SEARCH_SHARE = 0.5  # of the time, for the exact search, or for the portfolio's
+STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
+SEARCH_SHARE = 0.5  # of the time that is left, for the exact search
 BOUND_SHARE = 0.2
-POINTS = 12  # of the frontier, whose schedules are tried with a host, and whose peaks are
 
 
 def plan_with_host(
@@ -64,8 +66,8 @@ def plan_with_host(
         budget: of the device, as in ``plan``, in bytes; values on their way to the host count.
         host_budget: of the host; without limit if not given.
         costs: the duration of each evaluation; if not given, as in ``plan``.
-        time_limit: seconds for the search, and for what is tried where it does not end in half of
-            them, or the graph is too large.
+        time_limit: seconds for all of it; half of them for the search of a small graph. What has
+            been found by then is the answer.
 
     Returns:
         A schedule whose certificate is about its makespan, ``timed(schedule, link, budget=...)``.
@@ -89,14 +91,23 @@ def plan_with_host(
     if own.memory_unit != "bytes":
         raise ScheduleError("plan_with_host: what is moved is counted in bytes; so is the budget")
     seconds = checked_seconds(time_limit)
+    clock = Clock(seconds)
     bound = host_bound(graph, own, link, limit, host, Clock(BOUND_SHARE * seconds))
-    found: tuple[Schedule, bool] | None = None
+    least = smallest_budget(Problem(graph, own), necessary(graph))
+    if limit < least and not graph.once:
+        raise BudgetError(
+            f"no schedule of {graph.name} is within {size_text(limit)}; any needs at least "
+            f"{size_text(least)}",
+            least,
+        )
+    line, is_whole = None, True
     if len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own):
-        found = searched(graph, own, link, limit, host, Clock(SEARCH_SHARE * seconds))
-    if found is None:
-        found = tried(graph, own, link, limit, host, seconds), False
-    schedule, is_best = found
-    line = timed(schedule, link, own, budget=limit)
+        line, is_whole = searched(graph, own, link, limit, host, SEARCH_SHARE * clock.left())
+    is_best = is_whole and line is not None
+    if line is None or line.makespan > bound:
+        best, is_all = tried(graph, own, link, limit, host, clock, line)
+        is_best, is_whole = is_best and best is line, is_whole and is_all
+        line = best
     cost = float(line.makespan)
     options: dict[str, Any] = {"budget": limit, "bandwidth": link.bandwidth}
     options |= {"latency": link.latency, "engines": link.engines}
@@ -110,11 +121,12 @@ def plan_with_host(
         known = "heuristic", bound, ""
     status, below, scope = known
     certificate = Certificate(status, cost, below, limit, own.unit, own.memory_unit, scope)  # type: ignore[arg-type]
+    cut = "" if is_whole or cost <= bound else "; the search was cut short, more time may find more"
     return replace(
-        schedule,
+        line.schedule,
         policy="plan_with_host",
         options=options,
-        note=note_of(line),
+        note=note_of(line) + cut,
         certificate=certificate,
     )
 
@@ -130,90 +142,20 @@ def note_of(line: Timeline) -> str:
 
 
 def searched(
-    graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float, clock: Clock
-) -> tuple[Schedule, bool] | None:
-    """Return the best schedule of a small graph; None if the search is too long.
-
-    Raises:
-        BudgetError: if no schedule of the class is within the budgets.
-    """
-    try:
-        best = HostSearch(graph, costs, link, budget, host_budget).cheapest(
-            STATES, monotonic() + clock.left()
-        )
-    except SearchLimitError:
-        return None
-    if best is None:
-        least = smallest_budget(Problem(graph, costs), necessary(graph))
-        raise BudgetError(
-            f"no schedule of {graph.name} is within {size_text(budget)}, of those that evaluate "
-            f"backward operators once; any needs {size_text(least)}",
-            max(least, budget + 1),
-        )
-    return Schedule(graph, tuple(best[1]), "plan_with_host"), True
-
-
-def tried(
     graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float, seconds: float
-) -> Schedule:
-    """Return the fastest of the portfolio's schedules with and without values on the host.
-
-    Raises:
-        BudgetError: if none is within the budgets.
-    """
-    clock = Clock(seconds)
-    points = search(graph, costs, SEARCH_SHARE * seconds).points
-    chosen = points[:: ceil(len(points) / POINTS)]
-    chosen = chosen if points[-1] in chosen else (*chosen, points[-1])
-    best: tuple[Fraction, Schedule] | None = None
-    smallest = points[0].peak
-    movable = set(movable_values(graph)) if link.bandwidth else set()
-    for point in points:
-        stored = from_order(graph, point.order.tolist(), point.policy)
-        goals = [other.peak for other in chosen if other.peak < point.peak]
-        for goal in [point.peak, *(goals if point in chosen else ())]:
-            if best is not None and clock.left() == 0:
-                return best[1]
-            schedule = moved_within(stored, movable, goal, costs)
-            if schedule is None:
-                continue
-            trace = replay(schedule)
-            smallest = min(smallest, trace.peak_bytes)
-            if trace.peak_bytes > budget or max(trace.host, default=0) > host_budget:
-                continue
-            makespan = timed(schedule, link, costs, budget=budget).makespan
-            if best is None or makespan < best[0]:
-                best = makespan, schedule
-    if best is None:
-        raise BudgetError(
-            f"nothing was found within {memory_text(budget, costs.memory_unit)}; the smallest peak "
-            f"that was found is {memory_text(smallest, costs.memory_unit)}",
-            smallest,
-        )
-    return best[1]
-
-
-def moved_within(stored: Schedule, movable: set[int], budget: int, costs: Costs) -> Schedule | None:
-    """Return the schedule with as few values on the host as it takes; None if all are too few.
-
-    Those that are read last leave first.
-    """
-    if replay(stored).peak_bytes <= budget:
-        return stored
-    everything = offloading(stored, movable)
-    returns = [step.data for step in everything.steps if isinstance(step, Fetch)]
-    idle = idle_copies(everything)
-    order = [data for data in reversed(returns) if data not in idle]
-    low, high = 0, len(order) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if replay(offloading(stored, set(order[:middle]))).peak_bytes <= budget:
-            high = middle
-        else:
-            low = middle
-    if high > len(order):
-        return None
-    return fetched_early(offloading(stored, set(order[:high])), costs, None, budget)
+) -> tuple[Timeline | None, bool]:
+    """Return the best schedule of a small graph that was found, and whether the search ended."""
+    search = HostSearch(graph, costs, link, budget, host_budget)
+    try:
+        is_whole = True
+        search.cheapest(STATES, monotonic() + seconds)
+    except SearchLimitError:
+        is_whole = False
+    steps = search.steps()
+    if not steps:
+        return None, is_whole
+    schedule = Schedule(graph, tuple(steps), "plan_with_host")
+    return timed(schedule, link, costs, budget=budget), is_whole
 
 
 def host_bound(

@@ -1,5 +1,7 @@
 """Plans with a host: what is known of them, and that more of anything is never slower."""
 
+from fractions import Fraction
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -11,6 +13,14 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
+from tests.tinyckpt.exact.test_optimal import abstract_graphs
+from tinyckpt.analysis import limits
+from tinyckpt.analysis.bounds import necessary, smallest_budget
+from tinyckpt.analysis.chains import fewest_evaluations
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.cost import Costs
+from tinyckpt.exact import hosted, remaining
+from tinyckpt.planning import hosted as planning
 from tinyckpt.tree import leaves
 
 CHAIN = tc.networks.chain(4)
@@ -72,12 +82,100 @@ def test_the_host_has_a_budget_too() -> None:
 
 
 def test_budgets_that_cannot_be() -> None:
-    with pytest.raises(tc.BudgetError, match=r"no schedule of chain:4 is within 1\.0 KiB"):
-        tc.plan_with_host(CHAIN, tc.Link(1), budget=1024)
-    with pytest.raises(tc.BudgetError, match=r"nothing was found within 1\.0 KiB"):
-        tc.plan_with_host(LONG, tc.Link(1), budget=1024)
+    for graph in (CHAIN, LONG):
+        with pytest.raises(
+            tc.BudgetError, match=r"is within 1\.0 KiB; any needs at least 1\.5 KiB"
+        ):
+            tc.plan_with_host(graph, tc.Link(1), budget=1024)
     with pytest.raises(tc.ScheduleError, match="counted in bytes"):
         tc.plan_with_host(CHAIN, tc.Link(1), budget="4 nodes")
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 16, 33, 64])
+def test_without_bandwidth_chains_are_revolves_at_every_budget(n: int) -> None:
+    graph = tc.networks.chain(n)
+    for nodes in range(3, n + 3):
+        plan = tc.plan_with_host(graph, tc.Link(0), budget=nodes * 512, time_limit=inf)
+        assert tc.replay(plan).evaluations == fewest_evaluations(n, nodes)
+        assert plan.certificate is not None
+        assert plan.certificate.status == "optimal"
+
+
+@settings(max_examples=examples(8))
+@given(training_graphs(6), st.integers(0, 60))
+def test_with_all_bandwidth_nothing_is_recomputed_if_all_that_moves_is_enough(
+    case: Any, more: int
+) -> None:
+    graph = case[0]
+    moved = tc.replay(tc.plan(graph, "offload"))
+    plan = tc.plan_with_host(graph, tc.Link(inf), budget=moved.peak_bytes + more)
+    assert tc.replay(plan).recomputations == 0
+    assert plan.certificate is not None
+    assert plan.certificate.cost <= moved.evaluations
+
+
+def grid_of(graph: tc.Graph, costs: Costs | None, budgets: list[int], links: list[tc.Link]) -> None:
+    """Hold plans for budgets and links, both ascending, against each other and their own words."""
+    before = [inf] * len(budgets)
+    for link in links:
+        spans = []
+        for budget in budgets:
+            try:
+                plan = tc.plan_with_host(graph, link, budget=budget, costs=costs, time_limit=inf)
+            except tc.BudgetError:
+                spans.append(inf)
+                continue
+            line = tc.timed(plan, link, costs, budget=budget)
+            known = plan.certificate
+            assert known is not None
+            assert line.peak_bytes <= budget
+            assert known.lower_bound <= known.cost == float(line.makespan)
+            assert "cut short" not in plan.note
+            spans.append(float(line.makespan))
+        assert spans == sorted(spans, reverse=True), link
+        assert all(own <= earlier for own, earlier in zip(spans, before, strict=True)), link
+        before = spans
+
+
+@settings(max_examples=examples(8))
+@given(abstract_graphs(8), st.integers(0, 2), st.integers(1, 2))
+def test_more_is_never_slower_where_it_is_searched(case: Any, latency: int, engines: int) -> None:
+    graph, costs = case
+    least = smallest_budget(Problem(graph, costs), necessary(graph))
+    links = [tc.Link(bandwidth, latency, engines) for bandwidth in (0, 1, Fraction(5, 2), inf)]
+    grid_of(graph, costs, [least, least + 1, least + 2, least + 4], links)
+
+
+@settings(max_examples=examples(5))
+@given(training_graphs(4), st.integers(1, 2))
+def test_more_is_never_slower_where_it_is_not(case: Any, engines: int) -> None:
+    graph = case[0]
+    peak = tc.replay(tc.plan(graph, "store_all")).peak_bytes
+    links = [tc.Link(bandwidth, 0, engines) for bandwidth in (0, 40, 300, inf)]
+    grid_of(graph, None, [peak * part // 10 for part in (5, 6, 8, 9)], links)
+
+
+@pytest.mark.parametrize("limit", [0, 0.02, 0.5])
+@pytest.mark.parametrize("graph", [tc.networks.chain(8), LONG, tc.networks.mlp(4, 8).graph()])
+def test_the_time_limit_holds(
+    graph: tc.Graph, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A clock that goes on by a millisecond whenever someone looks at it.
+    clock = count(0, 0.001)
+    for module, name in (
+        (limits, "perf_counter"),
+        (planning, "monotonic"),
+        (hosted, "monotonic"),
+        (remaining, "monotonic"),
+    ):
+        monkeypatch.setattr(module, name, lambda: next(clock))
+    budget = tc.replay(tc.plan(graph, "store_all")).peak_bytes * 7 // 10
+    begin = next(clock)
+    plan = tc.plan_with_host(graph, tc.Link(200), budget=budget, time_limit=limit)
+    assert next(clock) - begin <= limit + 0.05
+    assert tc.timed(plan, tc.Link(200), budget=budget).peak_bytes <= budget
+    if limit == 0:
+        assert plan.note.endswith("; the search was cut short, more time may find more")
 
 
 @settings(max_examples=examples(15))

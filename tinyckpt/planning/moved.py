@@ -1,0 +1,196 @@
+"""Schedules that are known for one device, with some of their values on the host.
+
+What the portfolio finds for more memory than there is keeps much and recomputes little, that which
+is cheap. Of what it keeps, as many values wait on the host as it takes to get within a goal: those
+that are read last leave first. Goals are parts of the largest peak, the peaks of other schedules,
+and whatever all that can be moved leaves over.
+
+Which schedules there are depends on neither the budget nor the bandwidth, and each of them comes no
+later with more of either (``transfers.clock``); so does the best of them, if all are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
+from tinyckpt.analysis.limits import MOST_EVALUATIONS, Clock
+from tinyckpt.cost import Costs
+from tinyckpt.errors import BudgetError
+from tinyckpt.graph import Graph
+from tinyckpt.orders.lowering import from_order, offloading
+from tinyckpt.planning.asked import planned
+from tinyckpt.planning.portfolio import frontier as search
+from tinyckpt.policies.levels import thinned
+from tinyckpt.replay import replay
+from tinyckpt.schedule import Fetch, Schedule
+from tinyckpt.transfers.clock import Timeline, timed
+from tinyckpt.transfers.link import Link
+from tinyckpt.transfers.placing import fetched_early, idle_copies, movable_values
+from tinyckpt.units import memory_text
+
+SEARCH_SHARE = 0.5  # of the time, for the portfolio's search
+BASES = 12  # how many of its schedules are tried with a host
+PARTS = 20  # of the largest peak: goals, so that 5 %, 10 % and so on of it are goals themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A schedule for one device: its peak, its cost, and how to make it."""
+
+    peak: int
+    cost: float
+    made: Callable[[], Schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Schedules for one device, by peak.
+
+    Attributes:
+        within: the cheapest within the budget, if there is one.
+        some: those of which values are moved; they do not depend on the budget.
+        is_whole: whether none is left out for want of time.
+    """
+
+    within: Base | None
+    some: list[Base]
+    is_whole: bool
+
+
+def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Known:
+    """Return schedules for one device.
+
+    On a uniform chain nothing is searched: Revolve is the best at any budget.
+    """
+    chain = uniform_chain(graph, costs)
+    if chain is not None:
+        n, size = chain
+        least = 3
+        while fewest_evaluations(n, least) > MOST_EVALUATIONS:
+            least += 1
+        rooms = thinned(range(least, n + 3), BASES)
+        made = [revolve_base(graph, costs, n, room, size) for room in [*rooms, budget // size]]
+        return Known(made[-1] if budget // size >= least else None, made[:-1], True)
+    found = search(graph, costs, seconds)
+    points = [
+        Base(p.peak, p.cost, partial(from_order, graph, p.order.tolist(), p.policy))
+        for p in found.points
+    ]
+    within = [base for base in points if base.peak <= budget]
+    return Known(within[-1] if within else None, thinned(points, BASES), found.complete)
+
+
+def revolve_base(graph: Graph, costs: Costs, n: int, room: int, size: int) -> Base:
+    """Return the best schedule of ``chain(n)`` with room for so many values, at least 3."""
+    room = min(max(room, 3), n + 2)
+    cost = fewest_evaluations(n, room) * float(costs.operators[0])
+    made = partial(planned, graph, "revolve", costs, {"slots": min(room - 2, n)})
+    return Base(room * size, cost, made)
+
+
+def tried(
+    graph: Graph,
+    costs: Costs,
+    link: Link,
+    budget: int,
+    host_budget: float,
+    clock: Clock,
+    best: Timeline | None = None,
+) -> tuple[Timeline, bool]:
+    """Return the fastest of what is known, with and without values on the host.
+
+    Args:
+        graph, costs, link, budget, host_budget: as in ``plan_with_host``.
+        clock: of the time; some schedule is looked at in any case.
+        best: another schedule within the budgets, if one is known: the first to beat.
+
+    Returns:
+        When all of it happens, and whether nothing was left out for want of time.
+
+    Raises:
+        BudgetError: if nothing was found within the budgets.
+    """
+    known = known_bases(graph, costs, budget, SEARCH_SHARE * clock.left())
+    smallest = known.some[0].peak
+    if known.within is not None:
+        stored = timed(known.within.made(), link, costs, budget=budget)
+        best = stored if best is None or stored.makespan < best.makespan else best
+    for base, made in variants(graph, costs, known.some, budget) if link.bandwidth else ():
+        if best is not None and clock.left() == 0:
+            return best, False
+        if best is not None and base.cost >= best.makespan:
+            continue
+        schedule = made()
+        if schedule is None:
+            continue
+        trace = replay(schedule)
+        smallest = min(smallest, trace.peak_bytes)
+        if trace.peak_bytes <= budget and max(trace.host, default=0) <= host_budget:
+            line = timed(schedule, link, costs, budget=budget)
+            best = line if best is None or line.makespan < best.makespan else best
+    if best is None:
+        cut = "" if known.is_whole else " in the time given; give it more (time_limit=...)"
+        raise BudgetError(
+            f"nothing was found within {memory_text(budget, costs.memory_unit)}{cut}; the smallest "
+            f"peak that was found is {memory_text(smallest, costs.memory_unit)}",
+            smallest,
+        )
+    return best, known.is_whole
+
+
+def variants(
+    graph: Graph, costs: Costs, some: list[Base], budget: int
+) -> Iterator[tuple[Base, Callable[[], Schedule | None]]]:
+    """Yield schedules with values on the host that may be within a budget, and how to make them.
+
+    Each of some schedules for each goal; a goal of 0 is for as little as can be. What is next to
+    the budget comes first; the budget decides nothing else.
+    """
+    largest = some[-1].peak
+    parts = {largest * part // PARTS for part in range(PARTS)}
+    goals = sorted(parts | {base.peak for base in some}, reverse=True)
+    movable = set(movable_values(graph))
+    orders: dict[int, tuple[Schedule, list[int]]] = {}
+
+    def made(base: Base, goal: int) -> Schedule | None:
+        if base.peak not in orders:
+            stored = base.made()
+            orders[base.peak] = stored, leaving_order(stored, movable)
+        return moved_within(*orders[base.peak], goal, costs)
+
+    for goal in goals:
+        for base in reversed(some):
+            if goal <= budget < base.peak:
+                yield base, partial(made, base, goal)
+
+
+def leaving_order(stored: Schedule, movable: set[int]) -> list[int]:
+    """Return the values that can wait on the host, those that are read last first."""
+    everything = offloading(stored, movable)
+    idle = idle_copies(everything)
+    returns = [step.data for step in everything.steps if isinstance(step, Fetch)]
+    return [data for data in reversed(returns) if data not in idle]
+
+
+def moved_within(stored: Schedule, order: list[int], goal: int, costs: Costs) -> Schedule | None:
+    """Return the schedule with as few values on the host as a peak takes; None if it takes more.
+
+    Args:
+        stored: without copies.
+        order: which values leave, the first ones first.
+        goal: bytes; 0 for as few as there can be.
+        costs: of the evaluations that copies are beside of.
+    """
+    low, high = 0, len(order) + (goal > 0)
+    while goal and high - low > 1:
+        middle = (low + high) // 2
+        if replay(offloading(stored, set(order[:middle]))).peak_bytes <= goal:
+            high = middle
+        else:
+            low = middle
+    if high > len(order):
+        return None
+    return fetched_early(offloading(stored, set(order[:high])), costs, None, goal or None)
