@@ -95,8 +95,8 @@ def deviation(name: str, shape: tuple[int, ...]) -> float:
     if name in DEVIATIONS:
         return DEVIATIONS[name]
     if name == "w" and len(shape) == 4:  # (outputs, inputs, height, width)
-        return math.sqrt(2 / math.prod(shape[1:]))
-    return shape[-2] ** -0.5 if len(shape) > 1 else 1.0
+        return math.sqrt(2 / max(math.prod(shape[1:]), 1))
+    return max(shape[-2], 1) ** -0.5 if len(shape) > 1 else 1.0
 
 
 def positive(name: str, **sizes: int) -> None:

@@ -42,3 +42,9 @@ def test_training_begins_with_neutral_norms_no_biases_and_weights_that_keep_the_
     again = random_arrays(specs)
     assert np.array_equal(again[0]["conv"]["w"], params["conv"]["w"])
     assert not np.array_equal(random_arrays(specs, 1)[0]["conv"]["w"], params["conv"]["w"])
+
+
+def test_arrays_without_elements_are_drawn_like_others() -> None:
+    shapes = ((0, 4), (0,), (3, 0, 2, 2), (4, 0))
+    arrays = random_arrays([{"w": tc.Spec(shape, "float32")} for shape in shapes])
+    assert [array["w"].shape for array in arrays] == list(shapes)
