@@ -14,6 +14,7 @@ from typing import Any
 from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.backend import Backend
 from tinyckpt.build import build
+from tinyckpt.chunking.chunked import compare
 from tinyckpt.chunking.following import Place, places
 from tinyckpt.compile import compile
 from tinyckpt.errors import BudgetError, GraphError
@@ -105,7 +106,7 @@ def accumulated(case: Case, count: int, planner: Planner | None, clock: Clock = 
 
     # The first one writes its gradients down, the others add theirs.
     schedules = ((planned("first"), 1), (planned("middle"), count - 1))
-    gradients, sense = parted(network)
+    gradients, sense = parted(network, count)
     again = sum(replay(schedule).recomputations * times for schedule, times in schedules)
     words = [f"{count} micro-batches"]
     words += [counted(again, "recomputation")] if again else []
@@ -196,7 +197,7 @@ def pipeline(case: Case, policy: str = "store_all") -> Planned:
         network = case.function
         specs = (network.specs[0], *micro_specs(network.specs[1:], count))
         graph = Network(network.name, network.loss, specs).graph()
-        gradients, sense = parted(network)
+        gradients, sense = parted(network, count)
     costs = case.costs_of(graph)
     recompute: Recompute | None = None if policy == "store_all" else "early"
     made = one_f_one_b(case.stages, count, recompute=recompute)
@@ -254,7 +255,7 @@ def begin_pipeline(
 # Whether parts add up to the whole ---------------------------------------------------------------
 
 
-def parted(network: Network) -> tuple[Gradients, str]:
+def parted(network: Network, count: int) -> tuple[Gradients, str]:
     """Return what becomes of gradients when a batch is parted, and why.
 
     They are those of the whole if the loss is a mean over samples of what each has by itself, so
@@ -263,36 +264,52 @@ def parted(network: Network) -> tuple[Gradients, str]:
     graph = build(network.loss, *network.specs)
     if any(operator.kind == BATCH_NORM for operator in graph.operators):
         return "approximate", "batch norm sees a part alone"
+    specs = (network.specs[0], *micro_specs(network.specs[1:], count))
     try:
-        return ("rounded", "") if is_mean_of_samples(graph) else NOT_PROVEN
+        proven = is_mean_of_samples(graph, build(network.loss, *specs))
     except GraphError:
         return NOT_PROVEN
+    return ("rounded", "") if proven else NOT_PROVEN
 
 
 NOT_PROVEN: tuple[Gradients, str] = "unproven", "if the loss is a mean over samples"
 
 
-def is_mean_of_samples(graph: Graph) -> bool:
+def is_mean_of_samples(graph: Graph, part: Graph) -> bool:
     """Whether a loss is proven to be a mean over a batch of what each sample has by itself.
 
+    Args:
+        graph: the loss of the whole batch.
+        part: that of a part, which has to be the same but for the mean.
+
     Raises:
-        GraphError: names an operator that looks across the batch, or may.
+        GraphError: names an operator that looks across the batch, or may, or is another for a part.
     """
-    total = sum_of_mean(graph)
-    if total is None:
+    means = [sum_of_mean(each) for each in (graph, part)]
+    if means[0] is None or means[1] is None:
         return False
-    sources = {
-        data: Place(0, 1, graph.data[data].spec.shape[0])
-        for data in leaves(graph.arguments[1:])
-        if graph.data[data].spec.shape
-    }
-    before = replace(graph, operators=graph.operators[: total.id])
-    place = places(before, sources)[total.inputs[0]]
+    total, divisor = means[0]
+    batch = [data for data in leaves(graph.arguments[1:]) if graph.data[data].spec.shape]
+    sources = {data: Place(0, 1, graph.data[data].spec.shape[0]) for data in batch}
+    before, piece = (
+        replace(
+            each,
+            operators=each.operators[: own[0].id],
+            constants={data: value for data, value in each.constants.items() if data != own[1]},
+        )
+        for each, own in ((graph, (total, divisor)), (part, means[1]))
+    )
+    found = places(before, sources)
+    compare(before, piece, found, part.data[batch[0]].spec.shape[0])
+    place = found[total.inputs[0]]
     return place is not None and place.axis in total.attrs["axes"]
 
 
-def sum_of_mean(graph: Graph) -> Operator | None:
-    """Return the sum that a loss divides by the number of its terms; None if it is no such mean."""
+def sum_of_mean(graph: Graph) -> tuple[Operator, int] | None:
+    """Return the sum that a loss divides by the number of its terms, and that number's data id.
+
+    None if it is no such mean.
+    """
     results = leaves(graph.results)
     last = made_by(graph, results[0]) if len(results) == 1 else None
     if last is not None and last.kind == "cast":
@@ -303,7 +320,9 @@ def sum_of_mean(graph: Graph) -> Operator | None:
     if total is None or total.kind != "sum" or divisor is None:
         return None
     terms = graph.data[total.inputs[0]].spec.size / max(graph.data[total.outputs[0]].spec.size, 1)
-    return total if divisor.size == 1 and float(divisor.ravel()[0]) == terms else None
+    if divisor.size != 1 or float(divisor.ravel()[0]) != terms:
+        return None
+    return total, last.inputs[1]
 
 
 def made_by(graph: Graph, data: int) -> Operator | None:

@@ -183,6 +183,8 @@ def test_what_is_no_mean_over_samples_is_not_called_exact() -> None:
         "share": lambda w, x: tc.sum(tc.tanh(x @ w)) / 7.0,
         "softmax": lambda w, x: tc.mean(tc.softmax(x @ w, axis=0) ** 2),
         "dropout": lambda w, x: tc.mean(tc.dropout(x @ w, 0.5, seed=1)),
+        "size": lambda w, x: tc.mean(tc.tanh(x @ w) * x.shape[0]),
+        "branch": lambda w, x: tc.mean((tc.tanh if x.shape[0] > 3 else tc.sin)(x @ w)),
         "beside": lambda w, x: tc.mean(tc.tanh(x @ w)) + tc.sum(w * w),
     }
     for name, loss in losses.items():
