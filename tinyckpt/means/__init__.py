@@ -2,8 +2,8 @@
 
 ``case`` says what is weighed and what is found of each; ``planned`` has those that plan the graph
 as it is, ``rewritten`` those that put another network in its place, ``divided`` those that part its
-batch. ``measured`` runs what can be run here. ``weighing`` has the table of all of them, ``rows``
-what is found.
+batch, and ``samples`` whether the parts add up. ``measured`` runs what can be run here.
+``weighing`` has the table of all of them, ``rows`` what is found.
 """
 
 from tinyckpt.means.case import Case, Planned

@@ -6,22 +6,19 @@ results that store-all holds at its end.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
 
 from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.backend import Backend
-from tinyckpt.build import build
-from tinyckpt.chunking.chunked import compare
-from tinyckpt.chunking.following import Place, places
 from tinyckpt.compile import compile
-from tinyckpt.errors import BudgetError, GraphError
-from tinyckpt.graph import Graph, Operator
+from tinyckpt.errors import BudgetError
+from tinyckpt.graph import TrainingGraph
 from tinyckpt.means.case import Case, Gradients, Planned, own_cost, peak_of
 from tinyckpt.means.planned import on_device, within
 from tinyckpt.means.rewritten import Planner, keeping
+from tinyckpt.means.samples import divisors, micro_specs, parted, parts_of
 from tinyckpt.networks import Network
 from tinyckpt.pipeline import (
     Pipeline,
@@ -39,12 +36,11 @@ from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
 from tinyckpt.training.optimizers import sgd
 from tinyckpt.training.trainer import TrainStep, micro_batch, train_step
-from tinyckpt.tree import Tree, leaves, map_leaves
+from tinyckpt.tree import Tree, leaves
 from tinyckpt.units import counted
 
 PER_STAGE = 4  # micro-batches for each stage of a pipeline, from where its bubble is small: GPipe's
 SHARES = 3  # a plan gets one of so many of the time that is left
-BATCH_NORM = "batch_norm"
 
 
 # Accumulation ------------------------------------------------------------------------------------
@@ -143,41 +139,6 @@ def begin_accumulated(
     return whole
 
 
-def divisors(network: Network) -> list[int]:
-    """Return into how many parts a batch can be divided, two or more, ascending.
-
-    Raises:
-        GraphError: if it cannot.
-    """
-    found = parts_of(network)
-    if not found:
-        raise GraphError("its data have no batch in common that could be parted")
-    return found
-
-
-def parts_of(network: Network) -> list[int]:
-    """Return what ``divisors`` does; nothing where there is no batch to be divided.
-
-    The batch is the first axis that all data have, single numbers aside.
-    """
-    sizes = {spec.shape[0] for spec in leaves(network.specs[1:]) if spec.shape}
-    if len(sizes) != 1:
-        return []
-    (size,) = sizes
-    return [count for count in range(2, size + 1) if size % count == 0]
-
-
-def micro_specs(specs: Any, count: int) -> Any:
-    """Return the specs of one micro-batch."""
-
-    def part(spec: Any) -> Any:
-        if not spec.shape:
-            return spec
-        return type(spec)((spec.shape[0] // count, *spec.shape[1:]), spec.dtype)
-
-    return map_leaves(part, tuple(specs))
-
-
 # A pipeline --------------------------------------------------------------------------------------
 
 
@@ -187,57 +148,58 @@ def pipeline(case: Case, policy: str = "store_all") -> Planned:
     What a device holds is what its micro-batches hold, and the gradients that they add up to. Its
     time is all of the pipeline's, idle or not.
     """
-    count, graph = 1, case.graph
-    gradients: Gradients = "rounded"
-    sense = ""
-    if case.network is not None:
-        fitting = [n for n in parts_of(case.network) if n <= PER_STAGE * case.stages]
-        count = max(fitting, default=1)
+    count, graph = micro_batches_of(case)
+    gradients: tuple[Gradients, str] = "rounded", ""
     if count > 1:
-        network = case.function
-        specs = (network.specs[0], *micro_specs(network.specs[1:], count))
-        graph = Network(network.name, network.loss, specs).graph()
-        gradients, sense = parted(network, count)
-    costs = case.costs_of(graph)
+        gradients = parted(case.function, count)
     recompute: Recompute | None = None if policy == "store_all" else "early"
     made = one_f_one_b(case.stages, count, recompute=recompute)
-    stages = plan_stages(
-        stages_of(graph, partition(graph, case.stages, costs=costs)), policy, early=bool(recompute)
-    )
-    way = 0.0
-    if case.link is not None:
-        ways = [
-            each.stage.nbytes(side)
-            for each in stages
-            for side in (each.stage.gives, each.stage.gives_back)
-        ]
-        way = float(case.link.duration(max(ways)))
+    cuts = partition(graph, case.stages, costs=case.costs_of(graph))
+    stages = plan_stages(stages_of(graph, cuts), policy, early=bool(recompute))
     trace = replay_pipeline(
         made,
-        pipeline_costs(made, stages, case.costs_of, way),
+        pipeline_costs(made, stages, case.costs_of, way_between(case, stages)),
         [each.footprint for each in stages],
     )
-    peaks = []
-    for held, each in zip(trace.peaks, stages, strict=True):
-        own = each.stage.graph
-        added = sum(own.data[data].spec.nbytes for data in leaves(own.gradients))
-        peaks.append(held + (added if count > 1 else 0))
+    added = [added_up(each) if count > 1 else 0 for each in stages]
+    batches = "1 micro-batch" if count == 1 else f"{count} micro-batches"
+    idle = f"{100 * float(trace.bubble):.0f} % idle"
     return Planned(
-        peak=max(peaks),
+        peak=max(sum(pair) for pair in zip(trace.peaks, added, strict=True)),
         cost=float(trace.makespan) * made.devices,
-        gradients=gradients,
-        sense=sense,
-        takes=", ".join(
-            [
-                counted(made.devices, "device"),
-                "1 micro-batch" if count == 1 else f"{count} micro-batches",
-                f"{100 * float(trace.bubble):.0f} % idle",
-            ]
-        ),
+        gradients=gradients[0],
+        sense=gradients[1],
+        takes=", ".join([counted(made.devices, "device"), batches, idle]),
         schedules=tuple((each.schedule, count) for each in stages),
         devices=made.devices,
         begin=partial(begin_pipeline, made, stages),
     )
+
+
+def micro_batches_of(case: Case) -> tuple[int, TrainingGraph]:
+    """Return how many micro-batches a pipeline takes, and the graph of one of them."""
+    if case.network is None:
+        return 1, case.graph
+    fitting = [count for count in parts_of(case.network) if count <= PER_STAGE * case.stages]
+    if not fitting:
+        return 1, case.graph
+    count, network = fitting[-1], case.network
+    specs = (network.specs[0], *micro_specs(network.specs[1:], count))
+    return count, Network(network.name, network.loss, specs).graph()
+
+
+def way_between(case: Case, stages: tuple[PlannedStage, ...]) -> float:
+    """Return what it takes to hand over the most that goes over a cut; 0 if no link is known."""
+    if case.link is None:
+        return 0.0
+    bundles = [bundle for each in stages for bundle in (each.stage.gives, each.stage.gives_back)]
+    return float(case.link.duration(max(map(stages[0].stage.nbytes, bundles))))
+
+
+def added_up(planned: PlannedStage) -> int:
+    """Return the bytes of the gradients of a stage."""
+    graph = planned.stage.graph
+    return sum(graph.data[data].spec.nbytes for data in leaves(graph.gradients))
 
 
 def begin_pipeline(
@@ -250,82 +212,3 @@ def begin_pipeline(
         (params, *(micro_batch(tree, number, count) for tree in batch)) for number in range(count)
     ]
     return lambda: run_pipeline(made, stages, parts).gradients
-
-
-# Whether parts add up to the whole ---------------------------------------------------------------
-
-
-def parted(network: Network, count: int) -> tuple[Gradients, str]:
-    """Return what becomes of gradients when a batch is parted, and why.
-
-    They are those of the whole if the loss is a mean over samples of what each has by itself, so
-    that no operator before looks across the batch. Rules that tell it are those of ``tc.chunked``.
-    """
-    graph = build(network.loss, *network.specs)
-    if any(operator.kind == BATCH_NORM for operator in graph.operators):
-        return "approximate", "batch norm sees a part alone"
-    specs = (network.specs[0], *micro_specs(network.specs[1:], count))
-    try:
-        proven = is_mean_of_samples(graph, build(network.loss, *specs))
-    except GraphError:
-        return NOT_PROVEN
-    return ("rounded", "") if proven else NOT_PROVEN
-
-
-NOT_PROVEN: tuple[Gradients, str] = "unproven", "if the loss is a mean over samples"
-
-
-def is_mean_of_samples(graph: Graph, part: Graph) -> bool:
-    """Whether a loss is proven to be a mean over a batch of what each sample has by itself.
-
-    Args:
-        graph: the loss of the whole batch.
-        part: that of a part, which has to be the same but for the mean.
-
-    Raises:
-        GraphError: names an operator that looks across the batch, or may, or is another for a part.
-    """
-    means = [sum_of_mean(each) for each in (graph, part)]
-    if means[0] is None or means[1] is None:
-        return False
-    total, divisor = means[0]
-    batch = [data for data in leaves(graph.arguments[1:]) if graph.data[data].spec.shape]
-    sources = {data: Place(0, 1, graph.data[data].spec.shape[0]) for data in batch}
-    before, piece = (
-        replace(
-            each,
-            operators=each.operators[: own[0].id],
-            constants={data: value for data, value in each.constants.items() if data != own[1]},
-        )
-        for each, own in ((graph, (total, divisor)), (part, means[1]))
-    )
-    found = places(before, sources)
-    compare(before, piece, found, part.data[batch[0]].spec.shape[0])
-    place = found[total.inputs[0]]
-    return place is not None and place.axis in total.attrs["axes"]
-
-
-def sum_of_mean(graph: Graph) -> tuple[Operator, int] | None:
-    """Return the sum that a loss divides by the number of its terms, and that number's data id.
-
-    None if it is no such mean.
-    """
-    results = leaves(graph.results)
-    last = made_by(graph, results[0]) if len(results) == 1 else None
-    if last is not None and last.kind == "cast":
-        last = made_by(graph, last.inputs[0])
-    if last is None or last.kind != "divide":
-        return None
-    total, divisor = made_by(graph, last.inputs[0]), graph.constants.get(last.inputs[1])
-    if total is None or total.kind != "sum" or divisor is None:
-        return None
-    terms = graph.data[total.inputs[0]].spec.size / max(graph.data[total.outputs[0]].spec.size, 1)
-    if divisor.size != 1 or float(divisor.ravel()[0]) != terms:
-        return None
-    return total, last.inputs[1]
-
-
-def made_by(graph: Graph, data: int) -> Operator | None:
-    """Return the operator that makes a value; None of a source."""
-    producer = graph.data[data].producer
-    return None if producer is None else graph.operators[producer]
