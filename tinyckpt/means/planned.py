@@ -12,12 +12,13 @@ from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.means.case import Begin, Case, Planned, own_cost, peak_of
 from tinyckpt.orders.lowering import offloading
-from tinyckpt.planning.hosted import moved_within, plan_with_host
+from tinyckpt.planning.hosted import plan_with_host
+from tinyckpt.planning.moved import leaving_order, moved_within
 from tinyckpt.planning.plan import plan
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
 from tinyckpt.transfers.clock import timed
-from tinyckpt.transfers.placing import idle_copies, movable_values
+from tinyckpt.transfers.placing import movable_values
 from tinyckpt.tree import map_leaves
 from tinyckpt.units import counted, size_text
 
@@ -34,15 +35,15 @@ def recomputation(case: Case) -> Planned:
 
 def offload(case: Case) -> Planned:
     """Move as few values to the host as the budget asks for; or as the least peak does."""
-    link, costs = case.known_link, case.costs_of(case.graph)
+    link, costs, stored = case.known_link, case.costs_of(case.graph), case.stored
     movable = set(movable_values(case.graph)) if link.bandwidth else set()
-    schedule = moved_within(case.stored, movable, case.budget, costs)
-    if schedule is not None:
-        return of_copies(case, schedule, case.budget)
-    idle = idle_copies(offloading(case.stored, movable))
-    least = peak_of(offloading(case.stored, movable - idle))
-    schedule = moved_within(case.stored, movable, least, costs) or case.stored
-    return of_copies(case, schedule, least)
+    order = leaving_order(stored, movable)
+    least = peak_of(offloading(stored, set(order)))
+    goal = max(case.budget, least)
+    schedule = stored
+    if goal < peak_of(stored):
+        schedule = moved_within(stored, order, goal, costs) or stored
+    return of_copies(case, schedule, max(goal, peak_of(schedule)))
 
 
 def recomputation_and_offload(case: Case) -> Planned:
