@@ -97,8 +97,8 @@ def error_of(found: Any, exact: Any, name: str, backend: Backend) -> float:
     off = norm = 0.0
     for ours, theirs in zip(leaves(found), leaves(exact), strict=True):
         wide = theirs.astype(xp.float64)
-        off += float(((ours.astype(xp.float64) - wide) ** 2).sum())
-        norm += float((wide**2).sum())
+        off += ((ours.astype(xp.float64) - wide) ** 2).sum().item()
+        norm += (wide**2).sum().item()
     error = sqrt(off / norm) if norm else sqrt(off)
     if not 0 <= error < float("inf"):
         raise BackendError(f"{name}: the gradients of random arguments are not finite")
