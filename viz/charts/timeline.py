@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import OptionError
-from viz.charts.copies import lanes_figure
+from viz.charts.copies import lanes_figure, striped
 from viz.charts.style import (
     WIDTH,
     Titles,
@@ -22,8 +22,8 @@ from viz.charts.style import (
     titles_of,
     write,
 )
-from viz.curve import BANDS, by_column, stacked
-from viz.scene import count_text, counts_nodes, live_of, subtitle_of
+from viz.curve import BANDS, Scales, by_column, hosted, scales_of, stacked
+from viz.scene import count_text, counts_nodes, live_of, moves, subtitle_of
 from viz.sheet import as_list, check
 from viz.theme import css
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from viz.theme import Theme
 
 MOST_COLUMNS = 1000  # about a pixel each in a PNG
+LANE = 0.4  # of the height of a chart: a lane of what is on the host
+BETWEEN = 0.1  # inches between the two
 HEADROOM = 1.22  # for the label of the highest peak
 
 
@@ -47,6 +49,8 @@ def timeline(
     title: Titles = None,
 ) -> Path:
     """Write live memory against steps, one chart a trace, on shared scales; each peak is marked.
+
+    Where values move to the host's memory, a lane below the chart is what is there.
 
     A ``Timeline``, which ``tc.timed`` returns, is drawn against time: a lane for evaluations, one
     for copies to the host and one for those back, every stall shaded, over the memory curve.
@@ -62,22 +66,22 @@ def timeline(
     Raises:
         TinyckptError: if the theme or the format is unknown, or the file cannot be written.
     """
-    if timed := timelines_of(traces):
+    given = list(traces) if isinstance(traces, Iterable) else [traces]
+    if timed := timelines_of(given):
         names = titles_of(names_of([own.trace for own in timed]), title)
         return write(path, theme, width, lambda colours: lanes_figure(timed, colours, width, names))
-    listed = as_list(traces)
+    listed = as_list(given)
     check(listed, theme)
     names = titles_of(names_of(listed), title)
     return write(path, theme, width, lambda colours: timeline_figure(listed, colours, width, names))
 
 
-def timelines_of(items: Any) -> list[Timeline]:
-    """Return what has times if it has, as a list; none of traces alone.
+def timelines_of(listed: Sequence[Any]) -> list[Timeline]:
+    """Return what has times; nothing of traces alone.
 
     Raises:
         OptionError: if there are both, or costs in several units: one axis cannot show them.
     """
-    listed = list(items) if isinstance(items, Iterable) else [items]
     timed = [item for item in listed if hasattr(item, "stall")]
     if timed and len(timed) < len(listed):
         raise OptionError("give traces, or timelines of tc.timed, not both: steps are no times")
@@ -98,9 +102,10 @@ def timeline_figure(
     in_nodes = counts_nodes(traces)
     largest = max(max(live_of(trace, in_nodes)) for trace in traces)
     unit, name = (1, "nodes") if in_nodes else byte_unit(largest)
-    figure = new_figure(colours, 0.5 + 1.9 * len(traces), width)
+    high = 1.9 * (len(traces) + LANE * sum(map(moves, traces)))
+    figure = new_figure(colours, 0.5 + high, width)
     names = names_of(traces) if names is None else names
-    axes = figure.subplots(len(traces), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    axes, lanes = axes_of(figure, traces)
     handles: dict[str, Any] = {}
     for axis, trace, title in zip(axes, traces, names, strict=True):
         dress(axis, colours)
@@ -108,15 +113,57 @@ def timeline_figure(
         for handle in draw_bands(axis, stacked(trace, in_nodes) / unit, colours):
             handles.setdefault(handle.get_label(), handle)
         axis.set_ylabel(f"live {name}")
+    for trace, lane in lanes:
+        handles["on the host"] = draw_lane(lane, trace, scales_of(traces), colours)
     axes[0].set_xlim(0, max(len(trace.steps) for trace in traces))
     axes[0].set_ylim(0, HEADROOM * max(largest / unit, 1e-9))
     for axis, trace in zip(axes, traces, strict=True):
         mark_peak(axis, trace, in_nodes, unit, name, colours)
-    axes[-1].set_xlabel("step")
-    axes[-1].xaxis.set_major_formatter(lambda step, _: count_text(round(step)))
-    legend(axes[0], colours, [handles[name] for name in BANDS if name in handles])
+    lowest = figure.axes[-1]
+    lowest.set_xlabel("step")
+    lowest.xaxis.set_major_formatter(lambda step, _: count_text(round(step)))
+    order = [*BANDS, "on the host"]
+    legend(axes[0], colours, [handles[name] for name in order if name in handles])
     figure.tight_layout()
+    draw_near(figure, [lane for _, lane in lanes])
     return figure
+
+
+def draw_near(figure: Figure, lanes: Sequence[Any]) -> None:
+    """Let lanes begin right below the charts that they belong to."""
+    gap = BETWEEN / figure.get_size_inches()[1]
+    for lane in lanes:
+        chart, box = figure.axes[figure.axes.index(lane) - 1].get_position(), lane.get_position()
+        lane.set_position((box.x0, box.y0, box.width, chart.y0 - gap - box.y0))
+
+
+def axes_of(figure: Figure, traces: Sequence[Trace]) -> tuple[list[Any], list[tuple[Trace, Any]]]:
+    """Return the axes of each trace; and of each that moves values, with it, those of a lane."""
+    if not any(map(moves, traces)):
+        axes = figure.subplots(len(traces), 1, sharex=True, sharey=True, squeeze=False)
+        return list(axes[:, 0]), []
+    ratios = [ratio for trace in traces for ratio in ((1.0, LANE) if moves(trace) else (1.0,))]
+    rows = figure.subplots(
+        len(ratios), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": ratios}
+    )[:, 0]
+    upper = [axis for axis, ratio in zip(rows, ratios, strict=True) if ratio == 1]
+    lower = [axis for axis, ratio in zip(rows, ratios, strict=True) if ratio != 1]
+    for axis in upper[1:]:
+        axis.sharey(upper[0])
+    return upper, list(zip((trace for trace in traces if moves(trace)), lower, strict=True))
+
+
+def draw_lane(axis: Any, trace: Trace, scales: Scales, colours: Theme) -> Any:
+    """Draw the bytes on the host at every step, striped; return the area."""
+    unit, name = byte_unit(scales.host)
+    steps = len(trace.steps)
+    column = by_column(hosted(trace), steps, min(steps, MOST_COLUMNS))[0] / unit
+    dress(axis, colours)
+    (area,) = stack(axis, steps, [("on the host", css(colours.panel), column)])
+    area.set(**{**striped(colours), "linewidth": 0.8})
+    axis.set_ylabel(f"host {name}")
+    axis.set_ylim(0, HEADROOM * max(scales.host / unit, 1e-9))
+    return area
 
 
 def draw_bands(axis: Any, bands: Any, colours: Theme) -> list[Any]:

@@ -20,6 +20,7 @@ from viz.charts.copies import lanes_figure, lanes_of, merged, thinned
 from viz.charts.flights import held_over_time
 from viz.charts.residency import Kind
 from viz.charts.style import looks
+from viz.charts.timeline import timeline_figure
 from viz.curve import stacked
 from viz.theme import DARK, LIGHT
 
@@ -211,3 +212,36 @@ def test_what_has_no_common_axis_is_refused(tmp_path: Path) -> None:
         with pytest.raises(tc.OptionError, match=words):
             viz.timeline(items, tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
+
+
+# In steps, of traces -----------------------------------------------------------------------------
+
+
+def test_a_trace_that_moves_values_has_a_lane_below_its_chart() -> None:
+    moving = offloaded("chain:16", 512).trace
+    kept = tc.replay(tc.plan(moving.graph, "store_all"))
+    figure = timeline_figure([kept, moving, kept], LIGHT)
+    titles = [axis.get_title("left") for axis in figure.axes]
+    assert titles == ["store all", "offload", "", "store all"]
+    lane = figure.axes[2]
+    assert lane.get_ylabel() == "host KiB"
+    corners = lane.collections[0].get_paths()[0].vertices.tolist()
+    for step, nbytes in enumerate(moving.host):
+        assert [step, nbytes / 1024] in corners
+    figure.canvas.draw()
+    above, own, below = (figure.axes[place].get_window_extent() for place in (1, 2, 3))
+    assert below.y1 < own.y0 < own.y1 < above.y0
+    assert above.y0 - own.y1 < own.height / 4
+    assert {axis.get_ylim() for axis in (figure.axes[0], *figure.axes[1::2])} == {
+        figure.axes[0].get_ylim()
+    }
+    (legend,) = (axis.get_legend() for axis in figure.axes if axis.get_legend())
+    assert [text.get_text() for text in legend.get_texts()] == ["kept", "gradients", "on the host"]
+    assert len(timeline_figure([kept, kept], LIGHT).axes) == 2
+
+
+def test_traces_and_timelines_may_come_one_by_one(tmp_path: Path) -> None:
+    timeline = offloaded("chain:4", 512)
+    for name, item in (("trace", timeline.trace), ("timeline", timeline)):
+        path = viz.timeline((each for each in (item, item)), tmp_path / f"{name}.png")
+        assert path.exists()
