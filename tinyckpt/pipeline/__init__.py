@@ -13,6 +13,7 @@ from tinyckpt.pipeline.partition import partition
 from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
 from tinyckpt.pipeline.program import Action, Pipeline
 from tinyckpt.pipeline.replay import PipelineTrace, replay_pipeline
+from tinyckpt.pipeline.replicas import data_parallel
 from tinyckpt.pipeline.running import PipelineResult, run_pipeline
 from tinyckpt.pipeline.stages import Stage, stages_of
 from tinyckpt.pipeline.vshape import v_half, v_min
@@ -27,6 +28,7 @@ __all__ = [
     "PipelineTrace",
     "PlannedStage",
     "Stage",
+    "data_parallel",
     "gpipe",
     "interleaved",
     "launched_rank",

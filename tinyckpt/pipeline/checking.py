@@ -7,7 +7,7 @@ that wait for each other in a circle, which ``replay`` finds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from tinyckpt.pipeline.program import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
+    GATHER_BACKWARD,
+    GATHER_FORWARD,
     KINDS,
     RECOMPUTE,
     RECV_ACTIVATION,
@@ -49,15 +51,19 @@ class Places:
 
     Attributes:
         of: an array (stages, micro-batches) for each kind; ABSENT where there is no such action.
+            Those of kinds that the pipeline does not have share their memory.
         back: where a stage's backward begins: as a whole, or with that of its inputs.
         remote_before, remote_after: whether a stage's neighbour is on another device, by stage.
+        depth: how many stages a replica has.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
+        self.depth = pipeline.stages // pipeline.replicas
         self.of = [self.table(kind) for kind in range(len(KINDS))]
         self.back = np.maximum(self.of[BACKWARD], self.of[BACKWARD_INPUT])
         crosses = pipeline.device_of[1:] != pipeline.device_of[:-1]
+        crosses[self.depth - 1 :: self.depth] = False  # between replicas there is no way
         self.remote_before = np.append(False, crosses)
         self.remote_after = np.append(crosses, False)
 
@@ -65,6 +71,8 @@ class Places:
         """Return the steps of one kind; a second time, or on the wrong device, is an error."""
         own = self.pipeline
         found = np.flatnonzero(own.kind == kind)
+        if not len(found):
+            return np.broadcast_to(np.int32(ABSENT), (own.stages, own.micro_batches))
         stage, micro_batch = own.stage[found], own.micro_batch[found]
         device = np.searchsorted(own.first, found, side="right") - 1
         step = found - own.first[device]
@@ -109,11 +117,16 @@ class Places:
         yield int(devices[chosen]), int(places[chosen]), text
 
 
-def check_order(places: Places) -> None:
-    """Raise a ScheduleError about the first action, by device and step, that is not legal."""
+def check_order(places: Places, more: Iterable[Complaint] = ()) -> None:
+    """Raise a ScheduleError about the first action, by device and step, that is not legal.
+
+    Args:
+        places: of all actions.
+        more: what others found to be wrong.
+    """
     complaints = [
         *misplaced(places), *without_input(places), *unmatched(places), *unfinished(places),
-        *stale(places),
+        *stale(places), *more,
     ]  # fmt: skip
     if complaints:
         device, step, what = min(complaints)
@@ -155,7 +168,7 @@ def without_input(places: Places) -> Iterator[Complaint]:
         yield from places.first_of(kind, wrong, needs(KINDS[message], recv), steps)
         neighbour = beside(steps, towards)
         wrong = ~by_message & (steps != ABSENT) & ((neighbour == ABSENT) | (neighbour >= steps))
-        wrong[0 if towards < 0 else -1] = False  # the model ends there
+        wrong[0 if towards < 0 else places.depth - 1 :: places.depth] = False  # the model's ends
         what = f"{KINDS[kind]} of stage {'before' if towards < 0 else 'after'} it"
         yield from places.first_of(kind, wrong, needs(what, neighbour), steps)
 
@@ -228,6 +241,7 @@ def stale(places: Places) -> Iterator[Complaint]:
             "as they were before"
         )
 
-    for kind in (FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT):
+    readers = FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT
+    for kind in (*readers, GATHER_FORWARD, GATHER_BACKWARD):
         wrong = is_updated[:, None] & (places.of[kind] > update[:, None])
         yield from places.first_of(kind, wrong, too_late if kind == BACKWARD_WEIGHT else reads_new)

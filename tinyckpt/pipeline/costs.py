@@ -12,12 +12,15 @@ import numpy as np
 
 from tinyckpt.errors import OptionError
 from tinyckpt.pipeline.program import (
+    ALL_REDUCE,
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
+    COLLECTIVES,
     FORWARD,
     KINDS,
     RECOMPUTE,
+    REDUCE_SCATTER,
     UPDATE,
     Integers,
 )
@@ -41,6 +44,8 @@ class PipelineCosts:
         recompute: R; that of a forward if not given.
         communication: from a send until what was sent is there.
         update: of a stage's parameters, once.
+        collective: of gathering a stage's parameters from all replicas, or of reducing and
+            scattering its gradients; an all-reduce takes twice that. All of them are there first.
         measure: what they are, such as FLOPs; for texts and pictures alone.
     """
 
@@ -50,6 +55,7 @@ class PipelineCosts:
     recompute: OfStages | None = None
     communication: Number = 0
     update: OfStages = 0
+    collective: OfStages = 0
     measure: str = ""
 
     def scaled(self, stages: int, micro_batches: int = 1) -> tuple[Any, Any, int]:
@@ -74,7 +80,8 @@ class PipelineCosts:
             exact = True
             unit = math.lcm(*{Fraction(number).denominator for number in numbers})
         # No device's clock can be beyond the sum of everything, each message by itself.
-        ways = 2 * stages * own["communication"][0]
+        # Each collective is waited for by itself as well: at most four a micro-batch and stage.
+        ways = 2 * stages * own["communication"][0] + 4 * sum(own["collective"])
         total = micro_batches * unit * (sum(numbers) + ways)
         if exact and total >= LARGEST_CLOCK:
             raise OptionError(
@@ -87,6 +94,7 @@ class PipelineCosts:
         for kind, name in KIND_NAMES.items():
             table[kind] = [number * unit for number in own[name]]
         table[BACKWARD] = table[BACKWARD_INPUT] + table[BACKWARD_WEIGHT]
+        table[ALL_REDUCE] = 2 * table[REDUCE_SCATTER]
         return table, dtype(own["communication"][0] * unit), unit
 
     def of_stages(self, name: str, stages: int) -> list[Number]:
@@ -114,6 +122,7 @@ KIND_NAMES = {
     BACKWARD_INPUT: "backward_input",
     BACKWARD_WEIGHT: "backward_weight",
     UPDATE: "update",
+    **dict.fromkeys(COLLECTIVES, "collective"),
 }
 
 

@@ -17,7 +17,7 @@ stage of one micro-batch; what it does inside of the stage is an ordinary schedu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,20 +32,29 @@ Recompute = Literal["early", "late"]
 KINDS = (
     "forward", "recompute", "backward", "backward_input", "backward_weight", "update",
     "send_activation", "recv_activation", "send_cotangent", "recv_cotangent",
+    "all_reduce", "reduce_scatter", "gather_forward", "gather_backward", "gather_updated",
+    "free_forward", "free_backward",
 )  # fmt: skip
 (
     FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE,
     SEND_ACTIVATION, RECV_ACTIVATION, SEND_COTANGENT, RECV_COTANGENT,
+    ALL_REDUCE, REDUCE_SCATTER, GATHER_FORWARD, GATHER_BACKWARD, GATHER_UPDATED,
+    FREE_FORWARD, FREE_BACKWARD,
 ) = range(len(KINDS))  # fmt: skip
+# What all replicas of a device do at the same time, or none of them.
+COLLECTIVES = (ALL_REDUCE, REDUCE_SCATTER, GATHER_FORWARD, GATHER_BACKWARD, GATHER_UPDATED)
 NOTHING = -1
 # In the text of a pipeline; messages and updates are left out of it.
 LETTERS = {FORWARD: "F", RECOMPUTE: "R", BACKWARD: "B", BACKWARD_INPUT: "B", BACKWARD_WEIGHT: "W"}
 
 # A stage's micro-batch has at most 8 actions of 9 bytes here: forward, recompute, two halves of a
 # backward, two messages in and two out. Making and replaying it takes, besides, 4 bytes for each
-# kind to find it by, and at most three columns of 8 bytes an action at a time.
-BYTES_A_PLACE = 8 * 9 + 4 * len(KINDS) + 3 * 8 * 8
+# kind that it has to find it by, and at most three columns of 8 bytes an action at a time.
+BYTES_A_PLACE = 8 * 9 + 4 * 10 + 3 * 8 * 8
 MOST_BYTES = 4 * 2**30
+
+
+OF_THE_BATCH = ("update", "all_reduce", "gather_updated")
 
 
 class Action(NamedTuple):
@@ -57,6 +66,9 @@ class Action(NamedTuple):
             nobody waits. ``send_activation`` sends what the stage made to the next,
             ``recv_activation`` waits for what the one before made; ``send_cotangent`` and
             ``recv_cotangent`` are the same on the way back. ``update`` is about all micro-batches.
+            The rest is between the replicas of ``data_parallel``: gradients are averaged, with all
+            of it on each (``all_reduce``) or a share (``reduce_scatter``); parameters are gathered
+            from their shares, for the forward, for the backward or for good, and freed again.
         stage, micro_batch: which; both are counted from 0.
     """
 
@@ -65,7 +77,7 @@ class Action(NamedTuple):
     micro_batch: int = 0
 
     def __str__(self) -> str:
-        of = "" if self.kind == "update" else f", micro-batch {self.micro_batch}"
+        of = "" if self.kind in OF_THE_BATCH else f", micro-batch {self.micro_batch}"
         return f"{self.kind.replace('_', ' ')} of stage {self.stage}{of}"
 
 
@@ -79,6 +91,10 @@ class Pipeline:
         device_of: for every stage the device that holds it.
         kind, stage, micro_batch: one entry an action, device after device.
         first: for every device where its actions begin; and, behind them, where all end.
+        replicas: how many there are of the whole pipeline, each with as many of the devices and
+            of the stages: stage s of replica r is stage r S + s, device k is device r K + k. Each
+            has its own micro-batches.
+        zero: how the replicas share out the training state, 0 to 3; see ``data_parallel``.
     """
 
     name: str
@@ -88,6 +104,8 @@ class Pipeline:
     stage: Integers
     micro_batch: Integers
     first: Integers
+    replicas: int = 1
+    zero: int = 0
 
     @property
     def devices(self) -> int:
@@ -136,7 +154,12 @@ class Pipeline:
 
 
 def pipeline_of(
-    name: str, device_of: Sequence[int], micro_batches: int, lanes: Iterable[Iterable[Action]]
+    name: str,
+    device_of: Sequence[int],
+    micro_batches: int,
+    lanes: Iterable[Iterable[Action]],
+    replicas: int = 1,
+    zero: int = 0,
 ) -> Pipeline:
     """Return the pipeline with the given actions, written out: one sequence for each device.
 
@@ -150,6 +173,7 @@ def pipeline_of(
                 action.kind not in KINDS
                 or not 0 <= action.stage < len(device_of)
                 or not 0 <= action.micro_batch < micro_batches
+                or (action.kind in OF_THE_BATCH and action.micro_batch)
             ):
                 raise ScheduleError(
                     f"device {device}, step {step}: {tuple(action)} is no action; {name} has "
@@ -164,7 +188,8 @@ def pipeline_of(
         )
         for row in rows
     ]
-    return joined(name, np.array(device_of, np.int32), micro_batches, columns)
+    whole = joined(name, np.array(device_of, np.int32), micro_batches, columns)
+    return replace(whole, replicas=replicas, zero=zero)
 
 
 class Lane(NamedTuple):

@@ -1,17 +1,10 @@
 """The machine of many devices, without arrays: whether a pipeline is legal, how long, how much.
 
-Only a recv ever waits. So a device's clock at any action is the clock at its last recv and the
-durations since; and the clock at a recv is the later of its device's own, and of the sender's when
-it sent, with the way. One number for each recv is all there is to find, each from two earlier ones:
-devices are taken as far as they get, and again when what they wait for has been sent. So time is
-linear in the number of actions; if devices are left over, they wait for each other.
-
 Source: the bubble and what is in flight are as Narayanan et al. define them, arXiv 2104.04473.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,20 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.errors import OptionError
+from tinyckpt.pipeline.agreeing import between_replicas
 from tinyckpt.pipeline.checking import Places, check_order
+from tinyckpt.pipeline.clock import Clock
 from tinyckpt.pipeline.costs import Footprint, Number, PipelineCosts, memory_tables
-from tinyckpt.pipeline.program import (
-    RECOMPUTE,
-    RECV_ACTIVATION,
-    RECV_COTANGENT,
-    SEND_ACTIVATION,
-    SEND_COTANGENT,
-    Integers,
-    Pipeline,
-)
-
-NOBODY = -1
+from tinyckpt.pipeline.program import RECOMPUTE, Integers, Pipeline
 
 
 class TracedLane(NamedTuple):
@@ -41,7 +26,7 @@ class TracedLane(NamedTuple):
 
     Attributes:
         kind, stage, micro_batch: as in a Pipeline.
-        start, duration: in 1/``unit`` of the trace. A recv begins when what it waits for is there.
+        start, duration: in 1/``unit`` of the trace; see ``PipelineTrace.start``.
         during, after: what the device holds while the action runs, and from its end on.
     """
 
@@ -61,7 +46,7 @@ class PipelineTrace:
     Attributes:
         pipeline, costs: of what, in units of what.
         makespan: when the last device is done; all begin at 0.
-        busy: for each device how long it computes.
+        busy: for each device how long it computes; messages and collectives are not in it.
         peaks: for each device the most that its micro-batches hold, in units of the footprints;
             with none given, how many micro-batches are in flight, each stage's by itself.
         starts: when each action begins, in 1/``unit``.
@@ -93,7 +78,8 @@ class PipelineTrace:
     def start(self, device: int, step: int) -> Number:
         """Return when an action begins: the moment that its device turns to it.
 
-        A recv begins when what it waits for is there.
+        A recv begins when what it waits for is there, and a collective when it is over: from then
+        on the device does something else.
         """
         return unscaled(self.starts[self.pipeline.first[device] + step], self.unit)
 
@@ -149,15 +135,17 @@ def replay_pipeline(
         OptionError: if there are not as many costs or footprints as stages.
     """
     costs = costs or PipelineCosts()
-    durations, communication, unit = costs.scaled(pipeline.stages, pipeline.micro_batches)
+    depth = pipeline.stages // pipeline.replicas
+    durations, communication, unit = costs.scaled(depth, pipeline.micro_batches * pipeline.replicas)
+    durations = np.tile(durations, pipeline.replicas)
     places = Places(pipeline)
-    check_order(places)
+    check_order(places, between_replicas(places))
     clock = Clock(pipeline, places, durations, communication)
     starts = clock.starts()
-    own = durations[pipeline.kind, pipeline.stage]
+    own = clock.own
     busy = [own[begin:end].sum() for begin, end in spans(pipeline)]
     ends = [starts[end - 1] + own[end - 1] for begin, end in spans(pipeline) if end > begin]
-    found = each_of(footprints, pipeline.stages)
+    found = [*each_of(footprints, depth)] * pipeline.replicas
     is_recomputed = np.zeros(pipeline.stages, bool)
     is_recomputed[pipeline.stage[pipeline.kind == RECOMPUTE]] = True
     memory = memory_tables(found, is_recomputed.tolist())
@@ -223,121 +211,3 @@ def held_by(
     during, left = (table[kind, stage] for table in tables)
     after = np.cumsum(left)
     return after - left + during, after
-
-
-class Clock:
-    """Finds when each action begins.
-
-    Attributes:
-        since: for every action the durations before it on its device.
-        recvs: where they are among all actions.
-        ahead: for every action how many recvs there are up to it, on all devices before as well.
-    """
-
-    def __init__(
-        self, pipeline: Pipeline, places: Places, durations: Any, communication: Any
-    ) -> None:
-        self.pipeline, self.places, self.communication = pipeline, places, communication
-        self.own = durations[pipeline.kind, pipeline.stage]
-        self.since = np.cumsum(self.own) - self.own
-        is_recv = (pipeline.kind == RECV_ACTIVATION) | (pipeline.kind == RECV_COTANGENT)
-        self.ahead = np.cumsum(is_recv, dtype=np.int64)
-        self.recvs = np.flatnonzero(is_recv)
-        before = np.append(0, self.ahead)[pipeline.first]
-        self.first_recv: list[int] = before.tolist()
-
-    def starts(self) -> Any:
-        """Return when each action begins: the clock at the recv before it, and what came since."""
-        shift = self.shifts()
-        counts = np.diff(self.pipeline.first)
-        starts = self.since - np.repeat(np.append(self.since, 0)[self.pipeline.first[:-1]], counts)
-        after_any = self.ahead > np.repeat(np.array(self.first_recv[:-1]), counts)
-        starts[after_any] += shift[self.ahead[after_any] - 1]
-        return starts
-
-    def senders(self) -> tuple[Integers, Integers]:
-        """Return for every recv the device that sends, and where the send is among all actions."""
-        own = self.pipeline
-        is_activation = own.kind[self.recvs] == RECV_ACTIVATION
-        stage = own.stage[self.recvs] + np.where(is_activation, -1, 1)
-        micro_batch = own.micro_batch[self.recvs]
-        of = self.places.of
-        step = np.where(
-            is_activation,
-            of[SEND_ACTIVATION][stage, micro_batch],
-            of[SEND_COTANGENT][stage, micro_batch],
-        )
-        device = own.device_of[stage]
-        return device, own.first[device] + step
-
-    def shifts(self) -> Any:
-        """Return by how much what comes after each recv is later than without any waiting."""
-        device, send = self.senders()
-        begin = np.append(self.since, 0)[self.pipeline.first[:-1]]
-        receiver = self.pipeline.device_of[self.pipeline.stage[self.recvs]]
-        # Without waiting, that long after this recv's turn the message arrives.
-        lag = (
-            (self.since[send] - begin[device] + self.own[send] + self.communication)
-            - (self.since[self.recvs] - begin[receiver])
-        )  # fmt: skip
-        latest = self.ahead[send] - 1
-        latest[latest < np.array(self.first_recv)[device]] = NOBODY
-        shift = np.zeros(len(self.recvs), self.own.dtype)
-        columns: list[Any] = [shift, latest, lag, device]
-        # As memory: one number at a time is read faster so than from arrays.
-        self.settle(*[memoryview(column) for column in columns])
-        return shift
-
-    def settle(self, shift: Any, latest: Any, lag: Any, sender: Any) -> None:
-        """Find the shifts, in place, from recv to recv.
-
-        Args:
-            shift: to be found.
-            latest: for every recv the last one of the sender before it sent; or NOBODY.
-            lag: how much later than the sender's shift this one is at least.
-            sender: the device that sends.
-        """
-        ends = self.first_recv[1:]
-        upto = self.first_recv[:-1]
-        clocks = [0] * self.pipeline.devices
-        waiting: dict[int, list[int]] = {}
-        ready = deque(range(self.pipeline.devices))
-        while ready:
-            device = ready.popleft()
-            clock, end = clocks[device], ends[device]
-            for recv in range(upto[device], end):
-                need = latest[recv]
-                if need == NOBODY:
-                    arrival = lag[recv]
-                elif need < (recv if sender[recv] == device else upto[sender[recv]]):
-                    arrival = shift[need] + lag[recv]
-                else:
-                    waiting.setdefault(need, []).append(device)
-                    upto[device] = recv
-                    break
-                clock = max(clock, arrival)
-                shift[recv] = clock
-                if recv in waiting:
-                    ready.extend(waiting.pop(recv))
-            else:
-                upto[device] = end
-            clocks[device] = clock
-        if waiting:
-            self.refuse(upto, ends, sender)
-
-    def refuse(self, upto: list[int], ends: list[int], sender: Any) -> None:
-        """Raise the ScheduleError about devices that wait for each other."""
-        device = next(device for device, end in enumerate(ends) if upto[device] < end)
-        met: list[int] = []
-        while device not in met:
-            met.append(device)
-            device = sender[upto[device]]
-        circle = met[met.index(device) :]
-        least = circle.index(min(circle))
-        texts = []
-        for device in circle[least:] + circle[:least]:
-            index = int(self.recvs[upto[device]])
-            step = index - int(self.pipeline.first[device])
-            texts.append(f"device {device}, step {step}: {self.pipeline.action(index)}")
-        waits = "".join(f", waits for {text}" for text in texts[1:])
-        raise ScheduleError(f"{texts[0]}: a deadlock{waits}, waits for it")

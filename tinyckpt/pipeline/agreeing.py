@@ -1,0 +1,150 @@
+"""Whether the replicas of a pipeline fit together: what they do at once, and what each must have.
+
+Collective actions have no partner to be looked up: MPI takes them in the order in which replicas
+come to them. So the replicas of a device must have the same ones, in the same order. That they are
+where they belong is checked of each replica by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tinyckpt.pipeline.checking import ABSENT, Complaint, Places, needs, says
+from tinyckpt.pipeline.program import (
+    ALL_REDUCE,
+    BACKWARD,
+    BACKWARD_WEIGHT,
+    COLLECTIVES,
+    FORWARD,
+    FREE_BACKWARD,
+    FREE_FORWARD,
+    GATHER_BACKWARD,
+    GATHER_FORWARD,
+    GATHER_UPDATED,
+    KINDS,
+    RECOMPUTE,
+    REDUCE_SCATTER,
+    UPDATE,
+    Action,
+    Integers,
+)
+
+# What there is with each kind of ZeRO.
+LEGAL = (
+    (ALL_REDUCE,),
+    (REDUCE_SCATTER, GATHER_UPDATED),
+    (REDUCE_SCATTER, GATHER_UPDATED),
+    (REDUCE_SCATTER, GATHER_FORWARD, FREE_FORWARD, GATHER_BACKWARD, FREE_BACKWARD),
+)
+
+
+def between_replicas(places: Places) -> Iterator[Complaint]:
+    """Yield the first actions that do not fit to what the other replicas do, or are not there."""
+    own, of = places.pipeline, places.of
+    legal = LEGAL[own.zero] if own.replicas > 1 else ()
+    why = f"there is none with {own.replicas} replicas and zero={own.zero}"
+    for kind in (*COLLECTIVES, FREE_FORWARD, FREE_BACKWARD):
+        if kind not in legal:
+            yield from places.first_of(kind, of[kind] != ABSENT, says(why))
+    if own.replicas == 1:
+        return
+    yield from unequal(places)
+    done = np.maximum(of[BACKWARD], of[BACKWARD_WEIGHT])
+    yield from unreduced(places, done)
+    if own.zero == 3:
+        yield from ungathered(places, done)
+
+
+def unequal(places: Places) -> Iterator[Complaint]:
+    """Yield where a replica of a device first does something else together than replica 0 does."""
+    own = places.pipeline
+    devices = own.devices // own.replicas
+    is_together = np.isin(own.kind, COLLECTIVES)
+    for device in range(own.devices):
+        rows = []
+        for each in (device % devices, device):
+            begin, end = own.first[each], own.first[each + 1]
+            rows.append(begin + np.flatnonzero(is_together[begin:end]))
+        theirs, ours = rows
+        count = min(len(theirs), len(ours))
+        differ = np.flatnonzero(
+            (own.kind[theirs[:count]] != own.kind[ours[:count]])
+            | (own.stage[theirs[:count]] % places.depth != own.stage[ours[:count]] % places.depth)
+            | (own.micro_batch[theirs[:count]] != own.micro_batch[ours[:count]])
+        )
+        if len(theirs) == len(ours) and not len(differ):
+            continue
+        at = int(differ[0]) if len(differ) else count
+
+        def told(each: int, found: Integers, at: int = at) -> str:
+            if at >= len(found):
+                return f"device {each} ends"
+            step = int(found[at] - own.first[each])
+            return f"device {each} does its {own.action(int(found[at]))} at step {step}"
+
+        here = int(ours[at]) if at < len(ours) else int(own.first[device + 1])
+        yield (
+            device,
+            here - int(own.first[device]),
+            f"replicas do not agree on what they do together: {told(device, ours)}, and "
+            f"{told(device % devices, theirs)}",
+        )
+
+
+def missing(places: Places, kind: int, wrong: Integers) -> Iterator[Complaint]:
+    """Yield the first action of a kind that a device ends without."""
+    for stage, micro_batch in np.argwhere(wrong)[:1].tolist():
+        action = Action(KINDS[kind], stage, micro_batch)
+        yield *places.end_of(stage), f"the device ends without the {action}"
+
+
+def unreduced(places: Places, done: Integers) -> Iterator[Complaint]:
+    """Yield what is reduced before it is complete, and updated before it is reduced; or never is.
+
+    Args:
+        places: of the actions.
+        done: for every stage and micro-batch the step at which its gradients are there.
+    """
+    of, zero = places.of, places.pipeline.zero
+    kind = ALL_REDUCE if zero == 0 else REDUCE_SCATTER
+    reduced = of[kind]
+    if zero < 2:
+        # Once a batch, after its last backward.
+        complete = done.max(axis=1, keepdims=True)
+        again = reduced != ABSENT
+        again[:, 0] = False
+        yield from places.first_of(kind, again, says("it is done once a batch, of micro-batch 0"))
+        done, reduced = complete, reduced[:, :1]
+    wrong = (reduced != ABSENT) & (reduced < done)
+    yield from places.first_of(
+        kind, wrong, lambda s, m: f"its gradients are not complete before step {done[s, m]}"
+    )
+    yield from missing(places, kind, (done != ABSENT) & (reduced == ABSENT))
+    update, last = of[UPDATE][:, :1], reduced.max(axis=1, keepdims=True)
+    yield from missing(places, UPDATE, update == ABSENT)
+    yield from places.first_of(
+        UPDATE, (update != ABSENT) & (update < last), needs(KINDS[kind], last)
+    )
+    if zero in (1, 2):
+        gathered = of[GATHER_UPDATED][:, :1]
+        wrong = (gathered != ABSENT) & (gathered < update)
+        yield from places.first_of(GATHER_UPDATED, wrong, needs("update", update))
+        yield from missing(places, GATHER_UPDATED, gathered == ABSENT)
+
+
+def ungathered(places: Places, done: Integers) -> Iterator[Complaint]:
+    """Yield what reads parameters that are not gathered, and parameters that are never freed."""
+    of = places.of
+    again = np.where(of[RECOMPUTE] != ABSENT, of[RECOMPUTE], places.back)
+    again_kind = RECOMPUTE if (of[RECOMPUTE] != ABSENT).any() else BACKWARD
+    for kind, steps, gather, free, last in (
+        (FORWARD, of[FORWARD], GATHER_FORWARD, FREE_FORWARD, of[FORWARD]),
+        (again_kind, again, GATHER_BACKWARD, FREE_BACKWARD, done),
+    ):
+        wrong = (steps != ABSENT) & ((of[gather] == ABSENT) | (of[gather] > steps))
+        yield from places.first_of(kind, wrong, needs(KINDS[gather], of[gather]), steps)
+        wrong = (of[free] != ABSENT) & (of[free] < last)
+        yield from places.first_of(free, wrong, needs(KINDS[kind], last))
+        yield from missing(places, free, (steps != ABSENT) & (of[free] == ABSENT))

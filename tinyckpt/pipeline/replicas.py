@@ -1,0 +1,147 @@
+"""Data parallelism: replicas of a pipeline, and how they share out the training state.
+
+Every replica does the same to its own micro-batches, and the gradients are averaged over them. What
+the replicas do together is a *collective* action: it stands in the lanes of all replicas of a
+device, in the same order, as MPI wants it. It is one action, and not the many sends and recvs that
+it is made of inside: which of them there are is MPI's own business, and changes with the number of
+replicas; what a device holds and exchanges does not.
+
+- ``zero=0``: each stage's gradients are all-reduced before its update.
+- ``zero=1``, shares of the optimiser's state: gradients are reduced and scattered, each replica
+  updates its share of the parameters, and those are gathered.
+- ``zero=2``, of the gradients too: they are reduced and scattered as they appear, after every
+  backward; so what is added up over micro-batches is a share.
+- ``zero=3``, of the parameters too: they are gathered before the forward and again before the
+  backward (or the recomputation before it), and freed after each.
+
+With P bytes of parameters and as many of gradients, a replica sends 2 P, 2 P, 2 P and 3 P in a step
+of one micro-batch, as the paper counts; of each P it is (R - 1)/R, as its own share stays.
+
+Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models",
+SC 2020, arXiv 1910.02054, sections 5 and 7. Not done here: collectives beside computation, and
+keeping the last stage's parameters between its forward and its backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from tinyckpt.errors import OptionError
+from tinyckpt.pipeline.program import (
+    ALL_REDUCE,
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    FREE_BACKWARD,
+    FREE_FORWARD,
+    GATHER_BACKWARD,
+    GATHER_FORWARD,
+    GATHER_UPDATED,
+    NOTHING,
+    RECOMPUTE,
+    REDUCE_SCATTER,
+    UPDATE,
+    Integers,
+    Lane,
+    Pipeline,
+    checked_size,
+    joined,
+)
+
+STAGES_OF_ZERO = range(4)
+
+
+def data_parallel(pipeline: Pipeline, replicas: int, zero: int = 0) -> Pipeline:
+    """Return replicas of a pipeline, with all that they do together.
+
+    Data parallelism alone is that of a pipeline of one device; with several stages on it, ZeRO
+    works stage by stage:
+
+    >>> from tinyckpt.pipeline import interleaved, data_parallel
+    >>> for action in data_parallel(interleaved(1, 1), 2, zero=3).actions(0)[:7]:
+    ...     print(action)
+    gather forward of stage 0, micro-batch 0
+    forward of stage 0, micro-batch 0
+    free forward of stage 0, micro-batch 0
+    gather forward of stage 1, micro-batch 0
+    forward of stage 1, micro-batch 0
+    free forward of stage 1, micro-batch 0
+    gather backward of stage 1, micro-batch 0
+
+    Args:
+        pipeline: what each replica does.
+        replicas: how many; each has as many devices as the pipeline.
+        zero: what they share out, from 0, nothing, to 3, all of the state; see above.
+
+    Raises:
+        OptionError: if a number is out of its range, or all is more than can be held.
+    """
+    if pipeline.replicas != 1:
+        raise OptionError(f"{pipeline.name} has {pipeline.replicas} replicas already")
+    if type(zero) is not int or zero not in STAGES_OF_ZERO:
+        raise OptionError(f"zero={zero!r}; ZeRO has 1, 2 and 3, and 0 stands for none of it")
+    checked_size(
+        pipeline.name, stages=pipeline.stages, micro_batches=pipeline.micro_batches,
+        replicas=replicas,
+    )  # fmt: skip
+    around = collectives_around(pipeline, zero if replicas > 1 else None)
+    rows, _ = (found := around != NOTHING).nonzero()
+    kind, stage, micro_batch = around[found], pipeline.stage[rows], pipeline.micro_batch[rows]
+    ends = np.searchsorted(rows, pipeline.first)
+    lanes = [
+        Lane(kind[begin:end], (stage[begin:end] + number * pipeline.stages).astype(np.int32),
+             micro_batch[begin:end])
+        for number in range(replicas)
+        for begin, end in pairwise(ends.tolist())
+    ]  # fmt: skip
+    device_of = [pipeline.device_of + number * pipeline.devices for number in range(replicas)]
+    whole = joined(
+        pipeline.name, np.concatenate(device_of).astype(np.int32), pipeline.micro_batches, lanes
+    )
+    return replace(whole, replicas=replicas, zero=zero)
+
+
+def collectives_around(pipeline: Pipeline, zero: int | None) -> Integers:
+    """Return for every action, in columns, what comes before it, itself, and what comes after.
+
+    Args:
+        pipeline: of one replica.
+        zero: as for ``data_parallel``; None if there is nobody to do anything with.
+    """
+    kind = pipeline.kind
+    around = np.full((len(kind), 4), NOTHING, np.int8)
+    around[:, 1] = kind
+    if zero is None:
+        return around
+    is_last = (kind == BACKWARD) | (kind == BACKWARD_WEIGHT)
+    around[kind == UPDATE, 0] = {0: ALL_REDUCE, 1: REDUCE_SCATTER}.get(zero, NOTHING)
+    if zero in (1, 2):
+        around[kind == UPDATE, 2] = GATHER_UPDATED
+    if zero >= 2:
+        around[is_last, 3] = REDUCE_SCATTER
+    if zero == 3:
+        around[kind == FORWARD, 0], around[kind == FORWARD, 2] = GATHER_FORWARD, FREE_FORWARD
+        is_first = kind == RECOMPUTE
+        if not is_first.any():
+            is_first = (kind == BACKWARD) | (kind == BACKWARD_INPUT)
+        around[is_first, 0], around[is_last, 2] = GATHER_BACKWARD, FREE_BACKWARD
+    return around
+
+
+def replica_of(pipeline: Pipeline, number: int) -> Pipeline:
+    """Return one replica by itself, its stages and devices counted from 0; not to be replayed."""
+    devices, stages = pipeline.devices // pipeline.replicas, pipeline.stages // pipeline.replicas
+    first = pipeline.first[number * devices : (number + 1) * devices + 1]
+    begin, end = first[0], first[-1]
+    return replace(
+        pipeline,
+        device_of=pipeline.device_of[:stages],
+        kind=pipeline.kind[begin:end],
+        stage=pipeline.stage[begin:end] - number * stages,
+        micro_batch=pipeline.micro_batch[begin:end],
+        first=first - begin,
+    )
