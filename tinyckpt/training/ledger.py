@@ -94,6 +94,11 @@ def kinds_of(graph: Graph) -> list[int]:
     for operator in graph.operators:
         if is_of_optimizer(operator):
             gradients.update(data for data in operator.inputs if is_gradient(graph, data))
+    # A gradient may be a view, such as a transpose; then it is the memory that it shows.
+    for data in list(gradients):
+        while (base := graph.data[data].view_of) is not None:
+            data = base
+        gradients.add(data)
     kinds = []
     for node in graph.data:
         producer = None if node.producer is None else graph.operators[node.producer]

@@ -49,3 +49,17 @@ def test_what_is_no_sharding() -> None:
         sharded(ledger, 0, 1)
     with pytest.raises(tc.OptionError, match="stage=4; ZeRO has 1, 2 and 3"):
         sharded(ledger, 2, 4)
+
+
+def test_a_gradient_that_is_a_view_is_a_gradient() -> None:
+    def transposed(params: Any, x: Any) -> Any:
+        for w in params:
+            x = tc.tanh(x @ tc.transpose(w))
+        return tc.half_squared_norm(x)
+
+    step = tc.train_step(transposed, tc.adam(1e-3), gradients="held")
+    state = step.init([tc.Spec((6, 6), "float32")] * 3)
+    ledger = tc.ledger(step.schedule(state, tc.Spec((1, 6), "float32")))
+    found = sharded(ledger, 3, 2)
+    assert (found.parameters, found.gradients) == (3 * 144, 144)
+    assert found.exchanged == 2 * 3 * 144
