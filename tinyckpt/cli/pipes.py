@@ -25,24 +25,31 @@ from tinyckpt.pipeline import (
     Pipeline,
     PipelineTrace,
     PlannedStage,
+    StateTrace,
+    data_parallel,
     launched_rank,
     partition,
     pipeline_costs,
     plan_stages,
     replay_pipeline,
+    replay_state,
     run_pipeline_mpi,
     stages_of,
     supervise,
 )
 from tinyckpt.pipeline.orders import HALVED
 from tinyckpt.table import table
+from tinyckpt.training import adam
 from tinyckpt.tree import leaves
 from tinyckpt.units import cost_text, size_text
 
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
 process is a device, and works on random arrays, as in
   mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
-with --replicas R, R times as many processes"""
+with --replicas R, R times as many processes, which share out what --zero says; then stages are
+what is gathered and scattered at a time, so have several a device, as in
+  mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 1 --micro-batches 2 --schedule interleaved
+    --chunks 8 --replicas 4 --zero 3"""
 
 
 def add_pipe(parser: Any) -> None:
@@ -63,6 +70,11 @@ def add_pipe(parser: Any) -> None:
     parser.add_argument("--budget", metavar="BUDGET", help="of a micro-batch in a stage")
     parser.add_argument("--cost", default="flops", choices=tuple(COSTS))
     parser.add_argument("--replicas", type=int, default=1, metavar="R", help="for data parallelism")
+    parser.add_argument(
+        "--zero", type=int, default=0, choices=range(4),
+        help="whether replicas share out the optimizer's state (1), gradients too (2), all (3)",
+    )  # fmt: skip
+    parser.add_argument("--chunks", type=int, metavar="V", help="stages a device, if interleaved")
     parser.add_argument(
         "-o", "--output", metavar="FILE",
         help="draw devices against time: a .png, .svg or .pdf; or an .html, which plays it",
@@ -87,21 +99,34 @@ def pipe_job(options: Any) -> int:
     costs = COSTS[options.cost]
     traces = []
     for schedule in schedules:
-        pipeline = PIPELINES[schedule](
-            options.stages, options.micro_batches, recompute=options.recompute
-        )
+        pipeline = asked_pipeline(options, schedule)
         cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
         stages = planned_stages(options, TrainingGraph(graph), cuts, schedule in HALVED)
+        replicated = data_parallel(pipeline, options.replicas, options.zero)
         if under_launcher:
-            return run_job(options, pipeline, stages, specs)
+            return run_job(replicated, stages, specs)
         trace = replay_pipeline(
             pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]
         )
         print(summary(trace, stages, cuts, costs(graph).unit))
+        if options.replicas > 1:
+            print(state_summary(replay_state(replicated, stages, adam(1e-3))))
         traces.append(trace)
     if options.output:
         draw(traces, options)
     return 0
+
+
+def asked_pipeline(options: Any, schedule: str) -> Pipeline:
+    """Return the pipeline of one replica that the options ask for."""
+    if options.replicas < 1:
+        wrong_usage(options, f"--replicas {options.replicas}: it must be 1 or more")
+    given = {"recompute": options.recompute}
+    if options.chunks is not None:
+        if schedule != "interleaved":
+            wrong_usage(options, f"--chunks is for --schedule interleaved, not {schedule}")
+        given["chunks"] = options.chunks
+    return PIPELINES[schedule](options.stages, options.micro_batches, **given)
 
 
 def draw(traces: list[PipelineTrace], options: Any) -> None:
@@ -114,6 +139,17 @@ def draw(traces: list[PipelineTrace], options: Any) -> None:
     else:
         viz.pipeline(traces, options.output, theme=options.theme or "light")
         print(f"written to {options.output}")
+
+
+def state_summary(trace: StateTrace) -> str:
+    """Return what the devices of one replica hold, and exchange with the others."""
+    whole = trace.pipeline
+    count = whole.devices // whole.replicas
+    shared = f"ZeRO-{whole.zero}" if whole.zero else "sharing nothing"
+    return (
+        f"{whole.replicas} replicas with Adam, {shared}; in bytes when all gradients are there:\n"
+        + "\n".join(str(trace).splitlines()[: count + 1])
+    )
 
 
 def planned_stages(
@@ -157,20 +193,19 @@ def summary(
     )
 
 
-def run_job(options: Any, pipeline: Pipeline, stages: tuple[PlannedStage, ...], specs: Any) -> int:
+def run_job(pipeline: Pipeline, stages: tuple[PlannedStage, ...], specs: Any) -> int:
     """Run this process's device on random arrays; rank 0 says what came out."""
-    if options.replicas < 1:
-        wrong_usage(options, f"--replicas {options.replicas}: it must be 1 or more")
-    (parameters, *_), count = random_arrays(specs), pipeline.micro_batches * options.replicas
+    (parameters, *_), count = random_arrays(specs), pipeline.micro_batches * pipeline.replicas
     batches = [(parameters, *random_arrays(specs, seed)[1:]) for seed in range(count)]
     begin = perf_counter()
-    result = run_pipeline_mpi(pipeline, stages, batches, options.replicas)
+    result = run_pipeline_mpi(pipeline, stages, batches)
     if result is not None:
         loss = np.mean([float(leaves(value)[0]) for value in result.values])
         norm = np.sqrt(sum(float((array**2).sum()) for array in leaves(result.gradients)))
         print(
-            f"{pipeline.name} of {stages[0].stage.whole.name} in "
-            f"{pipeline.devices * options.replicas} processes: loss {loss:.12g}, norm of the "
+            f"{pipeline.name} of {stages[0].stage.whole.name}"
+            f"{f', ZeRO-{pipeline.zero},' if pipeline.zero else ''} in "
+            f"{pipeline.devices} processes: loss {loss:.12g}, norm of the "
             f"gradient {norm:.12g}, {1000 * (perf_counter() - begin):.1f} ms"
         )
     return 0

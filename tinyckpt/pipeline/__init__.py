@@ -3,7 +3,8 @@
 ``program`` says what a pipeline is, ``orders`` and ``vshape`` make the published ones, ``replay``
 checks and times them without arrays. ``partition`` finds where to cut a graph, ``stages`` cuts it,
 ``parts`` plans each stage and parts its schedule, ``running`` runs all of them in one process,
-``mpi`` one in each. Nothing below the command imports this package.
+``mpi`` one in each. ``replicas`` does so side by side, for data parallelism and ZeRO; ``state``
+counts what each of them holds. Nothing below the command imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
@@ -16,6 +17,7 @@ from tinyckpt.pipeline.replay import PipelineTrace, replay_pipeline
 from tinyckpt.pipeline.replicas import data_parallel
 from tinyckpt.pipeline.running import PipelineResult, run_pipeline
 from tinyckpt.pipeline.stages import Stage, stages_of
+from tinyckpt.pipeline.state import StateTrace, replay_state
 from tinyckpt.pipeline.vshape import v_half, v_min
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "PipelineTrace",
     "PlannedStage",
     "Stage",
+    "StateTrace",
     "data_parallel",
     "gpipe",
     "interleaved",
@@ -37,6 +40,7 @@ __all__ = [
     "pipeline_costs",
     "plan_stages",
     "replay_pipeline",
+    "replay_state",
     "run_pipeline",
     "run_pipeline_mpi",
     "stages_of",

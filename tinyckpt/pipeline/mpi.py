@@ -1,8 +1,8 @@
 """A pipeline under MPI: one process a device, and replicas of all of them for data parallelism.
 
 Rank r is device r mod K of replica r div K. Activations and cotangents go from rank to rank as
-their bytes, in messages that do not wait; when a stage is updated, its gradients are averaged over
-the replicas by MPI's own all-reduce.
+their bytes, in messages that do not wait; what replicas do together is done by MPI's own
+all-reduce, reduce-scatter and all-gather.
 
 Launchers end all ranks when one dies, but do not say which it was. So ``supervise`` starts the
 program anew as a child of the process that the launcher knows: whatever kills the child, its parent
@@ -20,22 +20,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.errors import BackendError, OptionError
+from tinyckpt.pipeline.holding import Exchange
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
-from tinyckpt.pipeline.running import (
-    Message,
-    Outcome,
-    PipelineResult,
-    check_together,
-    device_program,
-    gathered,
-)
+from tinyckpt.pipeline.replicas import data_parallel, replica_of
+from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered
+from tinyckpt.pipeline.working import Message, Outcome, Program, device_program
+from tinyckpt.training.optimizers import Optimizer
 
 # Where launchers say which rank a process is: MPICH and Intel, Open MPI, PMIx, Slurm.
 RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
@@ -106,6 +102,7 @@ def run_pipeline_mpi(
     stages: Sequence[PlannedStage],
     batches: Sequence[tuple[Any, ...]],
     replicas: int = 1,
+    optimizer: Optimizer | None = None,
 ) -> PipelineResult | None:
     """Run one device of a pipeline in each process; all call it with the same arguments.
 
@@ -114,10 +111,12 @@ def run_pipeline_mpi(
         stages: planned, as many as the pipeline has.
         batches: the arguments of the function for each micro-batch, of all replicas: the first M
             are for replica 0, the next for replica 1.
-        replicas: how many pipelines run side by side.
+        replicas: how many pipelines run side by side, if the pipeline is that of one; they share
+            nothing then, see ``data_parallel``.
+        optimizer: as for ``run_pipeline``.
 
     Returns:
-        In rank 0 the values of all micro-batches and the mean of their gradients; None elsewhere.
+        In rank 0 what ``run_pipeline`` returns; None elsewhere.
 
     Raises:
         OptionError: if there are not as many processes as devices times replicas, or not as many
@@ -128,24 +127,27 @@ def run_pipeline_mpi(
     mpi = get_mpi()
     world = mpi.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
-    devices, count = pipeline.devices, pipeline.micro_batches
-    if size != devices * replicas or len(batches) != count * replicas:
+    if replicas != 1:
+        pipeline = data_parallel(pipeline, replicas)
+    devices = pipeline.devices // pipeline.replicas
+    if size != pipeline.devices:
         raise OptionError(
-            f"{pipeline.name} has {devices} devices and {count} micro-batches; with "
-            f"{replicas} replicas that takes {devices * replicas} processes and "
-            f"{count * replicas} micro-batches; there are {size} and {len(batches)}"
+            f"{pipeline.name} has {devices} devices and {pipeline.micro_batches} micro-batches; "
+            f"with {pipeline.replicas} replicas that takes {pipeline.devices} processes and "
+            f"{pipeline.micro_batches * pipeline.replicas} micro-batches; there are {size} and "
+            f"{len(batches)}"
         )
-    if 2 * pipeline.stages * count > world.Get_attr(mpi.TAG_UB):
+    if 2 * len(stages) * pipeline.micro_batches > world.Get_attr(mpi.TAG_UB):
         raise OptionError(f"{pipeline.name} has more messages than this MPI has tags")
-    replica, device = divmod(rank, devices)
-    own = batches[replica * count : (replica + 1) * count]
+    number, device = divmod(rank, devices)
     try:
-        check_together(pipeline, stages, own)
-        channel = Channel(world.Split(replica, device), pipeline, stages)
-        across = world.Split(device, replica)
-        reduce = partial(mean_over, across, mpi) if replicas > 1 else None
-        program = device_program(pipeline, device, stages, own, channel.post, reduce)
-        outcome = driven(program, channel.receive)
+        check_together(pipeline, stages, batches, optimizer)
+        own = replica_of(pipeline, number)
+        channel = Channel(world.Split(number, device), own, stages)
+        across = Across(mpi, world.Split(device, number))
+        batch = batches_of(pipeline, batches, number)
+        program = device_program(own, device, stages, batch, channel.post, number, optimizer)
+        outcome = driven(program, channel.receive, across.exchange)
         channel.finish()
     except Exception as error:
         # The others wait for messages that will not come.
@@ -155,18 +157,21 @@ def run_pipeline_mpi(
     outcomes: list[Outcome] | None = world.gather(outcome)
     if outcomes is None:
         return None
-    found = [
-        gathered(stages, outcomes[begin : begin + devices]) for begin in range(0, size, devices)
-    ]
-    return PipelineResult([value for each in found for value in each.values], found[0].gradients)
+    return gathered(pipeline, stages, outcomes, optimizer is not None)
 
 
-def driven(program: Any, receive: Callable[[Message], list[Any]]) -> Outcome:
+def driven(
+    program: Program,
+    receive: Callable[[Message], list[Any]],
+    exchange: Callable[[Exchange], list[Any]],
+) -> Outcome:
     """Run a device's program to its end, giving it each message that it waits for."""
     try:
         wanted = next(program)
         while True:
-            wanted = program.send(receive(wanted))
+            wanted = program.send(
+                receive(wanted) if isinstance(wanted, Message) else exchange(wanted)
+            )
     except StopIteration as end:
         outcome: Outcome = end.value
         return outcome
@@ -218,12 +223,48 @@ def as_bytes(array: Any) -> Any:
     return array.reshape(-1).view(np.uint8)
 
 
-def mean_over(communicator: Any, mpi: Any, array: Any) -> Any:
-    """Return the mean of an array over the processes of a communicator.
+class Across:
+    """Does with MPI's own collectives what the replicas of a device do together.
 
-    In float64, or float32 for it and what is smaller; so 16 bits do not overflow in the sum.
+    Means are taken in float64, or float32 for it and what is smaller; so 16 bits do not overflow.
     """
-    wide = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
-    total = np.empty_like(wide)
-    communicator.Allreduce(wide, total, op=mpi.SUM)
-    return (total / communicator.Get_size()).astype(array.dtype)
+
+    def __init__(self, mpi: Any, communicator: Any) -> None:
+        self.mpi, self.communicator = mpi, communicator
+
+    def exchange(self, own: Exchange) -> list[Any]:
+        """Return what this replica gets for what it brings."""
+        collective = {
+            "all_reduce": self.all_reduce,
+            "reduce_scatter": self.reduce_scatter,
+            "gather": self.gather,
+        }[own.kind]
+        return [collective(np.ascontiguousarray(array)) for array in own.arrays]
+
+    def all_reduce(self, array: Any) -> Any:
+        """Return the mean over replicas."""
+        total = widened(array)
+        self.communicator.Allreduce(self.mpi.IN_PLACE, total, op=self.mpi.SUM)
+        return self.mean(total, array.dtype)
+
+    def reduce_scatter(self, array: Any) -> Any:
+        """Return this replica's share of the mean."""
+        wide = widened(array)
+        total = np.empty(array.size // self.communicator.Get_size(), wide.dtype)
+        self.communicator.Reduce_scatter_block(wide, total, op=self.mpi.SUM)
+        return self.mean(total, array.dtype)
+
+    def gather(self, share: Any) -> Any:
+        """Return the shares of all replicas, one behind the other."""
+        flat = np.empty(share.size * self.communicator.Get_size(), share.dtype)
+        self.communicator.Allgather(as_bytes(share), as_bytes(flat))
+        return flat
+
+    def mean(self, total: Any, dtype: Any) -> Any:
+        """Return a sum as a mean, in the dtype that was asked for."""
+        return (total / total.dtype.type(self.communicator.Get_size())).astype(dtype)
+
+
+def widened(array: Any) -> Any:
+    """Return a copy that can be added up."""
+    return array.astype(np.float64 if array.dtype == np.float64 else np.float32)

@@ -1,334 +1,226 @@
-"""A pipeline with arrays: the program of one device, and all of them in one process.
-
-A device's program is a generator. It yields what it waits for, and is sent the arrays when they are
-there: here from a dictionary, in ``mpi`` from another process. What is sent is a copy, as between
-processes. Gradients are added up in the order of the device's backwards, each weighted by 1/M, as
-gradient accumulation on one device does it: for a loss that is a mean over samples, they are those
-of the whole batch.
-"""
+"""All devices of a pipeline in one process, in turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.arguments import sources_of
-from tinyckpt.errors import BackendError, OptionError
-from tinyckpt.pipeline.parts import PARTS, PlannedStage, is_exchange
-from tinyckpt.pipeline.program import Action, Pipeline
+from tinyckpt.errors import OptionError
+from tinyckpt.pipeline.holding import Exchange
+from tinyckpt.pipeline.parts import PlannedStage
+from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline
-from tinyckpt.pipeline.stages import arrays_of
-from tinyckpt.schedule import Compute, Free, Step
-from tinyckpt.tree import leaves, map_leaves
-
-Arrays = dict[int, Any]
-
-
-class Message(NamedTuple):
-    """What goes from one stage to another, of the same device or not.
-
-    Attributes:
-        device: to which it goes.
-        is_forward: whether it holds activations, or cotangents.
-        stage, micro_batch: for which.
-    """
-
-    device: int
-    is_forward: bool
-    stage: int
-    micro_batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a device has made, by the ids of the whole graph.
-
-    Attributes:
-        gradients: the mean over micro-batches.
-        results: of each micro-batch.
-    """
-
-    gradients: Arrays
-    results: list[Arrays]
+from tinyckpt.pipeline.replicas import replica_of
+from tinyckpt.pipeline.shares import check_by_element, parameters_of, whole_of
+from tinyckpt.pipeline.working import Arrays, Message, Outcome, device_program
+from tinyckpt.training.optimizers import Optimizer
+from tinyckpt.tree import Tree, map_leaves
 
 
 class PipelineResult(NamedTuple):
-    """What a batch returns.
+    """What a batch returns, or several.
 
     Attributes:
         values: the function's result for each micro-batch.
-        gradients: their mean, in the nesting of what the gradient was taken with respect to.
+        gradients: their mean, in the nesting of what the gradient was taken with respect to; None
+            if there is an optimiser, which has used them up.
+        parameters: with an optimiser, what they have become, in their nesting; or else None.
     """
 
     values: list[Any]
     gradients: Any
-
-
-Post = Callable[[Message, list[Any]], None]
-Program = Generator[Message, list[Any], Outcome]
-
-
-def device_program(
-    pipeline: Pipeline,
-    device: int,
-    stages: Sequence[PlannedStage],
-    batches: Sequence[tuple[Any, ...]],
-    post: Post,
-    reduce: Callable[[Any], Any] | None = None,
-) -> Program:
-    """Do what one device does in a pipeline.
-
-    Args:
-        pipeline: a legal one.
-        device: which.
-        stages: planned, all of them.
-        batches: the arguments of the function for each micro-batch.
-        post: called to send arrays to another device.
-        reduce: called on each gradient when its stage is updated; returns the mean over replicas.
-
-    Yields:
-        The message that it waits for; wants its arrays sent.
-
-    Returns:
-        Its results and gradients.
-
-    Raises:
-        BackendError: if an operator fails; names device, action and operator.
-    """
-    worker = Worker(pipeline, device, stages, batches, post)
-    for action in pipeline.actions(device):
-        if action.kind.startswith("recv"):
-            own = Message(device, "activation" in action.kind, action.stage, action.micro_batch)
-            worker.arrived[own] = yield own
-        elif action.kind.startswith("send"):
-            worker.send(action)
-        elif action.kind == "update":
-            worker.update(action.stage, reduce)
-        else:
-            worker.work(action)
-    return worker.outcome
-
-
-class Worker:
-    """What one device holds while it works.
-
-    Attributes:
-        values: arrays by the stage's own ids, by stage and micro-batch, while that is in flight.
-        arrived: what other stages sent and no action has used yet.
-    """
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        device: int,
-        stages: Sequence[PlannedStage],
-        batches: Sequence[tuple[Any, ...]],
-        post: Post,
-    ) -> None:
-        self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
-        whole = stages[0].stage.whole
-        self.sources = [sources_of(whole, batch) for batch in batches]
-        self.gradients, self.results = set(leaves(whole.gradients)), set(leaves(whole.results))
-        self.values: dict[tuple[int, int], Arrays] = {}
-        self.arrived: dict[Message, list[Any]] = {}
-        self.recomputed: set[tuple[int, int]] = set()
-        self.outcome = Outcome({}, [{} for _ in batches])
-        own = np.flatnonzero(pipeline.device_of == device).tolist()
-        self.kernels = {stage: kernels_of(stages[stage]) for stage in own}
-
-    def work(self, action: Action) -> None:
-        """Do the parts of a stage's schedule that belong to an action."""
-        own, place = self.stages[action.stage].stage, (action.stage, action.micro_batch)
-        if action.kind == "forward":
-            self.values[place] = arrays_of(own, self.sources[action.micro_batch])
-            self.accept(action, True)
-            self.evaluate(action, "forward")
-            if own.exchange is None:
-                self.hand_over(action, True)
-        elif action.kind == "recompute":
-            self.recomputed.add(place)
-            self.evaluate(action, "recompute")
-        elif action.kind != "backward_weight":
-            self.accept(action, False)
-            if place not in self.recomputed:
-                self.evaluate(action, "recompute")
-            self.evaluate(action, "backward_input")
-            self.hand_over(action, False)
-        if action.kind in ("backward", "backward_weight"):
-            self.evaluate(action, "backward_weight")
-            self.finish(action)
-
-    def accept(self, action: Action, is_forward: bool) -> None:
-        """Take what the stage beside this one made."""
-        own = self.stages[action.stage].stage
-        taken = own.takes if is_forward else own.takes_back
-        if action.stage == (0 if is_forward else len(self.stages) - 1):
-            return
-        message = Message(self.device, is_forward, action.stage, action.micro_batch)
-        arrays = self.arrived.pop(message)
-        place = action.stage, action.micro_batch
-        self.values[place].update(zip(own.ids(taken), arrays, strict=True))
-
-    def outgoing(self, action: Action, is_forward: bool) -> tuple[Message | None, list[Any]]:
-        """Return what the stage beside this one takes; no message if there is no stage."""
-        own = self.stages[action.stage].stage
-        stage = action.stage + (1 if is_forward else -1)
-        if not 0 <= stage < len(self.stages):
-            return None, []
-        values = self.values[action.stage, action.micro_batch]
-        to = int(self.pipeline.device_of[stage])
-        arrays = [values[data] for data in own.ids(own.gives if is_forward else own.gives_back)]
-        return Message(to, is_forward, stage, action.micro_batch), arrays
-
-    def hand_over(self, action: Action, is_forward: bool) -> None:
-        """Give what was made to a stage of the same device; and for another, hold it until sent."""
-        message, arrays = self.outgoing(action, is_forward)
-        if message is not None:
-            self.arrived[message] = arrays
-
-    def send(self, action: Action) -> None:
-        """Send what a stage made to another device."""
-        is_forward = action.kind == "send_activation"
-        stage = action.stage + (1 if is_forward else -1)
-        to = int(self.pipeline.device_of[stage])
-        message = Message(to, is_forward, stage, action.micro_batch)
-        # Copies in C order, as they come out of any channel.
-        self.post(message, [np.array(array, order="C") for array in self.arrived.pop(message)])
-
-    def evaluate(self, action: Action, part: str) -> None:
-        """Do the steps of one part of a stage's schedule."""
-        own = self.stages[action.stage]
-        values, kernels = self.values[action.stage, action.micro_batch], self.kernels[action.stage]
-        for step in own.parts[PARTS.index(part)]:
-            if is_exchange(own.stage, step):
-                self.hand_over(action, True)
-                continue
-            try:
-                do(own, step, kernels, values)
-            except Exception as error:
-                name = own.stage.graph.operators[step.operator].name  # type: ignore[union-attr]
-                raise BackendError(
-                    f"device {self.device}: {action}: {name} failed: {error}"
-                ) from error
-
-    def finish(self, action: Action) -> None:
-        """Add what a micro-batch gave to the results, and give up all else of it."""
-        own = self.stages[action.stage].stage
-        values = self.values.pop((action.stage, action.micro_batch))
-        self.recomputed.discard((action.stage, action.micro_batch))
-        share = 1.0 / self.pipeline.micro_batches
-        for data, local in zip(own.outputs, own.ids(own.outputs), strict=True):
-            array = values[local]
-            if data in self.results:
-                self.outcome.results[action.micro_batch][data] = array
-            if data not in self.gradients:
-                continue
-            part = array * array.dtype.type(share)
-            sum_of = self.outcome.gradients
-            sum_of[data] = sum_of[data] + part if data in sum_of else part
-
-    def update(self, stage: int, reduce: Callable[[Any], Any] | None) -> None:
-        """Have the gradients of a stage, which are complete, reduced over all replicas."""
-        if reduce is not None:
-            for data in self.stages[stage].stage.outputs:
-                if data in self.gradients:
-                    self.outcome.gradients[data] = reduce(self.outcome.gradients[data])
-
-
-def kernels_of(planned: PlannedStage) -> list[Callable[..., Any] | None]:
-    """Return the kernel of each operator of a stage; the exchange has none."""
-    kernels: list[Callable[..., Any] | None] = []
-    for operator in planned.stage.graph.operators:
-        if operator.primitive is not None:
-            kernels.append(partial(operator.primitive.forward, np, **operator.attrs))
-        elif operator.id == planned.stage.exchange:
-            kernels.append(None)
-        else:
-            raise BackendError(
-                f"{operator.name} is abstract: it has a size and a cost but no kernel; it can be "
-                "planned and replayed, not executed"
-            )
-    return kernels
-
-
-def do(
-    planned: PlannedStage, step: Step, kernels: Sequence[Callable[..., Any] | None], values: Arrays
-) -> None:
-    """Do one step of a stage's schedule."""
-    if isinstance(step, Free):
-        del values[step.data]
-        return
-    assert isinstance(step, Compute)
-    operator, kernel = planned.stage.graph.operators[step.operator], kernels[step.operator]
-    assert kernel is not None
-    made = kernel(*[values[data] for data in operator.inputs])
-    arrays = made if isinstance(made, tuple | list) else (made,)
-    for data, array in zip(operator.outputs, arrays, strict=True):
-        values[data] = np.asarray(array)
+    parameters: Any = None
 
 
 def check_together(
-    pipeline: Pipeline, stages: Sequence[PlannedStage], batches: Sequence[tuple[Any, ...]]
+    pipeline: Pipeline,
+    stages: Sequence[PlannedStage],
+    batches: Sequence[tuple[Any, ...]],
+    optimizer: Optimizer | None = None,
 ) -> None:
     """Raise an error unless a pipeline is legal and about these stages and micro-batches."""
-    if len(stages) != pipeline.stages or len(batches) != pipeline.micro_batches:
+    depth, count = pipeline.stages // pipeline.replicas, pipeline.micro_batches * pipeline.replicas
+    steps = len(batches) // count if optimizer is not None and batches else 1
+    if len(stages) != depth or len(batches) != count * steps:
+        of = "" if pipeline.replicas == 1 else f" ({pipeline.micro_batches} in each replica)"
         raise OptionError(
-            f"{pipeline.name} is about {pipeline.stages} stages and {pipeline.micro_batches} "
-            f"micro-batches; there are {len(stages)} and {len(batches)}"
+            f"{pipeline.name} is about {depth} stages and {count} micro-batches{of}; there are "
+            f"{len(stages)} and {len(batches)}"
         )
     replay_pipeline(pipeline)
+    if optimizer is None:
+        return
+    known = parameters_of(stages)
+    check_by_element(optimizer, known)
+    updates = {data: k for k, pairs in enumerate(known.updates) for data, _ in pairs}
+    for stage, reads in enumerate(known.reads):
+        for data in reads:
+            devices = [int(pipeline.device_of[k]) for k in (stage, updates[data])]
+            if devices[0] != devices[1]:
+                raise OptionError(
+                    f"{known.whole.data[data].name} is read on device {devices[0]} and updated on "
+                    f"device {devices[1]}, which would have to send it; with an optimiser, cut the "
+                    "graph so that each parameter is on one device"
+                )
 
 
 def run_pipeline(
-    pipeline: Pipeline, stages: Sequence[PlannedStage], batches: Sequence[tuple[Any, ...]]
+    pipeline: Pipeline,
+    stages: Sequence[PlannedStage],
+    batches: Sequence[tuple[Any, ...]],
+    optimizer: Optimizer | None = None,
 ) -> PipelineResult:
-    """Run all devices of a pipeline in this process, in turns.
+    """Run all devices of a pipeline, and of its replicas, in this process.
 
     Args:
         pipeline: what each device does.
-        stages: planned, as many as the pipeline has.
+        stages: planned, as many as a replica has.
         batches: the arguments of the function for each micro-batch; parameters are the same in all.
+            The first M are for replica 0, the next for replica 1.
+        optimizer: updates the parameters, from its initial state; then there may be batches for
+            several steps, one after the other. It has to take each element by itself.
 
     Raises:
         ScheduleError: if the pipeline is not legal.
-        OptionError: if it is about other numbers of stages or micro-batches.
+        OptionError: if it is about other numbers of stages or micro-batches, or if the optimiser
+            does not fit.
         GraphError: if an argument has another shape or dtype than the graph was built for.
         BackendError: if an operator fails.
     """
-    check_together(pipeline, stages, batches)
-    sent: dict[Message, list[Any]] = {}
+    check_together(pipeline, stages, batches, optimizer)
+    devices = pipeline.devices // pipeline.replicas
+    sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
     programs = [
-        device_program(pipeline, device, stages, batches, sent.__setitem__)
-        for device in range(pipeline.devices)
-    ]
+        device_program(
+            replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
+            sent[number].__setitem__, number, optimizer,
+        )
+        for number in range(pipeline.replicas)
+        for device in range(devices)
+    ]  # fmt: skip
     outcomes: dict[int, Outcome] = {}
-    wanted: dict[int, Message | None] = dict.fromkeys(range(pipeline.devices))
+    wanted: dict[int, Message | Exchange | None] = dict.fromkeys(range(pipeline.devices))
     while wanted:
-        # What was replayed does not stop: at least one of them has its message.
-        for device, message in list(wanted.items()):
-            if message is not None and message not in sent:
+        # What was replayed does not stop: at least one of them has what it waits for.
+        for device in list(wanted):
+            if device not in wanted:
                 continue
-            try:
-                wanted[device] = programs[device].send(
-                    None if message is None else sent.pop(message)  # type: ignore[arg-type]
-                )
-            except StopIteration as end:
-                outcomes[device] = end.value
-                del wanted[device]
-    return gathered(stages, list(outcomes.values()))
+            for number, arrays in arrived(device, wanted, sent, devices):
+                try:
+                    wanted[number] = programs[number].send(arrays)
+                except StopIteration as end:
+                    outcomes[number] = end.value
+                    del wanted[number]
+    found = [outcomes[number] for number in range(pipeline.devices)]
+    return gathered(pipeline, stages, found, optimizer is not None)
 
 
-def gathered(stages: Sequence[PlannedStage], outcomes: Sequence[Outcome]) -> PipelineResult:
-    """Return what all devices made, in the function's nesting."""
-    whole = stages[0].stage.whole
-    gradients = {data: array for each in outcomes for data, array in each.gradients.items()}
+def batches_of(pipeline: Pipeline, batches: Sequence[Any], number: int) -> list[Any]:
+    """Return a replica's micro-batches, of all steps."""
+    own, count = pipeline.micro_batches, pipeline.micro_batches * pipeline.replicas
+    begins = range(number * own, len(batches), count)
+    return [batch for begin in begins for batch in batches[begin : begin + own]]
+
+
+def arrived(
+    device: int,
+    wanted: dict[int, Message | Exchange | None],
+    sent: list[dict[Message, list[Any]]],
+    devices: int,
+) -> list[tuple[int, Any]]:
+    """Return for a device what it waits for, if that is there; and for those that meet it.
+
+    Args:
+        device: which, of all replicas.
+        wanted: what each waits for.
+        sent: messages that are underway, by replica.
+        devices: of a replica.
+    """
+    own = wanted[device]
+    if own is None:
+        return [(device, None)]
+    if isinstance(own, Message):
+        messages = sent[device // devices]
+        return [(device, messages.pop(own))] if own in messages else []
+    group = range(device % devices, devices * len(sent), devices)
+    brought = [each.arrays for each in map(wanted.get, group) if isinstance(each, Exchange)]
+    if len(brought) < len(group):
+        return []
+    return list(zip(group, exchanged(own.kind, brought), strict=True))
+
+
+def exchanged(kind: str, brought: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return what every replica gets for what all of them bring to a collective."""
+    count = len(brought)
+    got: list[list[Any]] = [[] for _ in brought]
+    for arrays in zip(*brought, strict=True):
+        if kind == "gather":
+            made = [np.concatenate(arrays)] * count
+        else:
+            mean = mean_of(arrays)
+            made = [mean] * count if kind == "all_reduce" else np.split(mean, count)
+        for each, array in zip(got, made, strict=True):
+            each.append(array.copy())
+    return got
+
+
+def mean_of(arrays: Sequence[Any]) -> Any:
+    """Return the mean of arrays, added up in turn; 16 bits in float32, which do not overflow."""
+    dtype = arrays[0].dtype
+    wide = np.dtype("float64" if dtype == np.float64 else "float32")
+    total = reduce(np.add, [array.astype(wide, copy=False) for array in arrays])
+    return (total / wide.type(len(arrays))).astype(dtype)
+
+
+def gathered(
+    pipeline: Pipeline, stages: Sequence[PlannedStage], outcomes: Sequence[Outcome], updated: bool
+) -> PipelineResult:
+    """Return what all devices made, in the function's nesting.
+
+    Args:
+        pipeline: of all replicas.
+        stages: of one.
+        outcomes: of every device.
+        updated: whether parameters were.
+    """
+    whole, devices = stages[0].stage.whole, pipeline.devices // pipeline.replicas
+    replicas = [merged(outcomes[k : k + devices]) for k in range(0, len(outcomes), devices)]
+    steps = len(replicas[0].results) // pipeline.micro_batches
     batches = [
-        {data: array for results in every for data, array in results.items()}
-        for every in zip(*(each.results for each in outcomes), strict=True)
+        results
+        for step in range(steps)
+        for each in replicas
+        for results in each.results[step * pipeline.micro_batches :][: pipeline.micro_batches]
     ]
     values = [map_leaves(partial(dict.__getitem__, batch), whole.results) for batch in batches]
-    return PipelineResult(values, map_leaves(partial(dict.__getitem__, gradients), whole.gradients))
+
+    def joined(ids: Tree, shares: Sequence[Arrays], is_shared: bool) -> Tree:
+        def array(data: int) -> Any:
+            parts = [own[data] for own in shares] if is_shared else [shares[0][data]]
+            return whole_of(np.concatenate([part.reshape(-1) for part in parts]), spec_of(data))
+
+        return map_leaves(array, ids)
+
+    def spec_of(data: int) -> Any:
+        return whole.data[data].spec
+
+    zero = pipeline.zero if pipeline.replicas > 1 else 0
+    if updated:
+        shares = [each.parameters for each in replicas]
+        return PipelineResult(values, None, joined(whole.arguments[0], shares, zero == 3))
+    sums = [each.gradients for each in replicas]
+    return PipelineResult(values, joined(whole.gradients, sums, zero >= 1))
+
+
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what the devices of one replica made, as if it were one device."""
+    gradients = {data: array for each in outcomes for data, array in each.gradients.items()}
+    parameters = {data: array for each in outcomes for data, array in each.parameters.items()}
+    results = [
+        {data: array for own in every for data, array in own.items()}
+        for every in zip(*(each.results for each in outcomes), strict=True)
+    ]
+    return Outcome(gradients, results, parameters)

@@ -99,3 +99,17 @@ def test_a_launcher_draws_nothing(
         code, _, err = run(capsys, "chain:8", "--stages", "2", "--micro-batches", "2", *more)
         assert code == 2
         assert "a launcher runs one --schedule, and draws nothing with -o" in err
+
+
+def test_replicas_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    shared = ("mlp:4x16", "--stages", "1", "--micro-batches", "1", "--replicas", "4")
+    layers = ("--schedule", "interleaved", "--chunks", "4", "--zero")
+    code, out, _ = run(capsys, *shared, *layers, "3")
+    assert code == 0
+    assert out.splitlines()[-3:-1] == [
+        "4 replicas with Adam, ZeRO-3; in bytes when all gradients are there:",
+        "device  parameters  gradients  optimizer state  peak of all  exchanged",
+    ]
+    code, _, error = run(capsys, *shared, "--chunks", "4")
+    assert code == 2
+    assert "--chunks is for --schedule interleaved, not 1f1b" in error

@@ -1,11 +1,11 @@
-"""What each rank of the tests under MPI does: ``mpi_program.py PIPELINE REPLICAS [FAULT]``."""
+"""What each rank of the tests under MPI does: ``mpi_program.py PIPELINE REPLICAS [FAULT|ZERO]``."""
 
 import json
 import os
 import signal
 import sys
 
-from tinyckpt.pipeline.mpi import run_pipeline_mpi, supervise
+from tinyckpt.pipeline.mpi import supervise
 
 if __name__ == "__main__":
     supervise()
@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 import tinyckpt as tc
-from tinyckpt.pipeline import PIPELINES, partition, plan_stages, run_pipeline, stages_of
+from tinyckpt.pipeline import (
+    PIPELINES,
+    data_parallel,
+    interleaved,
+    partition,
+    plan_stages,
+    run_pipeline,
+    run_pipeline_mpi,
+    stages_of,
+)
 from tinyckpt.tree import leaves
 
 
@@ -57,6 +66,35 @@ def main(name: str, replicas: int, fault: str) -> None:
     )
 
 
+def zero_main(replicas: int, zero: int) -> None:
+    """Two steps of Adam, with the state shared out; on one device, or on two of a pipeline."""
+    generator = np.random.default_rng(0)
+    params = [{"w": generator.normal(size=(6, 6)), "b": generator.normal(size=6)} for _ in range(4)]
+    batches = [
+        (params, generator.normal(size=(4, 6)), generator.normal(size=(4, 6))) for _ in range(16)
+    ]
+    graph = tc.differentiate(tc.build(loss, *batches[0]))
+    one = interleaved(4 // replicas, 8 // replicas)
+    stages = plan_stages(stages_of(graph, partition(graph, one.stages)), "sqrt_n")
+    pipeline = data_parallel(one, replicas, zero)
+    result = run_pipeline_mpi(pipeline, stages, batches, optimizer=tc.adam(1e-2))
+    if result is None:
+        return
+    step = tc.train_step(loss, tc.adam(1e-2), micro_batches=8)
+    state = step.init(params)
+    for own in (batches[:8], batches[8:]):
+        state, _ = step(state, *(np.concatenate([batch[k] for batch in own]) for k in (1, 2)))
+    alone = run_pipeline(pipeline, stages, batches, tc.adam(1e-2))
+    errors = [
+        max(
+            float(np.abs(ours - theirs).max())
+            for ours, theirs in zip(leaves(result.parameters), leaves(others), strict=True)
+        )
+        for others in (state["parameters"], alone.parameters)
+    ]
+    print(json.dumps({"errors": errors}))
+
+
 class Deadly:
     """An argument that kills the process that looks at it."""
 
@@ -73,4 +111,8 @@ def faulty(batch: Any, fault: str) -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")
+    last = sys.argv[3] if len(sys.argv) > 3 else ""
+    if last.isdigit():
+        zero_main(int(sys.argv[2]), int(last))
+    else:
+        main(sys.argv[1], int(sys.argv[2]), last)

@@ -53,6 +53,15 @@ def test_replicas_equal_one(replicas: str) -> None:
     assert found["error"] < 1e-12
 
 
+@pytest.mark.parametrize("zero", ["0", "1", "2", "3"])
+@pytest.mark.parametrize("replicas", ["2", "4"])
+def test_zero_trains_as_one_process(replicas: str, zero: str) -> None:
+    done = run("interleaved", replicas, zero)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert max(found["errors"]) < 1e-12
+
+
 def test_a_killed_rank_ends_the_others_and_is_named() -> None:
     done = run("1f1b", "1", "killed")
     assert done.returncode != 0
@@ -82,7 +91,13 @@ def test_the_command_runs_under_a_launcher() -> None:
     assert one.returncode == two.returncode == 0, one.stderr + two.stderr
     assert "zb-h1 of mlp:4x16 in 4 processes: loss " in one.stdout
     assert "1f1b of mlp:4x16 in 4 processes: loss " in two.stdout
+    three = launched(
+        *command, "2", "--stages", "1", "--replicas", "4", "--zero", "3", "--chunks", "4",
+        "--schedule", "interleaved",
+    )  # fmt: skip
+    assert three.returncode == 0, three.stderr
+    assert "interleaved of mlp:4x16, ZeRO-3, in 4 processes: loss " in three.stdout
     # The same batch, cut otherwise.
-    found = [done.stdout.split("loss ")[1].split()[0] for done in (one, two)]
-    assert found[0] == found[1]
+    found = [done.stdout.split("loss ")[1].split()[0] for done in (one, two, three)]
+    assert found[0] == found[1] == found[2]
     assert one.stdout.count("loss") == 1

@@ -29,7 +29,7 @@ from tinyckpt.pipeline import (
     v_half,
 )
 from tinyckpt.pipeline.orders import HALVED
-from tinyckpt.pipeline.running import Message, Worker
+from tinyckpt.pipeline.working import Message, Worker
 from tinyckpt.tree import leaves
 
 FOLDED = ("interleaved", "v-min", "v-half")

@@ -1,0 +1,257 @@
+"""What one device holds of the training state while it works, and its part in collectives.
+
+Parameters and the sums of gradients are there as a whole or as a share, as ZeRO's stage says, and
+the optimiser's state is that of the part which the device updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyckpt.api import jit
+from tinyckpt.pipeline.parts import PlannedStage
+from tinyckpt.pipeline.program import Action, Pipeline
+from tinyckpt.pipeline.shares import (
+    padded,
+    parameters_of,
+    share_of,
+    update_of,
+    whole_of,
+)
+from tinyckpt.training.optimizers import Optimizer
+
+Arrays = dict[int, Any]
+
+
+class Exchange(NamedTuple):
+    """What a device brings to a collective; it goes on when it has got what came out.
+
+    Attributes:
+        kind: ``all_reduce``, ``reduce_scatter`` or ``gather``; the first two take means.
+        arrays: flat, all of the same length on all replicas.
+    """
+
+    kind: str
+    arrays: list[Any]
+
+
+class View(NamedTuple):
+    """How an array shows another one's memory."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+    @staticmethod
+    def of(array: Any) -> View:
+        """Return how an array shows the memory of its base."""
+        offset = array.__array_interface__["data"][0] - array.base.__array_interface__["data"][0]
+        return View(offset, array.shape, array.strides, array.dtype)
+
+    def again(self, base: Any) -> Any:
+        """Return an array that shows the memory of another base in the same way."""
+        return np.ndarray(self.shape, self.dtype, base, self.offset, self.strides)
+
+
+class Holding:
+    """The training state on one device.
+
+    Attributes:
+        gradients: what backwards have added up so far, by id; with ``zero`` of 2 or more a share.
+        fresh: gradients of one micro-batch that are about to be scattered.
+        parameters: arrays by id; with ``zero=3`` shares. Empty, if there is no optimiser and
+            nothing to share: then the arguments are read where they are.
+        gathered: whole parameters, by stage and micro-batch, while something reads them.
+        views: of parameters that were freed, by stage and micro-batch; each with whose it is.
+        state: the optimiser's, by stage.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        device: int,
+        stages: Sequence[PlannedStage],
+        number: int,
+        arguments: Mapping[int, Any],
+        optimizer: Optimizer | None,
+    ) -> None:
+        """Take the device's part.
+
+        Args:
+            pipeline: that of one replica.
+            device: which, in it.
+            stages: all of them.
+            number: of the replica.
+            arguments: of the first micro-batch, by id.
+            optimizer: what updates parameters, if they are to be updated.
+        """
+        self.replicas, self.number = pipeline.replicas, number
+        self.zero = pipeline.zero if self.replicas > 1 else 0
+        self.stages, self.optimizer, self.steps = stages, optimizer, 0
+        self.gradients: Arrays = {}
+        self.fresh: dict[int, Arrays] = {}
+        self.parameters: Arrays = {}
+        self.gathered: dict[tuple[int, int], Arrays] = {}
+        self.views: dict[tuple[int, int], dict[int, tuple[int, View]]] = {}
+        self.state: dict[int, Any] = {}
+        if optimizer is None and self.zero < 3:
+            return
+        self.known = parameters_of(stages)
+        for data in self.known.of_device(pipeline, device):
+            array = arguments[data]
+            is_share = self.zero == 3
+            self.parameters[data] = self.share(array) if is_share else np.array(array, order="C")
+        if optimizer is not None:
+            self.apply = jit(update_of(optimizer))
+            for stage in np.flatnonzero(pipeline.device_of == device).tolist():
+                own = [self.share(arguments[data]) for data, _ in self.known.updates[stage]]
+                self.state[stage] = optimizer.init(own)
+
+    @property
+    def parts(self) -> int:
+        """Into how many shares gradients and state go: as many as replicas, or one."""
+        return self.replicas if self.zero else 1
+
+    def share(self, array: Any) -> Any:
+        """Return this replica's share of an array, flat."""
+        return share_of(array, self.parts, self.number if self.zero else 0)
+
+    def read(self, stage: int, micro_batch: int) -> Arrays:
+        """Return the parameters that a stage reads, by its own ids; none if they are arguments.
+
+        And the views of them that it had before they were freed.
+        """
+        if not self.parameters:
+            return {}
+        local = self.stages[stage].stage.local
+        place = stage, micro_batch
+        source = self.gathered[place] if self.zero == 3 else self.parameters
+        found = {local[data]: source[data] for data in self.known.reads[stage]}
+        for key, (data, view) in self.views.pop(place, {}).items():
+            found[key] = view.again(source[data].base)
+        return found
+
+    def add(self, stage: int, data: int, part: Any) -> None:
+        """Add a micro-batch's part to a gradient; or hold it, until it is scattered."""
+        if self.zero >= 2:
+            self.fresh.setdefault(stage, {})[data] = part
+        else:
+            self.sum_up(data, part)
+
+    def sum_up(self, data: int, part: Any) -> None:
+        """Add to a gradient."""
+        self.gradients[data] = self.gradients[data] + part if data in self.gradients else part
+
+    def made(self, stage: int) -> list[int]:
+        """Return the gradients that a stage makes, each once."""
+        own = self.stages[stage].stage
+        known = set(own.graph.gradients)
+        return [data for data in own.outputs if own.local[data] in known]
+
+    def offered(self, action: Action) -> Exchange:
+        """Return what the device brings to a collective."""
+        made = self.made(action.stage)
+        if action.kind == "all_reduce":
+            return Exchange("all_reduce", [self.gradients[data].reshape(-1) for data in made])
+        if action.kind == "reduce_scatter":
+            own = self.fresh.get(action.stage, {}) if self.zero >= 2 else self.gradients
+            return Exchange("reduce_scatter", [padded(own[data], self.replicas) for data in made])
+        if action.kind == "gather_updated":
+            own = self.parameters
+            updated = [data for data, _ in self.known.updates[action.stage]] if own else []
+            return Exchange("gather", [self.share(own[data]) for data in updated])
+        reads = self.known.reads[action.stage]
+        return Exchange("gather", [self.parameters[data] for data in reads])
+
+    def received(self, action: Action, arrays: Sequence[Any]) -> None:
+        """Take what came out of a collective."""
+        made = self.made(action.stage)
+        if action.kind == "all_reduce":
+            for data, array in zip(made, arrays, strict=True):
+                self.gradients[data] = array.reshape(self.gradients[data].shape)
+        elif action.kind == "reduce_scatter":
+            fresh = self.fresh.pop(action.stage, None)
+            for data, array in zip(made, arrays, strict=True):
+                if fresh is None:
+                    self.gradients[data] = array
+                else:
+                    self.sum_up(data, array)
+        elif action.kind == "gather_updated":
+            updates = self.known.updates[action.stage] if self.parameters else ()
+            for (data, _), flat in zip(updates, arrays, strict=True):
+                self.parameters[data][...] = whole_of(flat, self.known.spec(data))
+        else:
+            self.gathered[action.stage, action.micro_batch] = {
+                data: whole_of(flat, self.known.spec(data))
+                for data, flat in zip(self.known.reads[action.stage], arrays, strict=True)
+            }
+
+    def free(self, action: Action, values: Arrays) -> None:
+        """Give up the parameters that were gathered for an action.
+
+        A view of one, such as its transpose, would hold all of it: it is made again when the
+        parameter is there again.
+
+        Args:
+            action: after which they are freed.
+            values: of the stage and micro-batch, by the stage's ids; what is freed is taken out.
+        """
+        place = action.stage, action.micro_batch
+        owners = {id(array.base): data for data, array in self.gathered.pop(place).items()}
+        local = self.stages[action.stage].stage.local
+        for data in owners.values():
+            values.pop(local[data], None)
+        found = [key for key, array in values.items() if id(array.base) in owners]
+        for key in found:
+            array = values.pop(key)
+            view = View.of(array)
+            self.views.setdefault(place, {})[key] = owners[id(array.base)], view
+
+    def detached(self, array: Any) -> Any:
+        """Return what goes on to another stage of this device; not in memory that will be freed."""
+        is_view = self.zero == 3 and array.base is not None
+        return array.copy(order="K") if is_view else array
+
+    def update(self, stage: int) -> None:
+        """Have the optimiser update what this device does of a stage's parameters."""
+        if self.optimizer is None:
+            return
+        pairs = self.known.updates[stage]
+        own = [self.flat(data) for data, _ in pairs]
+        gradients = [self.gradients[gradient].reshape(-1) for _, gradient in pairs]
+        for gradient in {gradient for _, gradient in pairs}:
+            del self.gradients[gradient]
+        if not pairs:
+            return
+        step = np.int64(self.steps)
+        new, self.state[stage] = self.apply(gradients, self.state[stage], own, step)
+        for (data, _), array in zip(pairs, new, strict=True):
+            self.write(data, array)
+
+    def flat(self, data: int) -> Any:
+        """Return what this device updates of a parameter, flat."""
+        array = self.parameters[data]
+        return array if self.zero == 3 else self.share(array)
+
+    def write(self, data: int, array: Any) -> None:
+        """Write what was updated of a parameter."""
+        if self.zero == 3:
+            self.parameters[data] = array
+        elif self.zero == 0:
+            self.parameters[data] = array.reshape(self.known.spec(data).shape)
+        else:
+            begin = self.number * array.size
+            flat = self.parameters[data].reshape(-1)  # a view: it is C-contiguous
+            part = flat[begin : begin + array.size]
+            part[:] = array[: part.size]
+
+    def shares(self) -> Arrays:
+        """Return flat parameters as they are here: whole, or shares of all replicas."""
+        return {
+            data: array if self.zero == 3 else array.reshape(-1)
+            for data, array in self.parameters.items()
+        }
