@@ -127,8 +127,9 @@ def replay_state(
     fixed = [fixed_bytes(pipeline, known, device, shares, optimizer)
              for device in range(pipeline.devices)]  # fmt: skip
     held, peaks, volumes = [], [], []
+    recomputed = set((pipeline.stage[pipeline.kind == RECOMPUTE] % len(stages)).tolist())
     during, after = memory_tables(
-        [each.footprint for each in stages], bool((pipeline.kind == RECOMPUTE).any())
+        [each.footprint for each in stages], [k in recomputed for k in range(len(stages))]
     )
     for (begin, end), own in zip(spans(pipeline), fixed, strict=True):
         kind, stage = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
