@@ -37,6 +37,7 @@ from tinyckpt.pipeline import (
     stages_of,
     supervise,
 )
+from tinyckpt.pipeline.channel import PATIENCE
 from tinyckpt.pipeline.orders import HALVED
 from tinyckpt.table import table
 from tinyckpt.training import adam
@@ -74,6 +75,10 @@ def add_pipe(parser: Any) -> None:
         "--zero", type=int, default=0, choices=range(4),
         help="whether replicas share out the optimizer's state (1), gradients too (2), all (3)",
     )  # fmt: skip
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, metavar="SECONDS",
+        help="how long a process waits for another before all are ended",
+    )  # fmt: skip
     parser.add_argument("--chunks", type=int, metavar="V", help="stages a device, if interleaved")
     parser.add_argument(
         "-o", "--output", metavar="FILE",
@@ -104,7 +109,7 @@ def pipe_job(options: Any) -> int:
         stages = planned_stages(options, TrainingGraph(graph), cuts, schedule in HALVED)
         replicated = data_parallel(pipeline, options.replicas, options.zero)
         if under_launcher:
-            return run_job(replicated, stages, specs)
+            return run_job(replicated, stages, specs, options.patience)
         trace = replay_pipeline(
             pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]
         )
@@ -193,12 +198,14 @@ def summary(
     )
 
 
-def run_job(pipeline: Pipeline, stages: tuple[PlannedStage, ...], specs: Any) -> int:
+def run_job(
+    pipeline: Pipeline, stages: tuple[PlannedStage, ...], specs: Any, patience: float
+) -> int:
     """Run this process's device on random arrays; rank 0 says what came out."""
     (parameters, *_), count = random_arrays(specs), pipeline.micro_batches * pipeline.replicas
     batches = [(parameters, *random_arrays(specs, seed)[1:]) for seed in range(count)]
     begin = perf_counter()
-    result = run_pipeline_mpi(pipeline, stages, batches)
+    result = run_pipeline_mpi(pipeline, stages, batches, patience=patience)
     if result is not None:
         loss = np.mean([float(leaves(value)[0]) for value in result.values])
         norm = np.sqrt(sum(float((array**2).sum()) for array in leaves(result.gradients)))

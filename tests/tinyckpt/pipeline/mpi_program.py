@@ -4,11 +4,14 @@ import json
 import os
 import signal
 import sys
+import time
 
 from tinyckpt.pipeline.mpi import supervise
 
 if __name__ == "__main__":
     supervise()
+    if sys.argv[-1] == "killed before" and os.environ["PMI_RANK"] == "2":
+        os.kill(os.getpid(), signal.SIGKILL)  # before it has met the others in MPI
 
 from typing import Any
 
@@ -25,6 +28,8 @@ from tinyckpt.pipeline import (
     run_pipeline_mpi,
     stages_of,
 )
+from tinyckpt.pipeline.channel import Across, Channel
+from tinyckpt.pipeline.working import Worker
 from tinyckpt.tree import leaves
 
 
@@ -48,8 +53,12 @@ def main(name: str, replicas: int, fault: str) -> None:
     stages = plan_stages(cut, "sqrt_n", early=True)
     if fault:
         rank = int(os.environ["PMI_RANK"])
-        batches = [faulty(batch, fault) if rank == 2 else batch for batch in batches]
-    result = run_pipeline_mpi(pipeline, stages, batches, replicas)
+        if fault in AT:
+            fail_at(fault, rank)
+        else:
+            batches = [faulty(batch, fault) if rank == 2 else batch for batch in batches]
+    patience = 2.0 if fault == "stopped" else 100.0
+    result = run_pipeline_mpi(pipeline, stages, batches, replicas, patience=patience)
     if result is None:
         return
     whole = PIPELINES[name](devices, 8, recompute="early")
@@ -93,6 +102,28 @@ def zero_main(replicas: int, zero: int) -> None:
         for others in (state["parameters"], alone.parameters)
     ]
     print(json.dumps({"errors": errors}))
+
+
+AT = {
+    "killed in a forward": (Worker, "work", signal.SIGKILL),
+    "killed in an all-reduce": (Across, "all_reduce", signal.SIGKILL),
+    "killed at the end": (Channel, "finish", signal.SIGKILL),
+    "stopped": (Worker, "work", signal.SIGSTOP),
+}
+
+
+def fail_at(fault: str, rank: int) -> None:
+    """Have rank 2 get a signal when it is somewhere; the others get that far before."""
+    owner, name, which = AT[fault]
+    method = getattr(owner, name)
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        if rank == 2:
+            time.sleep(0.2)
+            os.kill(os.getpid(), which)
+        return method(self, *arguments)
+
+    setattr(owner, name, failing)
 
 
 class Deadly:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,12 +64,48 @@ def test_zero_trains_as_one_process(replicas: str, zero: str) -> None:
     assert max(found["errors"]) < 1e-12
 
 
-def test_a_killed_rank_ends_the_others_and_is_named() -> None:
-    done = run("1f1b", "1", "killed")
+@pytest.mark.parametrize(
+    "fault",
+    ["killed", "killed before", "killed in a forward", "killed in an all-reduce",
+     "killed at the end"],
+)  # fmt: skip
+def test_a_killed_rank_ends_the_others_and_is_named(fault: str) -> None:
+    done = run("1f1b", "2", fault)
     assert done.returncode != 0
     assert "tinyckpt: rank 2 (process " in done.stderr
     assert ") was killed by SIGKILL; the launcher ends the other ranks" in done.stderr
     assert done.stderr.count("was killed by") == 1
+    assert not children_left()
+
+
+def test_a_rank_that_hangs_is_named_and_ends_all() -> None:
+    done = run("1f1b", "2", "stopped")
+    assert done.returncode != 0
+    assert ") was stopped by SIGSTOP; the others wait for it" in done.stderr
+    # Device 1 waits for what it makes, and the other replica for the all-reduce.
+    assert re.search(r"tinyckpt: rank [013] \(device [01]\): waited 2 s for ", done.stderr)
+    assert not children_left()
+
+
+def children_left() -> list[str]:
+    """The processes of the program that there still are, a moment after the launcher ended."""
+    for _ in range(100):
+        found = [
+            path.name
+            for path in Path("/proc").glob("[0-9]*")
+            if PROGRAM.name in command_of(path) and str(PROGRAM) in command_of(path)
+        ]
+        if not found:
+            return []
+        time.sleep(0.1)
+    return found
+
+
+def command_of(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def test_an_error_in_one_rank_ends_the_others_and_is_named() -> None:
