@@ -11,7 +11,10 @@ so that the order also fits passes that do not take the same.
 
 Source: Qi et al., "Pipeline parallelism with controllable memory", NeurIPS 2024, arXiv 2405.15362,
 section 3: blocks, and repeating and squeezing them. Not done here: the last part of the paper's
-way, which moves passes of the first and last micro-batches forward where devices are idle.
+way, which moves passes of the first and last micro-batches forward where devices are idle. It
+changes no peak. The bubbles are, in units, with 6 a micro-batch: 4 K - 5 of ``v_min``, or 4 K - 3
+if 3 divides K, against the published estimate of 4 K; and 7 K / 2 - 2 of ``v_half``, or
+7 (K - 1) / 2 if K is odd, against 3 K, which takes that last part.
 """
 
 from __future__ import annotations

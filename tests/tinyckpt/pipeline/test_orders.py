@@ -109,17 +109,29 @@ def test_v_shapes_hold_what_is_published(devices: int) -> None:
     assert max(replay_pipeline(v_half(devices, count)).peaks) == 2 * ((devices + 2) // 2)
 
 
-@pytest.mark.parametrize("devices", [4, 8, 16, 24])
+@pytest.mark.parametrize("devices", [1, 2, 3, 5, 6, 12, 16])
+def test_v_shapes_never_hold_more_than_that(devices: int) -> None:
+    for make, most in ((v_min, (devices + 4) // 3), (v_half, (devices + 2) // 2)):
+        peaks = [max(replay_pipeline(make(devices, count)).peaks) for count in range(1, 40)]
+        assert peaks == sorted(peaks)
+        # As many micro-batches as can be in flight, or one more, fill it.
+        assert peaks[most] == peaks[-1] == 2 * most
+
+
+@pytest.mark.parametrize("devices", range(1, 34))
 def test_v_shapes_stand_idle_less_than_one_forward_one_backward(devices: int) -> None:
     count = 6 * devices
     least, half, flush = (
-        replay_pipeline(make(devices, count), PipelineCosts(*each)).makespan
+        replay_pipeline(make(devices, count), PipelineCosts(*each)).makespan - 6 * count
         for make, each in ((v_min, (1, 1, 1)), (v_half, (1, 1, 1)), (one_f_one_b, (2, 2, 2)))
     )
-    # The paper's estimates, 2K/3 and K/2 micro-batches of 6 units, give or take two of them.
-    assert abs(least - 6 * count - 4 * devices) <= 12
-    assert abs(half - 6 * count - 3 * devices) <= 12
-    assert max(least, half) < flush
+    # The paper's estimates are 2K/3 and K/2 micro-batches of 6 units: 4K and 3K.
+    if devices > 1:
+        assert least == 4 * devices - (5 if devices % 3 else 3)
+        assert half == (7 * devices - 4) // 2 if devices % 2 == 0 else 7 * (devices - 1) // 2
+        assert max(least, half) < flush == 6 * (devices - 1)
+    else:
+        assert least == half == flush == 0
 
 
 @pytest.mark.parametrize("name", PIPELINES)
