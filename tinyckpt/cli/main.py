@@ -27,6 +27,7 @@ from tinyckpt.cli.request import (
     check_output,
     graph_of,
     one_policy,
+    played_of,
     schedules_of,
     searching,
     time_to_search,
@@ -306,7 +307,7 @@ def play_job(options: Any) -> int:
 
     check_output(options, *PAGES)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
-    viz.player(traces_of(options), options.output, **look)
+    viz.player(played_of(options), options.output, **look)
     print(f"written to {options.output}; open it in a browser")
     return 0
 

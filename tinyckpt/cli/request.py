@@ -24,6 +24,8 @@ from tinyckpt.policies import POLICIES
 from tinyckpt.replay import replay
 from tinyckpt.schedule import Schedule
 from tinyckpt.trace import Trace
+from tinyckpt.transfers.clock import Timeline, timed
+from tinyckpt.transfers.link import MOST_ENGINES, Link
 
 COSTS: dict[str, Callable[[Graph], Costs]] = {
     "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,
@@ -224,3 +226,17 @@ def traces_of(options: Any) -> list[Trace]:
     graph, _ = graph_of(options)
     policies = options.policy or (("sqrt_n",) if options.budget is None else ())
     return [replay(schedule) for schedule in schedules_of(graph, policies, options)]
+
+
+def played_of(options: Any) -> list[Trace | Timeline]:
+    """Return what a page plays: traces, with times where a link was named for values that move."""
+    return [timed_if_linked(trace, options) for trace in traces_of(options)]
+
+
+def timed_if_linked(trace: Trace, options: Any) -> Trace | Timeline:
+    """Return when everything happens over the link that a policy was given; else the trace."""
+    known = trace.schedule.options
+    if known.get("bandwidth") is None:
+        return trace
+    link = Link(known["bandwidth"], known.get("latency", 0), known.get("engines", MOST_ENGINES))
+    return timed(trace.schedule, link, COSTS[options.cost](trace.graph))
