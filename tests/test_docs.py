@@ -67,8 +67,11 @@ def test_what_is_your_own_runs_as_it_stands(
     assert written == {"docs", "mine.gif", "mine.html", "my_model.json", "profile.html"}
 
 
-def test_what_is_said_of_offloading_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_said_of_offloading_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (ROOT / "docs" / "offload.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "offload"}
     for code in python_blocks(text):
         exec(code, names)
@@ -76,6 +79,12 @@ def test_what_is_said_of_offloading_runs_as_it_stands(capsys: pytest.CaptureFixt
     assert "7680 True" in printed
     # Logits of 1.5 GiB and their cotangent, against pieces and three gradients of the weight.
     assert printed[-2:] == ["3534 MiB, 0 recomputations", "467 MiB, 32 recomputations"]
+    pictures = {"offload.gif", "times.png", "times.html"}
+    assert {path.name for path in tmp_path.iterdir()} == pictures
+    drawn = (tmp_path / "times.html").read_bytes()
+    (line,) = commands(text)
+    assert main(shlex.split(line)[1:]) == 0
+    assert (tmp_path / "times.html").read_bytes() == drawn
 
 
 def test_what_is_said_of_means_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
