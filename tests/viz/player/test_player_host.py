@@ -24,6 +24,7 @@ from tinyckpt.schedule import recomputations
 from tinyckpt.units import size_text
 from viz.captions import caption_of
 from viz.scene import moves
+from viz.theme import font
 
 NETWORKS = {
     "chain:9": {"bandwidth": 512},
@@ -147,6 +148,14 @@ def test_a_saved_frame_has_the_lane_too(tmp_path: Path, open_page: Open) -> None
     assert caption_of(trace, step) in said
     assert said.count("on the host") == 3  # the counter, the lane, the legend
     assert f"most {size_text(max(trace.host))}" in said
+    places = {text.text: text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    entries = [places[name] for name in ("kept", "on the host", "dropped", "reads")]
+    assert all(float(entry.get("x", 0)) < 750 for entry in entries)  # the legend has two rows
+    assert len({entry.get("y") for entry in entries}) == 2
+    (counter,) = (text for text in said if text and text.startswith("step"))
+    subtitle = next(text for text in said if text and text.startswith("chain of 9"))
+    wide = font("Regular", 12).getlength(subtitle)
+    assert 26 + wide < float(places[counter].get("x", 0))
 
 
 @pytest.mark.browser

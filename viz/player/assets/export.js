@@ -47,7 +47,6 @@ class Frame {
   panel(panel) {
     const { top } = this;
     this.text(FRAME_MARGIN, top + 34, panel.model.title, 20, "ink", 600);
-    this.text(FRAME_MARGIN, top + 54, panel.model.subtitle, 12, "muted");
     ruler.font = "600 16px Inter, system-ui, sans-serif";
     let right = FRAME_WIDTH - FRAME_MARGIN;
     const host = panel.host ? [["host", "on the host"]] : [];
@@ -58,6 +57,7 @@ class Frame {
       this.text(right, top + 44, words, 16, "ink", 600);
       right -= FRAME_MARGIN;
     }
+    this.text(FRAME_MARGIN, top + 54, cutTo(panel.model.subtitle, 12, right), 12, "muted");
     const graph = standalone(panel.graph.element);
     const { height } = panel.graph.view;
     for (const [name, value] of Object.entries({ y: top + FRAME_HEADER, width: FRAME_WIDTH, height })) {
@@ -113,13 +113,15 @@ class Frame {
     let x = FRAME_MARGIN;
     ruler.font = "400 12px Inter, system-ui, sans-serif";
     for (const item of document.querySelectorAll("#legend li")) {
+      const wide = 24 + ruler.measureText(item.textContent.trim()).width;
+      if (x + wide > FRAME_WIDTH) [x, this.top] = [FRAME_MARGIN, this.top + 22];
       const mark = standalone(item.querySelector("svg"));
       for (const [name, value] of Object.entries({ x, y: this.top + 6, width: 22, height: 22 })) {
         mark.setAttribute(name, value);
       }
       this.root.append(mark);
       this.text(x + 24, this.top + 21, item.textContent.trim(), 12, "muted");
-      x += 24 + ruler.measureText(item.textContent.trim()).width + 10;
+      x += wide + 10;
     }
     this.top += 38;
   }
