@@ -16,31 +16,34 @@ from viz.vector.svg import svg_graph
 if TYPE_CHECKING:
     from tinyckpt.graph import Graph
     from tinyckpt.trace import Trace
+    from tinyckpt.transfers.clock import Timeline
 
 MOST_STEPS = 50_000  # of a trace that is shown unasked: a page of about a megabyte
 
 
-def mimebundle(shown: Graph | Trace) -> dict[str, str]:
-    """Return the pictures of a graph or a trace; none where there is nothing to draw.
+def mimebundle(shown: Graph | Trace | Timeline) -> dict[str, str]:
+    """Return the pictures of a graph, trace or timeline; none where there is nothing to draw.
 
-    A graph is a picture, a trace a player. Where a layout needs a package that is missing, that is
-    what is shown.
+    A graph is a picture, the others are players. Where a layout needs a package that is missing,
+    that is what is shown.
     """
     try:
-        if hasattr(shown, "steps"):
-            return trace_bundle(shown)
+        if hasattr(shown, "schedule"):
+            return player_bundle(shown)
         return {"image/svg+xml": svg_graph(shown)} if shown.operators else {}
     except (BackendError, ImportError) as error:
         return {"text/html": f"<p>{html.escape(str(error))}</p>"}
 
 
-def trace_bundle(trace: Any) -> dict[str, str]:
-    """Return a trace as a player, unless it is empty or very long."""
-    if not trace.steps:
+def player_bundle(played: Any) -> dict[str, str]:
+    """Return a trace or a timeline as a player, unless it is empty or very long."""
+    steps = played.schedule.steps
+    if not steps:
         return {}
-    if len(trace.steps) > MOST_STEPS:
-        words = f"{trace!r}: {len(trace.steps):,} steps are not shown unasked; viz.player(trace) is"
+    if len(steps) > MOST_STEPS:
+        name = "timeline" if hasattr(played, "stall") else "trace"
+        words = f"{played!r}: {len(steps):,} steps are not shown unasked; viz.player({name}) is"
         return {"text/html": f"<p>{html.escape(words)} the player.</p>"}
-    page = player(trace)
+    page = player(played)
     assert isinstance(page, Page)
     return page._repr_mimebundle_()

@@ -30,6 +30,14 @@ def test_a_graph_is_a_picture_and_a_trace_a_player() -> None:
     assert schedule._repr_mimebundle_()["text/html"] == player["text/html"]
 
 
+def test_a_timeline_is_a_player_with_times() -> None:
+    timeline = tc.timed(tc.plan(tc.networks.chain(4), "offload"), tc.Link(512))
+    player = timeline._repr_mimebundle_()
+    assert player["text/plain"] == repr(timeline)
+    assert player["text/html"].startswith("<iframe srcdoc=")
+    assert "class TimeLane" in html.unescape(player["text/html"])
+
+
 def test_a_player_without_a_path_displays_itself() -> None:
     traces = [tc.replay(tc.plan(tc.networks.chain(4), p)) for p in ("store_all", "sqrt_n")]
     page = viz.player(traces, title="two policies")

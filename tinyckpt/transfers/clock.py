@@ -24,8 +24,10 @@ from bisect import insort
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from tinyckpt.cost import Costs, given
+from tinyckpt.display import mimebundle
 from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.replay import Machine, replay
 from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch, Free, Offload, Schedule, step_title
@@ -97,6 +99,10 @@ class Timeline:
 
     def __repr__(self) -> str:
         return f"<Timeline {self.summary()}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the timeline: as a player, where ``viz`` is imported."""
+        return mimebundle(repr(self), lambda: self)
 
     def summary(self) -> str:
         """Return the totals in one line."""
