@@ -84,7 +84,9 @@ class Case:
         """
         if self.link is None:
             unit = self.costs_of(self.graph).unit
-            raise ScheduleError(f"how many bytes a link copies in a unit of {unit} is not said")
+            raise ScheduleError(
+                f"no link is known in {unit}: give its bandwidth, in bytes for each"
+            )
         return self.link
 
 

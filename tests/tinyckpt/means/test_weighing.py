@@ -209,7 +209,7 @@ def test_a_link_and_what_it_takes() -> None:
     without = quick(graph, costs=tc.cost.evaluations)
     assert (
         without.row("offload").why
-        == "how many bytes a link copies in a unit of evaluations is not said"
+        == "no link is known in evaluations: give its bandwidth, in bytes for each"
     )
     assert without.row("pipeline").times == pytest.approx(4.0)
 
