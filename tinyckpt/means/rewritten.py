@@ -111,6 +111,8 @@ def chunked_loss(network: Network, chunks: int) -> tuple[Network, int]:
         raise GraphError("the loss is no cross-entropy, of whose logits there could be pieces")
     (cross,) = crosses
     product, biases = logits_of(graph, cross)
+    if any(operator.once for operator in (cross, product, *biases)):
+        raise GraphError("the logits are to be computed once, and not in pieces again")
     rows = graph.data[cross.inputs[1]].spec.size
     count = min(chunks, rows)
     specs = network.specs
@@ -130,9 +132,13 @@ def logits_of(graph: Graph, cross: Operator) -> tuple[Operator, list[Operator]]:
     """
     data = cross.inputs[0]
     sums: list[Operator] = []
+    if graph.consumers[cross.outputs[1]] or cross.outputs[1] in graph.outputs:
+        raise GraphError("the logarithms of the logits' sums are read elsewhere, too")
     while True:
         producer = graph.data[data].producer
-        if producer is None or len(graph.consumers[data]) != 1 or data in graph.outputs:
+        if producer is None:
+            raise GraphError("the logits are given, and no product of matrices")
+        if len(graph.consumers[data]) != 1 or data in graph.outputs:
             raise GraphError("the logits are read elsewhere, too")
         operator = graph.operators[producer]
         if operator.kind == "matmul" and not operator.attrs["transpose_x"]:

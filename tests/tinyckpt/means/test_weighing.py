@@ -176,6 +176,33 @@ def test_no_row_vanishes(
         assert found.row("pipeline").takes.startswith(f"{stages} device")
 
 
+def test_logits_that_are_needed_whole_are_not_gone_through_in_pieces() -> None:
+    def summed(w: Any, x: Any, y: Any) -> Any:
+        losses, sums = tc.apply_all(tc.PRIMITIVES["cross_entropy"], x @ w, y)
+        return tc.mean(losses) + tc.sum(sums)
+
+    x, y = tc.Spec((6, 4)), tc.Spec((6,), "int64")
+    losses: dict[str, Any] = {
+        "the logits are read elsewhere, too": lambda w, x, y: (
+            tc.cross_entropy(logits := x @ w, y) + tc.sum(logits)
+        ),
+        "the logits are to be computed once": lambda w, x, y: tc.cross_entropy(tc.once(x @ w), y),
+        "the logits are given": lambda w, x, y: tc.cross_entropy(x, y) + tc.sum(w),
+        "the logits come from multiply": lambda w, x, y: tc.cross_entropy((x @ w) * 2.0, y),
+        "the logits are a sum of more": lambda w, x, y: tc.cross_entropy(x @ w + x @ w, y),
+        "the logarithms of the logits' sums are read": summed,
+        "the loss is no cross-entropy": lambda w, x, y: tc.mean(tc.tanh(x @ w)),
+    }
+    for why, loss in losses.items():
+        found = quick(Network("n", loss, (tc.Spec((4, 7)), x, y)), stages=1, time_limit=0.05)
+        assert found.row("chunking").why.startswith(why)
+    network = tc.networks.mlp(2, 8, 12)
+    row = quick(network, chunks=5).row("chunking")
+    kinds = [operator.kind for operator in row.schedules[0].graph.operators]
+    assert kinds.count("cross_entropy") == 5
+    assert row.takes.startswith("logits in 5 pieces")
+
+
 def test_what_is_no_mean_over_samples_is_not_called_exact() -> None:
     specs = (tc.Spec((4, 4)), tc.Spec((6, 4)))
     losses: dict[str, Any] = {
