@@ -8,7 +8,7 @@ from typing import Any
 
 from tinyckpt.backend import Backend, moved
 from tinyckpt.compile import compile
-from tinyckpt.errors import BudgetError
+from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.graph import Graph
 from tinyckpt.means.case import Begin, Case, Planned, own_cost, peak_of
 from tinyckpt.orders.lowering import offloading
@@ -21,6 +21,10 @@ from tinyckpt.transfers.clock import timed
 from tinyckpt.transfers.placing import movable_values
 from tinyckpt.tree import map_leaves
 from tinyckpt.units import counted, size_text
+
+# What waits for what is told in time that grows with the square of the values on their way: some
+# ten seconds for so many.
+MOST_MOVABLE = 10_000
 
 
 def store_all(case: Case) -> Planned:
@@ -36,7 +40,7 @@ def recomputation(case: Case) -> Planned:
 def offload(case: Case) -> Planned:
     """Move as few values to the host as the budget asks for; or as the least peak does."""
     link, costs, stored = case.known_link, case.costs_of(case.graph), case.stored
-    movable = set(movable_values(case.graph)) if link.bandwidth else set()
+    movable = movable_of(case) if link.bandwidth else set()
     order = leaving_order(stored, movable)
     least = peak_of(offloading(stored, set(order)))
     goal = max(case.budget, least)
@@ -49,6 +53,7 @@ def offload(case: Case) -> Planned:
 def recomputation_and_offload(case: Case) -> Planned:
     """Keep, recompute or move, within the budget: the best known, of one alone too."""
     link, costs = case.known_link, case.costs_of(case.graph)
+    movable_of(case)
 
     def both() -> Planned:
         own: dict[str, Any] = {"budget": f"{case.budget} B", "time_limit": case.time_limit}
@@ -68,6 +73,20 @@ def recomputation_and_offload(case: Case) -> Planned:
     if not fitting:
         raise errors[0]
     return min(fitting, key=lambda each: each.cost)
+
+
+def movable_of(case: Case) -> set[int]:
+    """Return the values that can wait on the host.
+
+    Raises:
+        ScheduleError: if they are so many that telling when each is copied would take long.
+    """
+    found = set(movable_values(case.graph))
+    if len(found) > MOST_MOVABLE:
+        raise ScheduleError(
+            f"{len(found):,} values could be moved, and copies of {MOST_MOVABLE:,} are timed here"
+        )
+    return found
 
 
 def within(case: Case, graph: Graph, besides: int = 0, seconds: float | None = None) -> Schedule:

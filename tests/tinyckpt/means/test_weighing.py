@@ -241,6 +241,17 @@ def test_a_link_and_what_it_takes() -> None:
     assert without.row("pipeline").times == pytest.approx(4.0)
 
 
+def test_a_graph_with_very_many_values_is_not_moved_for_hours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tinyckpt.means.planned.MOST_MOVABLE", 15)
+    found = quick(tc.networks.chain(16), measure=False)
+    for name in ("offload", "recomputation + offload"):
+        assert found.row(name).why == "16 values could be moved, and copies of 15 are timed here"
+    assert found.row("recomputation").fits
+    assert quick(tc.networks.chain(15), measure=False).row("offload").fits
+
+
 def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
     graph = tc.networks.chain(4)
     found = quick(graph, measure=False)
