@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import PROFILE, examples
 from tests.tinyckpt.exact.test_optimal import abstract_graphs
+from tests.tinyckpt.transfers.ticking import Ticking
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.chains import fewest_evaluations
 from tinyckpt.analysis.liveness import Problem
@@ -25,6 +26,11 @@ BYTES = 512
 # Of three layers states are many: seconds each.
 BANDWIDTHS = [64, 128, 170, 256, 512, 1024, inf]
 CHAINS = range(1, 7) if PROFILE == "deep" else range(1, 5)
+DEEP_CHAINS, MUTATED = [(4, 256)], [(4, 256, 4), (6, 170, 4)]
+if PROFILE == "deep":  # up to minutes each
+    DEEP_CHAINS += [(5, 256), (6, 128), (7, 512), (7, 256), (8, 512), (8, 256)]
+    MUTATED += [(5, 256, 4), (8, 512, 5)]
+COPIES = (tc.Offload, tc.Fetch)
 LONGER = [(256, 1), *([(100, 2), (341, 1), (512, 2)] if PROFILE == "deep" else [])]
 
 
@@ -142,6 +148,17 @@ def check(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, found: Any)
     line = tc.timed(schedule, link, costs, budget=budget)
     assert line.makespan == found[0]
     assert line.peak_bytes <= budget
+    ticks = [
+        Fraction(costs.operators[step.operator])
+        if isinstance(step, tc.Compute)
+        else link.duration(graph.data[step.data].spec.nbytes if isinstance(step, COPIES) else 0)
+        for step in schedule.steps
+    ]
+    machine = Ticking(tc.replay(schedule), ticks, link.engines, budget)
+    machine.run()
+    for position, step in enumerate(schedule.steps):
+        if not isinstance(step, tc.Free):
+            assert line.begin[position] == machine.begun[position], position
     assert host_bound(graph, costs, link, budget) <= found[0]
 
 
@@ -218,6 +235,73 @@ def test_three_ways_to_be_exact(
             assert len(spans) == 1, (n, nodes, spans)
             for way in best:
                 check(graph, costs, link, nodes * BYTES, way)
+
+
+class EvaluationsRemain(dict[tuple[int, int], Front]):
+    """The estimate that counts what must be evaluated once more, as if memory were no matter."""
+
+    def __init__(self, graph: tc.Graph) -> None:
+        self.graph = graph
+
+    def get(self, key: tuple[int, int], default: Any = None) -> Front:
+        there, wanted, missing = key[0] | key[1], list(self.graph.outputs), set()
+        while wanted:
+            operator = self.graph.data[wanted.pop()].producer
+            if operator is not None and operator not in missing:
+                outputs, inputs = (
+                    getattr(self.graph.operators[operator], side) for side in ("outputs", "inputs")
+                )
+                if not any(there >> data & 1 for data in outputs):
+                    missing.add(operator)
+                    wanted += inputs
+        return [(len(missing), NO_COPY)]
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize(("n", "bandwidth"), DEEP_CHAINS)
+def test_long_chains_by_another_estimate(
+    n: int, bandwidth: float, engines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tc.networks.chain(n)
+    costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
+    ticks = HostSearch(graph, costs, link, 0).places.ticks
+    assert ticks == 1, "the estimate counts evaluations as ticks"
+    for nodes in range(3, n + 2):
+        best = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+        with monkeypatch.context() as patch:
+            patch.setattr(hosted, "fronts", lambda *_: EvaluationsRemain(graph))
+            other = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+        assert best is not None
+        assert other is not None
+        assert best[0] == other[0]
+        check(graph, costs, link, nodes * BYTES, best)
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize(("n", "bandwidth", "nodes"), MUTATED)
+def test_no_schedule_beside_the_best_is_faster(
+    n: int, bandwidth: float, nodes: int, engines: int
+) -> None:
+    # A step less, two steps swapped, or one of them anywhere else: illegal, or not faster.
+    graph = tc.networks.chain(n)
+    costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
+    found = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+    assert found is not None
+    makespan, steps = found
+    legal = 0
+    for place, step in enumerate(steps):
+        rest = [*steps[:place], *steps[place + 1 :]]
+        others = [rest, *([*rest[:at], step, *rest[at:]] for at in range(len(steps)))]
+        for mutant in others:
+            try:
+                line = tc.timed(
+                    tc.Schedule(graph, tuple(mutant), "mutant"), link, costs, budget=nodes * BYTES
+                )
+            except (tc.ScheduleError, tc.BudgetError):
+                continue
+            legal += 1
+            assert line.makespan >= makespan, (place, step)
+    assert legal > len(steps)
 
 
 @pytest.mark.parametrize("n", range(1, 9))

@@ -114,6 +114,19 @@ def test_with_all_bandwidth_nothing_is_recomputed_if_all_that_moves_is_enough(
     assert plan.certificate.cost <= moved.evaluations
 
 
+@pytest.mark.parametrize(("n", "nodes"), [(2, 3), (5, 4), (8, 7), (12, 5)])
+def test_chains_are_executed_to_the_bit(n: int, nodes: int) -> None:
+    graph = tc.networks.chain(n)
+    x = np.linspace(-1.0, 1.0, graph.data[0].spec.size).reshape(graph.data[0].spec.shape)
+    expected = tc.run(tc.plan(graph, "store_all"), x)
+    for bandwidth in (0, 170, 512, inf):
+        plan = tc.plan_with_host(graph, tc.Link(bandwidth), budget=nodes * 512)
+        found = tc.run(plan, x)
+        assert found.trace.peak_bytes <= nodes * 512
+        for one, other in zip(leaves(expected.gradients), leaves(found.gradients), strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
 def grid_of(graph: tc.Graph, costs: Costs | None, budgets: list[int], links: list[tc.Link]) -> None:
     """Hold plans for budgets and links, both ascending, against each other and their own words."""
     before = [inf] * len(budgets)
