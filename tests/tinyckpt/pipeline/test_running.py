@@ -145,7 +145,7 @@ def owner_of(array: Any) -> Any:
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {
-    "transformer": lambda: tc.networks.transformer(2, 64),
+    "transformer": lambda: tc.networks.transformer(2, 64, length=16, batch=4, vocabulary=503),
     "gpt2, whose embedding is shared": lambda: tc.networks.gpt2(
         2, 64, vocabulary=50, length=8, batch=2
     ),
