@@ -37,6 +37,7 @@ from tinyckpt.training.optimizers import Optimizer
 
 # Where launchers say which rank a process is: MPICH and Intel, Open MPI, PMIx, Slurm.
 RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+STDERR = 2
 LIFELINE = "TINYCKPT_LIFELINE"  # the file descriptor that ends when the parent does
 
 
@@ -92,7 +93,7 @@ def supervise() -> None:
 
 def say(text: str) -> None:
     """Write a line on stderr that no other rank's is mixed up with."""
-    os.write(sys.stderr.fileno(), f"tinyckpt: {text}\n".encode())
+    os.write(STDERR, f"tinyckpt: {text}\n".encode())
 
 
 def ended(process: int, rank: str) -> int:

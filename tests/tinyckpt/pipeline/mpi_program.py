@@ -12,6 +12,8 @@ if __name__ == "__main__":
     supervise()
     if sys.argv[-1] == "killed before" and os.environ["PMI_RANK"] == "2":
         os.kill(os.getpid(), signal.SIGKILL)  # before it has met the others in MPI
+    if sys.argv[-1] == "left before" and os.environ["PMI_RANK"] == "2":
+        sys.exit(3)
 
 from typing import Any
 

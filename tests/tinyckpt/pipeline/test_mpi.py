@@ -78,6 +78,14 @@ def test_a_killed_rank_ends_the_others_and_is_named(fault: str) -> None:
     assert not children_left()
 
 
+def test_a_rank_that_leaves_before_it_met_the_others_ends_them() -> None:
+    done = run("1f1b", "1", "left before")
+    assert done.returncode != 0
+    assert ") ended with code 3; the launcher ends the other ranks" in done.stderr
+    assert done.stderr.count("tinyckpt: rank 2 (process ") == 1
+    assert not children_left()
+
+
 def test_a_rank_that_hangs_is_named_and_ends_all() -> None:
     done = run("1f1b", "2", "stopped")
     assert done.returncode != 0
