@@ -18,6 +18,7 @@ from tinyckpt.pipeline.program import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
+    COLLECTIVES,
     FORWARD,
     KINDS,
     RECOMPUTE,
@@ -143,7 +144,8 @@ def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
     """Return for every block when all is there that it reads, and what its device takes before it.
 
     What its own device made is there when it was made, that of another when its message has come.
-    Where a device takes a message before a block that does not read it, the block waits as well.
+    Where a device takes a message before a block that does not read it, or does something together
+    with its replicas, the block waits as well.
 
     Returns:
         Columns with an entry for each block, device after device; -1 where there is nothing.
@@ -158,7 +160,10 @@ def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
     there = np.full_like(done, -1)
     there[FORWARD, 1:] = done[FORWARD, :-1]
     there[RECOMPUTE] = done[FORWARD]
-    there[BACKWARD, :-1], there[BACKWARD, -1] = back[1:], done[FORWARD, -1]
+    there[BACKWARD, :-1] = back[1:]
+    depth = own.stages // own.replicas  # a replica begins with the first stage, ends with the last
+    there[FORWARD, ::depth] = -1
+    there[BACKWARD, depth - 1 :: depth] = done[FORWARD, depth - 1 :: depth]
     for message, result, towards in ((SEND_ACTIVATION, FORWARD, 1), (SEND_COTANGENT, BACKWARD, -1)):
         sends = np.flatnonzero(kind == message)
         there[result, stage[sends] + towards, micro_batch[sends]] = trace.starts[sends] + way
@@ -171,6 +176,8 @@ def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
     # From behind the block before it, which may be that of another device, up to each block.
     since = np.append(0, blocks[:-1] + 1)
     messages = np.where(is_recv, came, came.dtype.type(-1))
+    together = np.isin(kind, COLLECTIVES)
+    messages[together] = trace.starts[together]  # a collective begins when it is over
     return came[blocks], np.maximum.reduceat(messages, since) if len(blocks) else messages
 
 
@@ -273,7 +280,9 @@ def subtitles_of(trace: PipelineTrace) -> list[str]:
     """Return the sizes and what each device holds at most: the longest first."""
     own = trace.pipeline
     sizes = f"{counted(own.devices, 'device')}, {counted(own.micro_batches, 'micro-batch')}"
-    if own.stages > own.devices:
+    if own.replicas > 1:
+        sizes = f"{counted(own.replicas, 'replica')} on {sizes} each"
+    elif own.stages > own.devices:
         sizes = f"{counted(own.stages, 'stage')} on {sizes}"
     peaks = f"peak {held_text(trace, max(trace.peaks))}"
     if len(set(trace.peaks)) == 1:

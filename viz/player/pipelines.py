@@ -126,6 +126,7 @@ def trace_data(
         "makespan": ticks_of(trace) / per,
         "way": float(trace.costs.communication) / factor,
         "stages": own.stages,
+        "depth": own.stages // own.replicas,
         "micro_batches": own.micro_batches,
         "rows": rows_of(trace),
         "stages_of": [list(lane.stages) for lane in lanes],

@@ -12,20 +12,24 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.tinyckpt.pipeline.test_replay import costs, pipelines
 from tinyckpt.pipeline import (
+    Action,
     Footprint,
     Pipeline,
     PipelineCosts,
+    data_parallel,
     gpipe,
     one_f_one_b,
     replay_pipeline,
     zb_h1,
 )
-from tinyckpt.pipeline.program import LETTERS, UPDATE
+from tinyckpt.pipeline.program import KINDS, LETTERS, UPDATE, pipeline_of
 from viz.charts.lanes import (
     DeviceLane,
     lane_of,
     messages_of,
+    ready_of,
     shares_of,
+    subtitles_of,
     tallest_of,
     title_of,
 )
@@ -162,3 +166,55 @@ def test_a_curve_of_very_many_corners_keeps_its_height() -> None:
     assert len(times) == len(held) == 1001
     assert (max(held), times[-1]) == (3, float(trace.makespan))
     assert (held[:-1] >= 1).all()
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize("make", [gpipe, zb_h1])
+def test_replicas_wait_for_what_they_do_together(make: Any, zero: int) -> None:
+    costs = PipelineCosts(forward=[1, 3], communication=1, collective=2, update=1)
+    trace = replay_pipeline(data_parallel(make(2, 3), 2, zero), costs)
+    assert subtitles_of(trace)[0].startswith("2 replicas on 4 devices, 3 micro-batches each; ")
+    read, taken = ready_of(trace)
+    idle = Fraction(0)
+    for device in range(4):
+        lane = lane_of(trace, device)
+        count = len(lane.kind)
+        free = np.append(0, lane.end[:-1])
+        expected = np.maximum(free, np.maximum(read[:count], taken[:count]))
+        assert lane.begin.tolist() == expected.tolist()
+        read, taken = read[count:], taken[count:]
+        idle += Fraction(int((lane.idle[:, 1] - lane.idle[:, 0]).sum()), trace.unit)
+    assert idle == trace.makespan * 4 - sum(trace.busy)
+    found = messages_of(trace)
+    assert {(source < 2) == (target < 2) for _, source, _, target in found} == {True}
+
+
+def test_a_device_may_have_nothing_to_do() -> None:
+    actions = [Action("forward", 0), Action("backward", 0)]
+    trace = replay_pipeline(pipeline_of("mine", [0], 1, [actions, []]))
+    lane = lane_of(trace, 1)
+    assert (lane.stages, lane.idle.tolist(), curve_of(lane)) == ((), [[0, 3]], [(0, 0), (3, 0)])
+
+
+@settings(max_examples=examples(60))
+@given(pipelines(), costs)
+def test_a_block_begins_when_its_device_and_what_it_reads_are_there(
+    pipeline: Pipeline, costs: PipelineCosts
+) -> None:
+    trace = replay_pipeline(pipeline, costs)
+    ready = np.maximum(*ready_of(trace))
+    for device in range(pipeline.devices):
+        lane = lane_of(trace, device)
+        free = np.append(0, lane.end[:-1])
+        own, ready = ready[: len(free)], ready[len(free) :]
+        assert lane.begin.tolist() == np.maximum(free, own).tolist()
+
+
+def test_a_late_recomputation_waits_for_a_message_that_it_does_not_read() -> None:
+    for recompute, waits in (("late", True), ("early", False)):
+        trace = replay_pipeline(gpipe(2, 1, recompute))
+        assert [KINDS[kind] for kind in lane_of(trace, 0).kind] == [
+            "forward", "recompute", "backward", "update",
+        ]  # fmt: skip
+        read, taken = ready_of(trace)
+        assert (taken > read).tolist() == [False, waits] + [False] * 6

@@ -12,19 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 import tinyckpt as tc
 import viz
-from tests.conftest import examples, require
-from tests.tinyckpt.pipeline.test_replay import costs, pipelines
+from tests.conftest import require
 from tests.viz.conftest import Open
 from tests.viz.player.player_driver import until
 from tinyckpt.pipeline import (
     Footprint,
-    Pipeline,
     PipelineCosts,
     PipelineTrace,
+    data_parallel,
     gpipe,
     interleaved,
     one_f_one_b,
@@ -32,8 +30,7 @@ from tinyckpt.pipeline import (
     v_half,
     zb_h1,
 )
-from tinyckpt.pipeline.program import KINDS
-from viz.charts.lanes import held_text, lane_of, ready_of
+from viz.charts.lanes import held_text, lane_of
 from viz.player.page import asset
 from viz.player.pipelines import page_data
 
@@ -45,30 +42,6 @@ AT = """time => { player.seekTime(time); return [...player.visible].map(
 
 
 # The data, without a browser ---------------------------------------------------------------------
-
-
-@settings(max_examples=examples(60))
-@given(pipelines(), costs)
-def test_a_block_begins_when_its_device_and_what_it_reads_are_there(
-    pipeline: Pipeline, costs: PipelineCosts
-) -> None:
-    trace = replay_pipeline(pipeline, costs)
-    ready = np.maximum(*ready_of(trace))
-    for device in range(pipeline.devices):
-        lane = lane_of(trace, device)
-        free = np.append(0, lane.end[:-1])
-        own, ready = ready[: len(free)], ready[len(free) :]
-        assert lane.begin.tolist() == np.maximum(free, own).tolist()
-
-
-def test_a_late_recomputation_waits_for_a_message_that_it_does_not_read() -> None:
-    for recompute, waits in (("late", True), ("early", False)):
-        trace = replay_pipeline(gpipe(2, 1, recompute))
-        assert [KINDS[kind] for kind in lane_of(trace, 0).kind] == [
-            "forward", "recompute", "backward", "update",
-        ]  # fmt: skip
-        read, taken = ready_of(trace)
-        assert (taken > read).tolist() == [False, waits] + [False] * 6
 
 
 def unpacked(packed: dict[str, str]) -> list[Any]:
@@ -158,7 +131,7 @@ def idle_share(trace: PipelineTrace, time: Fraction) -> Fraction:
 def schedules() -> list[PipelineTrace]:
     size = Footprint(5000, 3000, 4000, 4500, 7000, 6000, 2000, 2500)
     return [
-        replay_pipeline(gpipe(4, 8, "early"), None, size),
+        replay_pipeline(data_parallel(gpipe(2, 4, "early"), 2), PipelineCosts(collective=3), size),
         replay_pipeline(one_f_one_b(3, 5), PipelineCosts(communication=Fraction(1, 2)), size),
         replay_pipeline(v_half(2, 3), PipelineCosts(forward=[1, 3, 2, 1], update=2), size),
     ]

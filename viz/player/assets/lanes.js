@@ -220,9 +220,10 @@ class Lanes {
     model.ready.forEach((ready, i) => {
       const towards = model.kind[i] === FORWARD ? -1 : 1;
       const other = model.stage[i] + towards;
-      if (![FORWARD, BACKWARD, INPUTS].includes(model.kind[i]) || other < 0 || other >= model.stages) return;
+      const replica = (stage) => Math.floor(stage / model.depth); // each is a pipeline by itself
+      if (![FORWARD, BACKWARD, INPUTS].includes(model.kind[i]) || replica(other) !== replica(model.stage[i])) return;
       const way = model.device[i] - model.device_of[other];
-      if (Math.abs(way) === 1) found.push([ready, model.device[i], way]);
+      if (Math.abs(way) === 1 && !model.by_message[i]) found.push([ready, model.device[i], way]);
     });
     if (found.length * ROOM > (model.devices - 1) * (this.x(model.makespan) - LEFT)) return;
     context.strokeStyle = context.fillStyle = this.ink("ink");

@@ -57,6 +57,7 @@ class PipelinePanel {
       if (by) this.device = Math.min(Math.max(this.device + by, 0), model.devices - 1);
       else if (event.key !== "Enter") return;
       event.preventDefault();
+      if (model.first[this.device] === model.first[this.device + 1]) return; // it does nothing
       const block = model.blockAt(this.device, lanes.time);
       events.choose(this, block === NOTHING ? model.first[this.device] : block);
     });
@@ -248,7 +249,7 @@ class PipelinePlayer extends Playback {
   }
 
   startText(model, block) {
-    return block < 0 ? "" : model.timeText(model.begin[block]).split(" ")[0];
+    return block < 0 || !model.kind.length ? "" : model.timeText(model.begin[block]).split(" ")[0];
   }
 
   fill(row, index) {

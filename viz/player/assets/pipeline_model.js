@@ -115,11 +115,11 @@ class PipelineModel {
     if (this.by_message[block]) return "what its device receives before it";
     const from = (other) =>
       this.device_of[other] === this.device[block] ? "on this device" : `from device ${this.device_of[other]}`;
-    if (kind === FORWARD) return stage ? `the forward of stage ${stage - 1}, ${from(stage - 1)}` : "";
+    if (kind === FORWARD) return stage % this.depth ? `the forward of stage ${stage - 1}, ${from(stage - 1)}` : "";
     if (kind === RECOMPUTE) return "its forward, on this device";
     if (kind === WEIGHTS) return "its backward of inputs, on this device";
     if (kind === UPDATE) return "all backwards of its stage, on this device";
-    if (stage === this.stages - 1) return "its forward, on this device";
+    if ((stage + 1) % this.depth === 0) return "its forward, on this device";
     return `the backward of stage ${stage + 1}, ${from(stage + 1)}`;
   }
 
