@@ -115,8 +115,9 @@ def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
         assert shown == [looks[step + 1]], step
     if moves(trace):
         assert page.evaluate(LANE)[0][0][0] == list(trace.host)
-        last = len(trace.steps) - 1
-        assert page.inner_text(".caption") == caption_of(trace, last, again[last])
+        page.keyboard.press("Home")
+        captions = [caption_of(trace, step, again[step]) for step in range(len(trace.steps))]
+        assert page.evaluate(CAPTIONS, len(trace.steps)) == captions
     page.context.close()
 
 
