@@ -9,7 +9,8 @@ What waits for what, as for streams on a GPU, where steps are handed over in the
 
 - evaluations follow one another; so do the copies of one engine;
 - a copy begins when the evaluations before its step have ended, and what it reads has arrived;
-- an evaluation waits until what was fetched for it has arrived: the stall of that ``Fetch``;
+- an evaluation waits until what was fetched for it has arrived: the stall of that ``Fetch``; so
+  does the end, for results;
 - memory is taken at the step that takes it. With a budget, an evaluation or a fetch for which there
   is no room waits for copies on their way to the host: the stall of those ``Offload`` steps.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -65,7 +67,7 @@ class Timeline:
 
     @property
     def makespan(self) -> Fraction:
-        """When the last evaluation has ended: all evaluations, and all stalls."""
+        """When all results are there: all evaluations, and all stalls."""
         return self.computing + self.stalled
 
     @property
@@ -151,7 +153,7 @@ def timed(
             clock.fetch(position, step)
         else:
             clock.free(position, step)
-    clock.machine.check_outputs()
+    clock.finish()
     return Timeline(
         schedule, link, tuple(clock.begin), tuple(clock.end), tuple(clock.stall),
         tuple(clock.memory), own.unit,
@@ -188,12 +190,7 @@ class Clock:
         """Evaluate an operator once its inputs have arrived, and there is room."""
         operator = self.machine.graph.operators[step.operator]
         workspace = self.machine.take(position, step)
-        arrivals = [self.arrival[data] for data in operator.inputs if data in self.arrival]
-        arrived, fetched_at = max(arrivals, default=(self.now, position))
-        if arrived > self.now:
-            self.stall[fetched_at] += arrived - self.now
-            self.now = arrived
-        self.land()
+        self.await_arrival(operator.inputs)
         for end, at in self.waits(position, self.now, workspace):
             self.stall[at] += end - self.now
             self.now = end
@@ -203,6 +200,20 @@ class Clock:
         self.memory[position] = self.held(workspace)
         self.begin[position] = self.now
         self.end[position] = self.now = self.now + self.costs[step.operator]
+
+    def finish(self) -> None:
+        """Wait until the results have arrived."""
+        self.machine.check_outputs()
+        self.await_arrival(self.machine.graph.outputs)
+
+    def await_arrival(self, values: Iterable[int]) -> None:
+        """Wait until those of some values that were fetched have arrived."""
+        arrivals = [self.arrival[data] for data in values if data in self.arrival]
+        arrived, fetched_at = max(arrivals, default=(self.now, 0))
+        if arrived > self.now:
+            self.stall[fetched_at] += arrived - self.now
+            self.now = arrived
+        self.land()
 
     def offload(self, position: int, step: Offload) -> None:
         """Begin a copy to the host; what it reads stays until it ends."""

@@ -2,7 +2,7 @@
 
 import heapq
 from fractions import Fraction
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import pytest
@@ -40,9 +40,12 @@ def exhaustive(
     link: tc.Link,
     budget: int,
     host: float,
+    most: Any = inf,
     in_class: bool = False,
 ) -> Any:
     """Return the least makespan of all schedules, or None: every legal step, in every order.
+
+    None, too, if it is above the most that is of interest: copies can be handed over without end.
 
     A state is what is where and, from the end of the last evaluation on, how long each line and
     each copy still takes. Nothing is left out, nothing is compared but equal states. For the class
@@ -68,7 +71,7 @@ def exhaustive(
         return None
 
     def after(now: Fraction, state: Any) -> None:
-        if now < best.get(state, inf):
+        if now + max(state[2], state[3]) <= most and now < best.get(state, inf):
             best[state] = now
             heapq.heappush(heap, (now, len(best), state))
 
@@ -77,10 +80,13 @@ def exhaustive(
         if now > best[state]:
             continue
         device, waiting, out, back, leaving, arriving, spent = state
-        if goal <= device:
-            return now
-        held = sum(size[d] for d in device)
         ends = dict(arriving)
+        if goal <= device:
+            late = max((ends.get(d, zero) for d in goal), default=zero)
+            if not late:
+                return now
+            after(now + late, (device, waiting, out, back, leaving, nothing, spent))
+        held = sum(size[d] for d in device)
         for data in device:
             if data not in ends:
                 after(now, (device - {data}, waiting, out, back, leaving, arriving, spent))
@@ -184,6 +190,12 @@ def test_unequal_costs(
     assert max(trace.host) <= host
 
 
+def without_zeros(case: Any) -> tuple[tc.Graph, Costs]:
+    """Return a drawn graph with costs of 1 at least: of what costs nothing there is no end."""
+    graph, costs = case
+    return graph, custom(graph, [max(1, cost) for cost in costs.operators])
+
+
 @settings(max_examples=examples(25))
 @given(
     abstract_graphs(5),
@@ -196,14 +208,35 @@ def test_unequal_costs(
 def test_drawn_graphs(
     case: Any, bandwidth: Any, latency: int, engines: int, more: int, host: float
 ) -> None:
-    graph, costs = case
+    graph, costs = without_zeros(case)
     link = tc.Link(bandwidth, latency, engines)
     budget = smallest_budget(Problem(graph, costs), necessary(graph)) + more
     found = HostSearch(graph, costs, link, budget, host).cheapest()
-    expected = exhaustive(graph, costs, link, budget, host, in_class=True)
+    most = found[0] if found else 3 * sum(costs.operators)
+    expected = exhaustive(graph, costs, link, budget, host, most, in_class=True)
     assert (found and found[0]) == expected
     if found is not None:
         check(graph, costs, link, budget, found)
+
+
+@settings(max_examples=examples(15))
+@given(
+    abstract_graphs(3),
+    st.sampled_from((0, Fraction(1, 2), 1, 3, inf)),
+    st.integers(1, 2),
+    st.integers(0, 4),
+    st.sampled_from((inf, 4)),
+)
+def test_the_bound_is_below_all_schedules(
+    case: Any, bandwidth: Any, engines: int, more: int, host: float
+) -> None:
+    graph, costs = without_zeros(case)
+    link = tc.Link(bandwidth, engines=engines)
+    budget = smallest_budget(Problem(graph, costs), necessary(graph)) + more
+    bound = host_bound(graph, costs, link, budget, host)
+    if bound < inf:
+        faster = exhaustive(graph, costs, link, budget, host, ceil(bound) - Fraction(1, 8))
+        assert faster is None or faster >= bound
 
 
 class NothingRemains(dict[tuple[int, int], Front]):

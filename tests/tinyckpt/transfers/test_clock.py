@@ -59,6 +59,14 @@ def test_what_is_fetched_early_waits_less() -> None:
     assert tc.timed(EARLY, tc.Link(256, engines=1)).makespan == 11
 
 
+def test_the_end_waits_for_results_that_come_back() -> None:
+    # b1, the result, leaves 7-9 and comes back 9-11.
+    schedule = moved("f1 f2 f3 l b3 b2 b1 -f1 -f2 -f3 -l -b3 -b2 >b1 <b1")
+    line = tc.timed(schedule, tc.Link(256))
+    assert line.makespan == 11
+    assert {p: stall for p, stall in enumerate(line.stall) if stall} == {14: 4}
+
+
 def test_one_engine_copies_one_way_at_a_time() -> None:
     # f1 leaves 1-3 and comes back 3-5; f2 leaves 5-7, or 3-5 if its line is its own.
     schedule = moved("f1 f2 f3 >f1 <f1 >f2 l b3 -f3 -l <f2 b2 -f2 -b3 b1 -f1 -b2")
@@ -181,8 +189,9 @@ def test_the_clock_agrees_with_a_machine_that_ticks(case: Any, link: tc.Link, da
         assert line.computing == sum(
             costs.operators[s.operator] for s in with_some.steps if isinstance(s, tc.Compute)
         )
+        fetched = [machine.last_fetch(d, len(with_some.steps)) for d in graph.outputs]
         last = [p for p, s in enumerate(with_some.steps) if isinstance(s, tc.Compute)][-1]
-        assert line.makespan == line.end[last]
+        assert line.makespan == max(machine.done[p] for p in (last, *fetched) if p is not None)
 
 
 @settings(max_examples=examples(40))
