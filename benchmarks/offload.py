@@ -1,0 +1,95 @@
+"""What a host beside the device is worth: recompute, move, or both, for budgets and bandwidths.
+
+The model's time, of evaluations and of stalls, in shares of what all evaluations take once: no
+hardware is in it but how much the link moves while the device computes, in bytes per FLOP. With a
+link of 25 GB/s, 2.5e-4 are a device of 100 TFLOP/s, 2.5e-3 one of 10.
+
+- recompute only: what ``plan`` finds without a host;
+- move only: everything once, and as few values on the host as the budget takes, those that are read
+  last first; no figure where all of them are too few;
+- both: ``plan_with_host``, and which of its evaluations are recomputations, how much it moves, and
+  its stalls as a share of its time;
+- bound: what no schedule is below.
+
+    python benchmarks/offload.py [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import table
+
+import tinyckpt as tc
+from tinyckpt.cost import flops
+from tinyckpt.planning.moved import leaving_order, moved_within
+from tinyckpt.transfers.placing import movable_values
+from tinyckpt.units import memory_text
+
+NETWORKS = ("resnet50:32", "transformer:12x768")
+SHARES = (0.7, 0.5, 0.4)  # of the peak of store-all
+BANDWIDTHS = (2.5e-4, 2.5e-3, 2.5e-2)  # bytes per FLOP
+HEADER = (
+    "budget", "bytes/FLOP", "recompute only", "move only", "both", "recomputed", "moved", "stalled",
+    "bound",
+)  # fmt: skip
+
+
+def compared(name: str, seconds: float) -> str:
+    """Return the table of a network."""
+    graph = tc.networks.network_from_text(name)[0]
+    costs = flops(graph)
+    once = sum(costs.operators)
+    stored = tc.plan(graph, "store_all", costs=costs)
+    peak = tc.replay(stored).peak_bytes
+    order = leaving_order(stored, set(movable_values(graph)))
+    body = []
+    for share in SHARES:
+        budget = int(peak * share)
+        recomputed = tc.plan(graph, budget=budget, costs=costs, time_limit=seconds)
+        alone = tc.timed(recomputed, tc.Link(0), costs).makespan
+        moved = moved_within(stored, order, budget, costs)
+        for bandwidth in BANDWIDTHS:
+            link = tc.Link(bandwidth)
+            both = tc.plan_with_host(graph, link, budget=budget, costs=costs, time_limit=seconds)
+            line = tc.timed(both, link, costs, budget=budget)
+            known = both.certificate
+            assert known is not None
+            only = "-"
+            if moved is not None:
+                only = f"{float(tc.timed(moved, link, costs, budget=budget).makespan) / once:.3f}"
+            body.append(
+                [
+                    f"{share:.0%}",
+                    f"{bandwidth:.2g}",
+                    f"{float(alone) / once:.3f}",
+                    only,
+                    f"{known.cost / once:.3f}",
+                    f"{tc.replay(both).recomputations} of {tc.replay(both).evaluations}",
+                    memory_text(line.moved(tc.Offload), "bytes"),
+                    f"{float(line.stalled / line.makespan):.1%}",
+                    f"{known.lower_bound / once:.3f}",
+                ]
+            )
+    title = f"## {name}: {len(graph.operators):,} operators, {memory_text(peak, 'bytes')}"
+    return f"{title}\n\n{table.rows(HEADER, body)}"
+
+
+def main() -> None:
+    """Compare all networks."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each plan")
+    parser.add_argument("--networks", nargs="+", default=NETWORKS)
+    options = parser.parse_args()
+    sections = [compared(name, options.seconds) for name in options.networks]
+    note = (
+        "Times of the model, in shares of what all evaluations take once. With a link of 25 GB/s, "
+        "2.5e-4 bytes/FLOP are a device of 100 TFLOP/s, 2.5e-3 one of 10. Move only: a dash where "
+        "all that can be moved is too little. What a plan finds depends on the time it has; each "
+        f"had {options.seconds:g} s."
+    )
+    table.write("offload", "Recompute, move, or both", [note, *sections], ["numpy"])
+
+
+if __name__ == "__main__":
+    main()
