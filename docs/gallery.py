@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tinyckpt as tc
 import viz
+from tinyckpt.pipeline import one_f_one_b, replay_pipeline, v_half, zb_h1
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)
@@ -74,6 +75,24 @@ print(viz.ledger(named[2], OUT / "ledger.svg"))
 # %%
 optimum = tc.replay(tc.plan(chain, "revolve", slots=5))
 print(viz.gif(optimum, OUT / "revolve.gif", theme="dark"))
+
+# %% [markdown]
+# ## Other means
+#
+# Values that wait on the host: what runs beside what, and what waits for a copy.
+
+# %%
+units = tc.cost.custom(chain, [1] * 17 + [2] * 16, "units")
+moved = tc.plan(chain, "offload", costs=units, bandwidth=256, budget=9 * 512)
+beside = tc.timed(moved, tc.Link(256), units, budget=9 * 512)
+print(viz.timeline(beside, OUT / "copies.svg"))
+
+# %% [markdown]
+# Pipelines: four devices against time, the bubble, and the micro-batches in flight.
+
+# %%
+pipelines = [replay_pipeline(make(4, 8)) for make in (one_f_one_b, zb_h1, v_half)]
+print(viz.pipeline(pipelines, OUT / "pipelines.svg"))
 
 # %% [markdown]
 # ## Large networks
