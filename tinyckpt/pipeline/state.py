@@ -6,7 +6,8 @@ there it holds more: a stage's whole gradients until they are scattered, a stage
 while they are gathered. So ZeRO-2 and 3 have a peak above the formula by what one stage takes, and
 smaller stages bring it down.
 
-Not counted: copies that a collective is given and MPI makes, and what the optimiser computes with.
+Not counted: copies that a collective is given and MPI makes, a gradient's product with 1/M while
+it is added, and what the optimiser computes with.
 
 Source: as for ``replicas``.
 """
@@ -19,7 +20,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinyckpt.graph import Spec
-from tinyckpt.pipeline.costs import memory_tables
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
@@ -30,7 +30,6 @@ from tinyckpt.pipeline.program import (
     GATHER_BACKWARD,
     GATHER_FORWARD,
     GATHER_UPDATED,
-    RECOMPUTE,
     REDUCE_SCATTER,
     UPDATE,
     Integers,
@@ -119,7 +118,7 @@ def replay_state(
         ScheduleError: as ``replay_pipeline``.
         GraphError: if gradients were not taken with respect to the first argument alone.
     """
-    replay_pipeline(pipeline, None, [each.footprint for each in stages])
+    trace = replay_pipeline(pipeline, None, [each.footprint for each in stages])
     known = parameters_of(stages)
     zero = pipeline.zero if pipeline.replicas > 1 else 0
     sizes = sizes_of(known, pipeline.replicas)
@@ -127,17 +126,12 @@ def replay_state(
     fixed = [fixed_bytes(pipeline, known, device, shares, optimizer)
              for device in range(pipeline.devices)]  # fmt: skip
     held, peaks, volumes = [], [], []
-    recomputed = set((pipeline.stage[pipeline.kind == RECOMPUTE] % len(stages)).tolist())
-    during, after = memory_tables(
-        [each.footprint for each in stages], [k in recomputed for k in range(len(stages))]
-    )
-    for (begin, end), own in zip(spans(pipeline), fixed, strict=True):
+    for device, (own, (begin, end)) in enumerate(zip(fixed, spans(pipeline), strict=True)):
         kind, stage = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
         change, most = changes(kind, stage, sizes, zero, pipeline.replicas)
         now = own[0] + own[2] + np.cumsum(change)
-        left = after[kind, stage]
-        working = np.cumsum(left) - left + during[kind, stage]
-        peaks.append(int((now - change + most + working).max(initial=0)))
+        lane = trace.lane(device)
+        peaks.append(int(max((now - change + most + lane.during).max(), (now + lane.after).max())))
         held.append(now)
         volumes.append(volume(kind, stage, sizes, pipeline.replicas))
     parameters, gradients, state = zip(*fixed, strict=True)
@@ -212,7 +206,8 @@ def changes(
         # All shares, padded as they are, besides the device's own.
         change[kind == gather] += replicas * sizes.gathered[stage[kind == gather]]
         change[kind == free] -= replicas * sizes.gathered[stage[kind == free]]
-    return change, np.maximum(extra, np.maximum(change, 0))
+    # While a backward runs, what it makes is part of its stage's footprint.
+    return change, np.where(is_last, 0, np.maximum(extra, change))
 
 
 def first_of_stage(chosen: Integers, stage: Integers) -> Integers:

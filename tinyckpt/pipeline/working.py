@@ -243,7 +243,7 @@ class Worker:
         self.recomputed.discard((action.stage, action.micro_batch))
         share = 1.0 / self.pipeline.micro_batches
         for data, local in zip(own.outputs, own.ids(own.outputs), strict=True):
-            array = values[local]
+            array = values.pop(local)
             if data in self.of_results:
                 self.results[self.number(action)][data] = array
             if data in self.of_gradients:

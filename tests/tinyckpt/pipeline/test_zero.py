@@ -190,6 +190,26 @@ def owner_of(array: Any) -> Any:
     return array
 
 
+def test_peaks_by_hand() -> None:
+    graph, _ = perceptron(1, width=4, layers=2)
+    (stage,) = plan_stages(stages_of(graph, []))
+    own, size = stage.footprint, 2 * (16 + 4)
+    found = [
+        replay_state(data_parallel(gpipe(1, 1), 4, zero), [stage], tc.adam(1e-3)).peaks[0]
+        for zero in range(4)
+    ]
+    whole, share = 8 * size, 8 * size // 4
+    # Parameters, two moments, and what the backward works with, its gradients too; with ZeRO-3 the
+    # gathered parameters besides the share.
+    assert own.backward > own.forward
+    assert found == [
+        whole + 2 * whole + own.backward,
+        whole + 2 * share + own.backward,
+        whole + 2 * share + own.backward,
+        share + 2 * share + whole + own.backward,
+    ]
+
+
 OPTIMIZERS = {
     "sgd": lambda: tc.sgd(0.1),
     "momentum": lambda: tc.momentum(0.1),
