@@ -17,18 +17,20 @@ import table
 
 from tinyckpt.pipeline import PIPELINES, replay_pipeline
 
-# Wide and short, narrow and long, ten and a hundred times as many; the last is the largest asked.
+# Wide and short, narrow and long, ten and a hundred times as many; the last six are the largest
+# asked, of 1,024 stages each, which is half as many devices where each has two.
 SIZES = (
     ("1f1b", 64, 256), ("1f1b", 64, 2560), ("1f1b", 64, 25600),
     ("gpipe", 256, 256), ("gpipe", 256, 2560),
     ("1f1b", 4, 4096), ("1f1b", 4, 409600), ("1f1b", 1024, 16),
     ("v-half", 64, 256), ("v-half", 64, 2560),
-    ("1f1b", 1024, 4096), ("zb-h1", 1024, 4096),
+    ("gpipe", 1024, 4096), ("1f1b", 1024, 4096), ("interleaved", 512, 4096),
+    ("zb-h1", 1024, 4096), ("v-min", 512, 4096), ("v-half", 512, 4096),
 )  # fmt: skip
 
 
 def measured(name: str, devices: int, micro_batches: int) -> str:
-    """Return actions, seconds to make, seconds to replay, and GiB, as text with spaces."""
+    """Return stages, actions, seconds to make and to replay, and GiB, as text with spaces."""
     begin = process_time()
     pipeline = PIPELINES[name](devices, micro_batches)
     made = process_time()
@@ -37,7 +39,7 @@ def measured(name: str, devices: int, micro_batches: int) -> str:
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f"{len(pipeline)} {made - begin} {done - made} {peak / 2**30}"
+    return f"{pipeline.stages} {len(pipeline)} {made - begin} {done - made} {peak / 2**30}"
 
 
 def main() -> None:
@@ -51,16 +53,17 @@ def main() -> None:
             [sys.executable, __file__, name, str(devices), str(micro_batches)],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        count, made, replayed, peak = map(float, one.stdout.split())
+        stages, count, made, replayed, peak = map(float, one.stdout.split())
         body.append(
             [
-                name, f"{devices:,}", f"{micro_batches:,}", f"{count:,.0f}", f"{made:.2f}",
-                f"{replayed:.2f}", f"{1e6 * (made + replayed) / count:.2f}", f"{peak:.2f}",
+                name, f"{devices:,}", f"{stages:,.0f}", f"{micro_batches:,}", f"{count:,.0f}",
+                f"{made:.2f}", f"{replayed:.2f}", f"{1e6 * (made + replayed) / count:.2f}",
+                f"{peak:.2f}",
             ]
         )  # fmt: skip
         print(" | ".join(body[-1]), flush=True)
     header = [
-        "pipeline", "devices", "micro-batches", "actions", "s to make", "s to replay",
+        "pipeline", "devices", "stages", "micro-batches", "actions", "s to make", "s to replay",
         "s a million actions", "GiB",
     ]  # fmt: skip
     table.write("pipelines", "Replaying pipelines", [table.rows(header, body)], ["numpy"])
