@@ -321,3 +321,15 @@ def test_words_beside_lanes_are_whole(width: int, tmp_path: Path, open_page: Ope
     )
     assert max(words) + 8 <= room[0] == room[1]
     assert "peak 1.5 GiB" in page.evaluate("player.scales.beside")
+
+
+@pytest.mark.browser
+def test_micro_batches_of_replicas_are_their_own(tmp_path: Path, open_page: Open) -> None:
+    trace = replay_pipeline(data_parallel(gpipe(2, 2), 2))
+    page = open_page(viz.player(trace, tmp_path / "p.html"))
+    # Of each device F0 F1 B0 B1 and the update: the two of its replica are alike.
+    assert page.evaluate("player.models[0].alike(1)") == [1, 3, 6, 8]
+    assert page.evaluate("player.models[0].alike(12)") == [10, 12, 15, 17]
+    assert page.evaluate("player.models[0].alike(4)") == []
+    waits = page.evaluate("[0, 5, 10].map(block => player.models[0].needs(block))")
+    assert waits == ["", "the forward of stage 0, from device 0", ""]

@@ -334,12 +334,8 @@ class Lanes {
     context.drawImage(past, 0, 0);
     if (now < end) context.drawImage(future, now, 0, end - now, height, now, 0, end - now, height);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    if (this.selected !== NOTHING && model.kind[this.selected] !== UPDATE) {
-      const own = model.micro_batch[this.selected];
-      model.micro_batch.forEach((other, i) => {
-        if (other === own && model.kind[i] !== UPDATE) this.outline(i, this.ink("checkpoint"), 2);
-      });
-    }
+    const alike = this.selected === NOTHING ? [] : model.alike(this.selected);
+    for (const block of alike) this.outline(block, this.ink("checkpoint"), 2);
     this.running = Array.from({ length: model.devices }, (_, device) => model.runningAt(device, this.time));
     for (const block of this.running) if (block !== NOTHING) this.drawRunning(block, past);
     if (this.selected !== NOTHING) this.outline(this.selected, this.ink("ink"), 2);

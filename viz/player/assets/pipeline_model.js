@@ -92,6 +92,17 @@ class PipelineModel {
     return time;
   }
 
+  /** The blocks of the same micro-batch: of one replica, since each has its own. */
+  alike(block) {
+    if (this.kind[block] === UPDATE) return [];
+    const replica = (i) => Math.floor(this.stage[i] / this.depth);
+    const found = [];
+    this.micro_batch.forEach((other, i) => {
+      if (other === this.micro_batch[block] && replica(i) === replica(block) && this.kind[i] !== UPDATE) found.push(i);
+    });
+    return found;
+  }
+
   heldText(amount) {
     return this.counts ? `${countText(amount)} in flight` : sizeText(amount);
   }
