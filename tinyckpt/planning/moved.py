@@ -74,7 +74,7 @@ def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Know
         rooms = thinned(range(least, n + 3), BASES)
         made = [revolve_base(graph, costs, n, room, size) for room in [*rooms, budget // size]]
         return Known(made[-1] if budget // size >= least else None, made[:-1], True)
-    found = search(graph, costs, seconds)
+    found = search(graph, costs, seconds, budget=budget)  # the budget says what comes first
     points = [
         Base(p.peak, p.cost, partial(from_order, graph, p.order.tolist(), p.policy))
         for p in found.points
