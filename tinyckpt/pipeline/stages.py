@@ -231,7 +231,9 @@ class Cutter:
         number = len(self.operators)
         inputs = tuple([self.local[data] for data in gives])
         outputs = tuple([self.add(data, self.whole.data[data].role, number) for data in takes_back])
-        self.operators.append(Operator(number, EXCHANGE, EXCHANGE, inputs, outputs, once=True))
+        # A cost, so that those of a profile stay known for every operator of the stage.
+        made = Operator(number, EXCHANGE, EXCHANGE, inputs, outputs, once=True, cost=0)
+        self.operators.append(made)
         return number
 
 

@@ -303,6 +303,18 @@ def test_what_fails_says_where() -> None:
         run_pipeline(gpipe(2, 1), stages, [(np.zeros((8, 8)),)])
 
 
+def test_costs_of_a_profile_are_those_of_its_stages() -> None:
+    chain = tc.networks.chain(4)
+    graph = replace(chain, operators=tuple(replace(o, cost=7.5) for o in chain.operators))
+    pipeline = gpipe(2, 2)
+    found, ones = (
+        pipeline_costs(pipeline, plan_stages(stages_of(whole, (2,)))) for whole in (graph, chain)
+    )
+    assert (found.measure, ones.measure) == ("cost", "evaluations")
+    for part in ("forward", "backward_input"):
+        assert getattr(found, part) == [7.5 * count for count in getattr(ones, part)]
+
+
 def test_costs_say_what_they_are() -> None:
     graph = tc.networks.chain(4)
     stages = plan_stages(stages_of(graph, partition(graph, 2)))
