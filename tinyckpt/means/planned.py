@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -51,28 +50,11 @@ def offload(case: Case) -> Planned:
 
 
 def recomputation_and_offload(case: Case) -> Planned:
-    """Keep, recompute or move, within the budget: the best known, of one alone too."""
+    """Keep, recompute or move, within the budget."""
     link, costs = case.known_link, case.costs_of(case.graph)
     movable_of(case)
-
-    def both() -> Planned:
-        own: dict[str, Any] = {"budget": f"{case.budget} B", "time_limit": case.time_limit}
-        schedule = plan_with_host(case.graph, link, costs=costs, **own)
-        return of_copies(case, schedule, case.budget)
-
-    ways: tuple[Callable[[], Planned], ...] = (
-        both, partial(recomputation, case), partial(offload, case)
-    )  # fmt: skip
-    found, errors = [], []
-    for way in ways:
-        try:
-            found.append(way())
-        except BudgetError as error:
-            errors.append(error)
-    fitting = [each for each in found if each.peak <= case.budget]
-    if not fitting:
-        raise errors[0]
-    return min(fitting, key=lambda each: each.cost)
+    own: dict[str, Any] = {"budget": f"{case.budget} B", "time_limit": case.time_limit}
+    return of_copies(case, plan_with_host(case.graph, link, costs=costs, **own), case.budget)
 
 
 def movable_of(case: Case) -> set[int]:

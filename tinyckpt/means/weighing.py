@@ -55,6 +55,14 @@ MEANS: dict[str, Callable[[Case], Planned]] = {
     "pipeline": pipeline,
     "pipeline + recomputation": partial(pipeline, policy="sqrt_n"),
 }
+# Those that may do without one of their parts: each is at least as good as a part that fits.
+PARTS = {
+    "recomputation + offload": ("recomputation", "offload"),
+    "8 bits + recomputation": ("8 bits",),
+    "LowMemoryBP + recomputation": ("LowMemoryBP",),
+    "chunking + recomputation": ("chunking",),
+    "accumulation + recomputation": ("accumulation",),
+}
 
 
 def weigh(
@@ -109,13 +117,17 @@ def weigh(
     library = get_backend(backend)
     case = case_of(what, budget, costs, link, time_limit, stages, chunks, progress)
     plans: dict[str, Planned] = {}
-    whys: dict[str, str] = {}
-    # Combinations first: what is searched for them is there when one alone is asked for.
-    for name in reversed(MEANS):
+    errors_of: dict[str, TinyckptError] = {}
+    for name, means in MEANS.items():
         try:
-            plans[name] = MEANS[name](case)
+            plans[name] = means(case)
         except TinyckptError as error:
-            whys[name] = reason(error)
+            errors_of[name] = error
+    for name, parts in PARTS.items():
+        known = [plans[each] for each in (name, *parts) if each in plans]
+        fitting = [each for each in known if each.peak <= case.budget]
+        if fitting and isinstance(errors_of.get(name), BudgetError | None):
+            plans[name] = min(fitting, key=lambda each: each.cost)
     plans = {name: plans[name] for name in MEANS if name in plans}
     seconds: dict[str, float] = {}
     errors: dict[str, float] = {}
@@ -128,7 +140,9 @@ def weigh(
         except BackendError as error:
             note = f"nothing was measured: {error}"
     rows = [
-        row_of(case, name, plans, seconds, errors) if name in plans else Row(name, whys[name])
+        row_of(case, name, plans, seconds, errors)
+        if name in plans
+        else Row(name, reason(errors_of[name]))
         for name in MEANS
     ]
     unit = case.costs_of(case.graph).unit
