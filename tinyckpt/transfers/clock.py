@@ -21,11 +21,12 @@ only come earlier with more bandwidth, less latency or a larger budget.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 from tinyckpt.cost import Costs, given
@@ -285,24 +286,20 @@ class Clock:
 
     def left(self, moment: Fraction) -> int:
         """Return the bytes on the device once the copies have ended that end by a moment."""
-        held = self.held(0)
-        for _, held_then in self.landings(held, moment):
-            held = held_then
-        return held
+        count = bisect_right(self.flights, moment, key=itemgetter(0))
+        gone = Counter([block for _, _, block in self.flights[:count]])
+        holders, sizes = self.machine.holders, self.machine.block_bytes
+        return self.held(0) - sum(sizes[b] for b, times in gone.items() if times == holders[b])
 
-    def landings(self, held: int, moment: Fraction | None = None) -> list[tuple[Flight, int]]:
-        """Return the copies on their way, by a moment or all, and what is held behind each."""
-        found = []
+    def landings(self, held: int) -> Iterator[tuple[Flight, int]]:
+        """Yield the copies on their way in the order of their ends, and what is held after each."""
         gone: Counter[int] = Counter()
         for flight in self.flights:
-            end, _, block = flight
-            if moment is not None and end > moment:
-                break
+            block = flight[2]
             gone[block] += 1
             if gone[block] == self.machine.holders[block]:
                 held -= self.machine.block_bytes[block]
-            found.append((flight, held))
-        return found
+            yield flight, held
 
     def waits(self, position: int, moment: Fraction, workspace: int) -> list[tuple[Fraction, int]]:
         """Return the copies to wait for, from a moment on, until there is room: when, and whose.
