@@ -43,6 +43,7 @@ from tinyckpt.units import counted, size_text
 
 MOST_SEARCHED = 17  # operators: chain:8, in seconds
 STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
+SMALL_SECONDS = 60.0  # chain:8 takes up to 15, within 3 nodes
 SEARCH_SHARE = 0.5  # of the time that is left, for the exact search
 BOUND_SHARE = 0.2
 
@@ -54,7 +55,7 @@ def plan_with_host(
     budget: Budget,
     host_budget: Budget | None = None,
     costs: Costs | None = None,
-    time_limit: float = DEFAULT_SECONDS,
+    time_limit: float | None = None,
 ) -> Schedule:
     """Return the schedule of the least makespan that is known: what to keep, recompute and move.
 
@@ -67,7 +68,8 @@ def plan_with_host(
         host_budget: of the host; without limit if not given.
         costs: the duration of each evaluation; if not given, as in ``plan``.
         time_limit: seconds for all of it; half of them for the search of a small graph. What has
-            been found by then is the answer.
+            been found by then is the answer. If not given, as in ``plan``, and 60 for a small
+            graph, of which the search is to end.
 
     Returns:
         A schedule whose certificate is about its makespan, ``timed(schedule, link, budget=...)``.
@@ -90,7 +92,9 @@ def plan_with_host(
     host = inf if host_budget is None else parse_budget(graph, own, host_budget)[0]
     if own.memory_unit != "bytes":
         raise ScheduleError("plan_with_host: what is moved is counted in bytes; so is the budget")
-    seconds = checked_seconds(time_limit)
+    is_small = len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own)
+    default = SMALL_SECONDS if is_small else DEFAULT_SECONDS
+    seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
     bound = host_bound(graph, own, link, limit, host, Clock(BOUND_SHARE * seconds))
     least = smallest_budget(Problem(graph, own), necessary(graph))
@@ -101,7 +105,7 @@ def plan_with_host(
             least,
         )
     line, is_whole = None, True
-    if len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own):
+    if is_small:
         line, is_whole = searched(graph, own, link, limit, host, SEARCH_SHARE * clock.left())
     is_best = is_whole and line is not None
     if line is None or line.makespan > bound:
