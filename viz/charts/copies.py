@@ -88,6 +88,8 @@ def lanes_of(timeline: Timeline) -> Lanes:
         if begin > now:
             stalls.append((now, begin))
         now = end
+    if timeline.makespan > now:  # a result that comes back
+        stalls.append((now, timeline.makespan))
     return Lanes(
         tuple(evaluations),
         tuple(span for step, span in zip(steps, spans, strict=True) if isinstance(step, Offload)),

@@ -237,6 +237,7 @@ def times_data(clock: Timeline, longest: Fraction) -> dict[str, Any]:
     return {
         "begin": packed([round(moment * unit) for moment in clock.begin]),
         "end": packed([round(moment * unit) for moment in clock.end]),
+        "makespan": round(clock.makespan * unit),
         "words": f"time: {time_words(clock)}{' (shaded)' if clock.stalled else ''}",
     }
 

@@ -28,6 +28,7 @@ function stallsOf(model) {
     if (model.times.begin[step] > now) stalls.push([now, model.times.begin[step]]);
     now = model.times.end[step];
   }
+  if (model.times.makespan > now) stalls.push([now, model.times.makespan]); // a result comes back
   return stalls;
 }
 
