@@ -1,9 +1,10 @@
 """What can follow where values are on the device or on the host, without a clock.
 
 Moves are the steps of schedules: an evaluation, a copy to the host, a copy back. Values are freed
-along with one of them: forward ones that are in the way of what takes memory, as few as it takes;
-and what has no readers left. So no backward operator is ever evaluated a second time. Forward
-values alone are moved; results are not, but are made again if that helps.
+along with one of them: forward ones that are in the way of what takes memory, as few as it takes,
+or as keep it from waiting for copies; and what has no readers left. So no backward operator is ever
+evaluated a second time. Forward values alone are moved; results are not, but are made again if that
+helps.
 
 Which moves there are depends on the places alone. ``hosted`` asks for them again and again, with
 other times; ``remaining`` goes them in reverse.
@@ -121,7 +122,7 @@ class Places:
             if self.weight(host | 1 << data) <= self.host_budget:
                 yield Move(Kind.OFFLOAD, data, 0, device & ~(1 << data), host | 1 << data)
         for data in members(host & useful):
-            for freed in self.rooms(device, 1 << data, 0, arriving):
+            for freed in self.rooms(device, host, 1 << data, 0, arriving):
                 there = device & ~freed | 1 << data
                 yield Move(Kind.FETCH, data, freed, there, host & ~(1 << data))
         for operator in self.operators:
@@ -130,7 +131,7 @@ class Places:
                 continue
             stale = makes & device  # some of several outputs are there still: they go first
             fixed = arriving | reads | stale
-            for freed in self.rooms(device, makes, self.workspace[operator], fixed):
+            for freed in self.rooms(device, host, makes, self.workspace[operator], fixed):
                 there = device & ~freed | makes
                 dead = there & ~self.useful(there | host) & ~(arriving & ~reads)
                 yield Move(Kind.EVALUATE, operator, freed | stale, there & ~dead, host, dead)
@@ -153,19 +154,21 @@ class Places:
             self.known_useful[present] = useful
         return self.known_useful[present]
 
-    def rooms(self, device: int, more: int, workspace: int, fixed: int) -> Iterator[int]:
-        """Yield the smallest sets of values to free so that something has room in the end."""
+    def rooms(self, device: int, host: int, more: int, workspace: int, fixed: int) -> Iterator[int]:
+        """Yield the sets of values to free so that something has room in the end, or at once.
+
+        Of what is on the host, copies may still hold memory: so much can be worth to be freed more,
+        and no value besides that is not needed for it.
+        """
         excess = self.weight(device | more) + workspace - self.budget
-        if excess <= 0:
-            yield 0
-            return
+        most = max(0, excess) + self.weight(host)
         candidates = members(device & self.forward & ~fixed)
-        smallest: list[int] = []
-        for count in range(1, len(candidates) + 1):
+        for count in range(len(candidates) + 1):
             for chosen in combinations(candidates, count):
                 freed = as_set(chosen)
-                if self.weight(freed) >= excess and not any(s & ~freed == 0 for s in smallest):
-                    smallest.append(freed)
+                weight = self.weight(freed)
+                least = min((self.size[data] for data in chosen), default=0)
+                if weight >= excess and (not freed or weight - least < most):
                     yield freed
 
     def weight(self, values: int) -> int:

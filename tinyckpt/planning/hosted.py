@@ -85,7 +85,7 @@ def plan_with_host(
     ...     print(schedule.note)
     15 evaluations, 6 of them recomputations; 0 values moved; 0 stalled
     15 evaluations, 6 of them recomputations; 0 values moved; 0 stalled
-    9 evaluations, 0 of them recomputations; 3 values moved; 3 stalled
+    10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled
     """
     own = costs_of(graph, costs)
     limit, own = parse_budget(graph, own, budget)

@@ -99,6 +99,16 @@ def test_unequal_costs(
     assert max(trace.host) <= host
 
 
+def test_a_value_is_freed_so_that_nothing_waits_for_a_copy() -> None:
+    # One value fewer on the device, and no evaluation waits for what is on its way: 13, not 14.
+    graph = tc.networks.chain(5)
+    costs, link, budget = tc.cost.evaluations(graph), tc.Link(256, engines=1), 4 * BYTES
+    found = HostSearch(graph, costs, link, budget).cheapest()
+    assert found is not None
+    assert found[0] == exhaustive(graph, costs, link, budget, inf, found[0], in_class=True) == 13
+    check(graph, costs, link, budget, found)
+
+
 def without_zeros(case: Any) -> tuple[tc.Graph, Costs]:
     """Return a drawn graph with costs of 1 at least: of what costs nothing there is no end."""
     graph, costs = case
