@@ -100,11 +100,14 @@ def pipe_job(options: Any) -> int:
     if options.theme == "auto" and not is_page:
         wrong_usage(options, "--theme auto: a chart is light or dark")
     graph, specs = graph_of(options)
-    assert graph.gradients is not None
     costs = COSTS[options.cost]
+    asked = [(schedule, asked_pipeline(options, schedule)) for schedule in schedules]
+    if options.chunks is not None and "interleaved" not in schedules:
+        wrong_usage(options, f"--chunks is for --schedule interleaved, not {schedules[0]}")
+    if options.zero and options.replicas == 1:
+        wrong_usage(options, f"--zero {options.zero} is for several --replicas, which share")
     traces = []
-    for schedule in schedules:
-        pipeline = asked_pipeline(options, schedule)
+    for schedule, pipeline in asked:
         cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
         stages = planned_stages(options, TrainingGraph(graph), cuts, schedule in HALVED)
         replicated = data_parallel(pipeline, options.replicas, options.zero)
@@ -127,9 +130,7 @@ def asked_pipeline(options: Any, schedule: str) -> Pipeline:
     if options.replicas < 1:
         wrong_usage(options, f"--replicas {options.replicas}: it must be 1 or more")
     given = {"recompute": options.recompute}
-    if options.chunks is not None:
-        if schedule != "interleaved":
-            wrong_usage(options, f"--chunks is for --schedule interleaved, not {schedule}")
+    if options.chunks is not None and schedule == "interleaved":
         given["chunks"] = options.chunks
     return PIPELINES[schedule](options.stages, options.micro_batches, **given)
 
@@ -207,12 +208,13 @@ def run_job(
     begin = perf_counter()
     result = run_pipeline_mpi(pipeline, stages, batches, patience=patience)
     if result is not None:
-        loss = np.mean([float(leaves(value)[0]) for value in result.values])
+        losses = [float(found[0]) for value in result.values if (found := leaves(value))]
+        loss = f"loss {np.mean(losses):.12g}, " if losses else ""
         norm = np.sqrt(sum(float((array**2).sum()) for array in leaves(result.gradients)))
         print(
             f"{pipeline.name} of {stages[0].stage.whole.name}"
             f"{f', ZeRO-{pipeline.zero},' if pipeline.zero else ''} in "
-            f"{pipeline.devices} processes: loss {loss:.12g}, norm of the "
+            f"{pipeline.devices} processes: {loss}norm of the "
             f"gradient {norm:.12g}, {1000 * (perf_counter() - begin):.1f} ms"
         )
     return 0

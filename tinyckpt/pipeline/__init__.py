@@ -4,7 +4,7 @@
 checks and times them without arrays. ``partition`` finds where to cut a graph, ``stages`` cuts it,
 ``parts`` plans each stage and parts its schedule, ``running`` runs all of them in one process,
 ``mpi`` one in each. ``replicas`` does so side by side, for data parallelism and ZeRO; ``state``
-counts what each of them holds. Nothing below the command imports this package.
+counts what each of them holds. Of the engine nothing imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts

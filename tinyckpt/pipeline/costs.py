@@ -102,6 +102,8 @@ class PipelineCosts:
         given = getattr(self, name)
         if given is None:
             name, given = "forward", self.forward
+        if name == "communication" and isinstance(given, Sequence):
+            raise OptionError(f"communication={given!r:.80}; it is one number, for every message")
         column = list(given) if isinstance(given, Sequence) else [given] * stages
         if len(column) != stages:
             raise OptionError(f"{name} has {len(column)} costs; the pipeline has {stages} stages")

@@ -17,6 +17,7 @@ Needs mpi4py and an MPI: ``pip install 'tinyckpt[mpi]'`` brings both.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -149,6 +150,8 @@ def run_pipeline_mpi(
         ScheduleError, BackendError: as ``run_pipeline``, in the process that it is about, or if it
             waited too long; that one then ends all others.
     """
+    if not 0 < patience < math.inf:
+        raise OptionError(f"patience={patience!r:.80}; it must be a number of seconds above 0")
     mpi = get_mpi()
     world = mpi.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()

@@ -17,7 +17,7 @@ doi:10.1145/3341301.3359646, with one replica a stage and no cost of communicati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -40,7 +40,15 @@ def stage_of_operators(graph: Graph, cuts: Sequence[int]) -> list[int]:
     Args:
         graph: with a backward half.
         cuts: before which forward operators a new stage begins, ascending.
+
+    Raises:
+        OptionError: if they are not ascending, or a stage has no forward operator.
     """
+    if any(before >= cut for before, cut in pairwise([0, *cuts, graph.forward_count])):
+        raise OptionError(
+            f"cuts={tuple(cuts)!r:.80}: they ascend, from 1 to {graph.forward_count - 1} in "
+            f"{graph.name}, so that every stage has a forward operator"
+        )
     last = len(cuts)
     numbers = np.searchsorted(np.asarray(cuts, np.int64), np.arange(graph.forward_count), "right")
     found: list[int] = numbers.tolist()
@@ -76,7 +84,7 @@ def partition(
         costs: of the operators, as for ``plan``: FLOPs, or one each, if not given.
         cap: the most bytes that a stage may take: of parameters, and of what is saved.
         in_flight: for every stage how many micro-batches are in flight; 1F1B's if not given, with
-            no end of micro-batches: K - k.
+            no end of micro-batches: K - k. A later stage has no more than an earlier one.
 
     Raises:
         OptionError: if there are more stages than forward operators.
@@ -96,6 +104,10 @@ def partition(
     flight = list(range(stages, 0, -1)) if in_flight is None else list(in_flight)
     if len(flight) != stages:
         raise OptionError(f"in_flight has {len(flight)} numbers; there are {stages} stages")
+    if any(later > own for own, later in pairwise(flight)) or not all(n >= 0 for n in flight):
+        raise OptionError(
+            f"in_flight={flight!r:.80}: a later stage has no more than an earlier one"
+        )
     spent = np.append(0.0, np.cumsum(cost_by_operator(graph, costs or given(graph))))
     parameters, saved = bytes_by_operator(graph)
     room = [parameters + weight * saved for weight in flight]

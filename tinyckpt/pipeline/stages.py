@@ -176,7 +176,7 @@ class Cutter:
             constants={
                 self.local[data]: whole.constants[data]
                 for data in sources
-                if whole.data[data].role == "constant"
+                if whole.data[data].role == "constant" and data in whole.constants
             },
         )
         return Stage(

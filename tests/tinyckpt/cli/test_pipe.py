@@ -113,3 +113,16 @@ def test_replicas_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, error = run(capsys, *shared, "--chunks", "4")
     assert code == 2
     assert "--chunks is for --schedule interleaved, not 1f1b" in error
+
+
+def test_options_that_would_do_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("mlp:4x8", "--stages", "2", "--micro-batches", "4")
+    for more, what in (
+        (("--zero", "2"), "--zero 2 is for several --replicas"),
+        (("--chunks", "2"), "--chunks is for --schedule interleaved, not 1f1b"),
+    ):
+        code, out, err = run(capsys, *given, *more)
+        assert (code, out) == (2, "")
+        assert what in err
+    both = ("--schedule", "interleaved", "--chunks", "2", "--schedule", "1f1b")
+    assert run(capsys, *given, *both)[0] == 0

@@ -16,6 +16,7 @@ from tests.conftest import require
 require("mpi4py")
 
 PROGRAM = Path(__file__).parent / "mpi_program.py"
+MARK = f"TINYCKPT_TEST={os.getpid()}"  # other tests may run the program at the same time
 ROOT = PROGRAM.parents[3]
 
 
@@ -28,6 +29,7 @@ def launched(*arguments: str) -> subprocess.CompletedProcess[str]:
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
     assert launcher, "mpi4py is installed, and no mpiexec"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment.update([MARK.split("=")])
     return subprocess.run(
         [launcher, "-n", "4", sys.executable, *arguments],
         env=environment,
@@ -98,22 +100,18 @@ def test_a_rank_that_hangs_is_named_and_ends_all() -> None:
 def children_left() -> list[str]:
     """The processes of the program that there still are, a moment after the launcher ended."""
     for _ in range(100):
-        found = [
-            path.name
-            for path in Path("/proc").glob("[0-9]*")
-            if PROGRAM.name in command_of(path) and str(PROGRAM) in command_of(path)
-        ]
+        found = [path.name for path in Path("/proc").glob("[0-9]*") if is_marked(path)]
         if not found:
             return []
         time.sleep(0.1)
     return found
 
 
-def command_of(process: Path) -> str:
+def is_marked(process: Path) -> bool:
     try:
-        return (process / "cmdline").read_text()
+        return MARK.encode() in (process / "environ").read_bytes().split(b"\0")
     except OSError:
-        return ""
+        return False
 
 
 def test_an_error_in_one_rank_ends_the_others_and_is_named() -> None:

@@ -111,3 +111,21 @@ def test_what_cannot_be_cut() -> None:
     forward = tc.build(lambda x: tc.sum(x), tc.Spec(3))
     with pytest.raises(GraphError, match="a graph with a backward half and no updates"):
         partition(tc.TrainingGraph(forward), 1)
+
+
+@pytest.mark.parametrize("cuts", [(6, 3), (0, 3), (3, 3), (3, 99)])
+def test_cuts_ascend_and_leave_no_stage_empty(cuts: tuple[int, ...]) -> None:
+    with pytest.raises(OptionError, match=r"they ascend, from 1 to 7 in chain:8"):
+        stages_of(tc.networks.chain(8), cuts)
+
+
+@pytest.mark.parametrize("in_flight", [(1, 2), (2, -1), (2, float("nan"))])
+def test_no_stage_has_more_in_flight_than_one_before(in_flight: Any) -> None:
+    with pytest.raises(OptionError, match="a later stage has no more than an earlier one"):
+        partition(tc.networks.chain(8), 2, in_flight=in_flight)
+
+
+def test_a_graph_of_a_document_is_cut_without_its_constants(tmp_path: Any) -> None:
+    tc.save_graph(tc.networks.chain(8), tmp_path / "chain.json")
+    loaded = tc.load_graph(tmp_path / "chain.json")
+    assert len(stages_of(tc.TrainingGraph(loaded), (4,))) == 2
