@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, isnan
+from math import inf
 from numbers import Rational
+
+import numpy as np
 
 from tinyckpt.errors import ScheduleError
 
 Number = int | float | Fraction
 MOST_ENGINES = 2
+LEAST, MOST = 1e-30, 1e30  # so that times are numbers, whatever is moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,20 @@ class Link:
     def __post_init__(self) -> None:
         for name in ("bandwidth", "latency"):
             value = getattr(self, name)
+            if isinstance(value, np.generic):
+                value = value.item()  # NumPy's own integers overflow
+                object.__setattr__(self, name, value)
             is_number = isinstance(value, Rational | float) and not isinstance(value, bool)
-            if not is_number or isnan(value) or value < 0:
+            if not is_number or value != value or value < 0:
                 raise ScheduleError(f"link: {name}={value!r:.80}; it must be a number of 0 or more")
+            if 0 < value < inf and not LEAST <= value <= MOST:
+                raise ScheduleError(
+                    f"link: {name}={value!r:.80}; legal are 0 and from {LEAST} to {MOST}"
+                )
         if self.latency == inf:
             raise ScheduleError("link: latency=inf; it must be finite; a bandwidth may be 0")
+        if isinstance(self.engines, np.integer):
+            object.__setattr__(self, "engines", int(self.engines))
         if type(self.engines) is not int or not 1 <= self.engines <= MOST_ENGINES:
             raise ScheduleError(
                 f"link: engines={self.engines!r:.80}; legal are 1, for both directions, and 2"

@@ -5,6 +5,7 @@ from fractions import Fraction
 from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -213,3 +214,16 @@ def test_time_comes_earlier_with_more(case: Any, data: Any) -> None:
         assert before is None or all(a <= b for a, b in zip(spans, before, strict=True))
         before = spans
     assert before == [tc.timed(with_some, tc.Link(inf)).computing] * 4
+
+
+def test_numbers_of_numpy_do_not_overflow() -> None:
+    link = tc.Link(np.int64(10**18 + 9), np.int64(1), np.int64(2))
+    assert (type(link.bandwidth), type(link.latency), type(link.engines)) == (int, int, int)
+    assert tc.timed(BOTH, link).makespan == tc.timed(BOTH, tc.Link(10**18 + 9, 1)).makespan
+    assert tc.Link(np.float32(0.5)) == tc.Link(0.5)
+
+
+@pytest.mark.parametrize("number", [1e-320, 10**400, float("nan"), -1, "x", True])
+def test_links_that_no_machine_has(number: Any) -> None:
+    with pytest.raises(tc.ScheduleError, match=r"link: bandwidth="):
+        tc.Link(number)
