@@ -55,6 +55,7 @@ class Disk:
         finalize(self, self.file.close)
         self.end = 0
         self.unused: dict[int, list[int]] = {}  # places by their size
+        self.waiting = 0
         self.lock = Lock()
 
     def park(self, array: Any) -> Parked:
@@ -79,6 +80,7 @@ class Disk:
                     f"on_disk: {size_text(dense.nbytes)} cannot be written in {self.folder}, with "
                     f"{size_text(self.end)} in use: {error}"
                 ) from error
+        self.waiting += 1
         parked = Parked(place, dense.shape, dense.dtype, order, array.nbytes)
         finalize(parked, self.release, place, dense.nbytes)
         return parked
@@ -92,8 +94,13 @@ class Disk:
         """Do nothing: nothing is on its way."""
 
     def release(self, place: int, nbytes: int) -> None:
-        """Let a place be used again."""
-        self.unused.setdefault(nbytes, []).append(place)
+        """Let a place be used again; the whole file, once nothing waits in it."""
+        self.waiting -= 1
+        if self.waiting:
+            self.unused.setdefault(nbytes, []).append(place)
+        else:
+            self.end = 0
+            self.unused.clear()
 
     def read(self, place: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Return an array that was written."""

@@ -46,7 +46,7 @@ def test_a_compiled_schedule_writes_to_the_file_too() -> None:
     assert backend.host is not None
     disk = backend.host()
     assert isinstance(disk, Disk)
-    assert disk.end == 5 * x.nbytes
+    assert disk.file.seek(0, os.SEEK_END) == 5 * x.nbytes
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,13 @@ def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path: Path) -> N
     process.stdout.close()
     process.stdin.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_which_nothing_waits_begins_anew() -> None:
+    disk = Disk(".")
+    for count in range(1, 50):
+        parked = disk.park(np.zeros(count))
+        del parked
+    kept = disk.park(np.ones(8))
+    assert disk.end == 64
+    assert disk.fetch(kept, [], ())[0] == 1
