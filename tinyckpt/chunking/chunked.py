@@ -70,9 +70,9 @@ def chunked(
         extent = common_extent(variables, which, axis)
         if chunks == 1:
             return checkpoint(function)(*variables)
-        lengths = [extent // chunks + (place < extent % chunks) for place in range(chunks)]
         if chunks > extent:
             raise GraphError(f"chunked: {chunks} pieces of an axis of {extent}; there are fewer")
+        lengths = [extent // chunks + (place < extent % chunks) for place in range(chunks)]
         template, found = checked(function, variables, which, axis, extent, set(lengths))
         results, begin = [], 0
         for length in lengths:

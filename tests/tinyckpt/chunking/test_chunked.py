@@ -247,3 +247,8 @@ def test_shapes_that_do_not_fit() -> None:
     specs = tc.Spec((6, 4)), tc.Spec((4, 9)), tc.Spec((5,), "int64")
     with pytest.raises(tc.GraphError, match=r"labels must have \(6,\); they have \(5,\)"):
         tc.build(lambda h, w, y: tc.chunked_cross_entropy(h, w, y, 2), *specs)
+
+
+def test_far_too_many_pieces_are_refused_at_once() -> None:
+    with pytest.raises(tc.GraphError, match="10000000000000 pieces of an axis of 6"):
+        tc.build(tc.chunked(tc.tanh, 10**13), X)
