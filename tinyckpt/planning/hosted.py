@@ -84,12 +84,12 @@ def plan_with_host(
     ...     schedule = tc.plan_with_host(graph, link, budget=3 * 512)
     ...     print(schedule.note)
     15 evaluations, 6 of them recomputations; 0 values moved; 0 stalled
-    15 evaluations, 6 of them recomputations; 0 values moved; 0 stalled
+    12 evaluations, 3 of them recomputations; 1 value moved; 3 stalled
     10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled
     """
     own = costs_of(graph, costs)
     limit, own = parse_budget(graph, own, budget)
-    host = inf if host_budget is None else parse_budget(graph, own, host_budget)[0]
+    host = inf if host_budget is None else host_bytes(graph, own, host_budget)
     if own.memory_unit != "bytes":
         raise ScheduleError("plan_with_host: what is moved is counted in bytes; so is the budget")
     is_small = len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own)
@@ -133,6 +133,17 @@ def plan_with_host(
         note=note_of(line) + cut,
         certificate=certificate,
     )
+
+
+def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
+    """Return a budget of the host in bytes."""
+    limit, counted = parse_budget(graph, costs, budget)
+    if counted.memory_unit != "bytes" or (isinstance(budget, str) and "in all" in budget):
+        raise BudgetError(
+            f"host_budget={budget!r:.80}: legal are bytes, such as '4 GiB', and a share of "
+            "store-all's peak"
+        )
+    return limit
 
 
 def note_of(line: Timeline) -> str:
