@@ -64,8 +64,12 @@ def accumulation_and_recomputation(case: Case) -> Planned:
 
     From where they fit as they are, more of them only take more.
     """
-    clock, found, errors = Clock(case.time_limit), [], []
+    clock = Clock(case.time_limit)
+    found: list[Planned] = []
+    errors: list[BudgetError] = []
     for count in divisors(case.function):
+        if (found or errors) and not clock.left():
+            break
         plain = accumulated(case, count, keeping)
         if plain.peak <= case.budget:
             found.append(plain)
@@ -153,8 +157,8 @@ def pipeline(case: Case, policy: str = "store_all") -> Planned:
     if count > 1:
         gradients = parted(case.function, count)
     recompute: Recompute | None = None if policy == "store_all" else "early"
-    made = one_f_one_b(case.stages, count, recompute=recompute)
     cuts = partition(graph, case.stages, costs=case.costs_of(graph))
+    made = one_f_one_b(case.stages, count, recompute=recompute)
     stages = plan_stages(stages_of(graph, cuts), policy, early=bool(recompute))
     trace = replay_pipeline(
         made,

@@ -84,7 +84,7 @@ def within(case: Case, graph: Graph, besides: int = 0, seconds: float | None = N
         BudgetError: if none was found, with the smallest peak that was, ``besides`` included.
     """
     if case.budget < besides:
-        raise BudgetError("", besides)
+        raise BudgetError(f"{size_text(besides)} are held besides", besides)
     try:
         return plan(
             graph,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isqrt
 from typing import Any
 
 from tinyckpt.build import build
@@ -15,6 +16,7 @@ from tinyckpt.networks import Network
 from tinyckpt.tree import leaves, map_leaves
 
 BATCH_NORM = "batch_norm"
+RANDOM = ("dropout", "seeded_dropout", "encode")
 NOT_PROVEN: tuple[Gradients, str] = "unproven", "if the loss is a mean over samples"
 
 
@@ -39,7 +41,8 @@ def parts_of(network: Network) -> list[int]:
     if len(sizes) != 1:
         return []
     (size,) = sizes
-    return [count for count in range(2, size + 1) if size % count == 0]
+    small = [count for count in range(1, isqrt(size) + 1) if size % count == 0]
+    return sorted({*small, *(size // count for count in small)} - {1})
 
 
 def micro_specs(specs: Any, count: int) -> Any:
@@ -62,6 +65,8 @@ def parted(network: Network, count: int) -> tuple[Gradients, str]:
     graph = build(network.loss, *network.specs)
     if any(operator.kind == BATCH_NORM for operator in graph.operators):
         return "approximate", "batch norm sees a part alone"
+    if any(operator.kind in RANDOM for operator in graph.operators):
+        return "approximate", "each part draws by itself"
     specs = (network.specs[0], *micro_specs(network.specs[1:], count))
     try:
         proven = is_mean_of_samples(graph, build(network.loss, *specs))
