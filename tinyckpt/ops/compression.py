@@ -22,15 +22,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Operator, Spec
 from tinyckpt.ops import infer, kernels_compression
 from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.parts import span_length
 from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var, zero
-from tinyckpt.ops.random import dropout_key
+from tinyckpt.ops.random import checked_seed, drawing_key
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
@@ -47,7 +45,9 @@ def code_specs(size: int, dtype: Any, bits: int, group: int) -> tuple[Spec, Spec
     return (Spec(-(-size * bits // 8), "uint8"), ends, ends)
 
 
-def infer_encode(x: Spec, *seed: Spec, bits: int, group: int, key: int) -> tuple[Spec, ...]:
+def infer_encode(
+    x: Spec, *seed: Spec, bits: int, group: int, key: int, number: int
+) -> tuple[Spec, ...]:
     infer.require_float(x)
     if seed and (seed[0].shape != () or seed[0].dtype.kind not in "iu"):
         raise GraphError(f"the seed must be one integer, got {seed[0]}")
@@ -60,7 +60,7 @@ def infer_compressed(x: Spec, *code: Spec, bits: int, group: int) -> tuple[Spec,
     return (x,)
 
 
-def encode_bytes(inputs: Any, outputs: Any, bits: int, group: int, key: int) -> int:
+def encode_bytes(inputs: Any, outputs: Any, group: int, **attrs: Any) -> int:
     """Return three uint64 for every element of a span, which random bits are made in."""
     return 24 * longest(inputs[0].size, group)
 
@@ -131,25 +131,25 @@ def compressed(x: Any, bits: int = 8, group: int = 256, *, seed: Any) -> Var:
         bits: 8, 4 or 2.
         group: how many neighbours, in C order, share a smallest and a largest: a multiple of 4. The
             last group may be short.
-        seed: an integer of 0 or more, as of ``dropout``: give every value its own, and take a new
-            one in each training step, as an argument of the function.
+        seed: an integer of 0 or more, less than 2**64, as of ``dropout``: give every value its own,
+            and take a new one in each training step, as an argument of the function.
 
     Raises:
         GraphError: if an option is not legal, or ``x`` is not floating-point. Second derivatives
             are refused, too.
     """
     bits, group = checked_code("compressed", bits, group)
-    known = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if known and seed < 0:
-        raise GraphError(f"compressed: the seed must be 0 or more, got {seed}")
-    if not known and not hasattr(seed, "dtype"):
-        raise GraphError(
-            f"compressed: seed {seed!r} must be an integer, or an argument that is one"
-        )
+    return compressed_as(x, bits, group, seed, 0)
+
+
+def compressed_as(x: Any, bits: int, group: int, seed: Any, number: int) -> Var:
+    """Return ``compressed(x)``, with chances of its own for each number that shares a seed."""
+    known = checked_seed("compressed", seed)
     x = as_var(x)
     code = apply_all(
-        ENCODE, reshape(x, (x.size,)), *([] if known else [seed]),
-        bits=bits, group=group, key=dropout_key(int(seed)) if known else 0,
+        ENCODE, reshape(x, (x.size,)), *([seed] if known is None else []),
+        bits=bits, group=group, key=0 if known is None else drawing_key(known, number),
+        number=number,
     )  # fmt: skip
     return apply(COMPRESSED, x, *code, bits=bits, group=group)
 

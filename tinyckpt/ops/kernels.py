@@ -15,7 +15,7 @@ A kernel of one ``return`` is written out as an expression by ``compile``; other
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
-from tinyckpt.ops.special import random_bits, random_key
+from tinyckpt.ops.special import key_words, random_bits, random_key
 
 # Elementwise ------------------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ def half_squared_norm_vjp(xp, x, g):
 
 
 def dropout(xp, x, rate, key):
-    return masked(xp, x, rate, xp.uint64(key))
+    return masked(xp, x, rate, key)
 
 
 def seeded_dropout(xp, x, seed, rate):
@@ -333,7 +333,7 @@ def seeded_dropout(xp, x, seed, rate):
 
 
 def masked(xp, x, rate, key):
-    bits = random_bits(xp, x.size, key).reshape(x.shape)
+    bits = random_bits(xp, x.size, key_words(xp, key)).reshape(x.shape)
     keep = bits >= xp.uint64(round(rate * 2**32))
     out = xp.asarray(x * keep)
     out *= 1 / (1 - rate)

@@ -9,7 +9,7 @@ arguments and results does not grow with them.
 from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.kernels_approximate import packed, unpacked
 from tinyckpt.ops.parts import spans
-from tinyckpt.ops.special import random_bits, random_key
+from tinyckpt.ops.special import key_words, random_bits, random_key
 
 
 def pieces(count, group):
@@ -18,17 +18,17 @@ def pieces(count, group):
     return [*spans(whole, group), *([(whole, count)] if whole < count else [])]
 
 
-def encode(xp, x, *seed, bits, group, key):
+def encode(xp, x, *seed, bits, group, key, number):
     if seed and seed[0].item() < 0:
         raise ValueError(f"the seed must be 0 or more, got {seed[0].item()}")
-    key = random_key(xp, seed[0]) if seed else xp.uint64(key)
+    words = key_words(xp, random_key(xp, seed[0], number) if seed else key, number)
     codes = xp.empty(-(-x.size * bits // 8), "uint8")
     lows, highs = (xp.empty(-(-x.size // group), x.dtype) for _ in "lh")
     for start, stop in pieces(x.size, group):
         rows = x[start:stop].reshape(-1, min(group, stop - start))
         low, high = (ends[start // group : -(-stop // group)] for ends in (lows, highs))
         range_of(xp, rows, low, high)
-        flags = rounded(xp, rows, low, high, bits, key, start).reshape(-1)
+        flags = rounded(xp, rows, low, high, bits, words, start).reshape(-1)
         if len(flags) % 4:
             flags = xp.concatenate([flags, xp.zeros(-len(flags) % 4, "uint8")])
         own = codes[start * bits // 8 : -(-stop * bits // 8)]
@@ -49,7 +49,7 @@ def range_of(xp, rows, low, high):
         ends[...] = xp.where(finite, ends, xp.nan)
 
 
-def rounded(xp, rows, low, high, bits, key, start):
+def rounded(xp, rows, low, high, bits, words, start):
     """Return where between its group's ends each element lies, in steps, rounded by chance.
 
     Up with a probability of what it is above the step below, and else down: so what is read back is
@@ -57,7 +57,7 @@ def rounded(xp, rows, low, high, bits, key, start):
     what float32 holds; their sum with the last step can round to a step more, hence the clamp.
     """
     exact, steps = wide(rows.dtype), 2**bits - 1
-    noise = random_bits(xp, rows.size, key, start)
+    noise = random_bits(xp, rows.size, words, start)
     noise >>= xp.uint64(8)
     up = noise.astype(exact).reshape(rows.shape)
     del noise

@@ -20,6 +20,8 @@ from tinyckpt.ops.special import random_key
 if TYPE_CHECKING:
     from tinyckpt.var import Var
 
+SEED_BITS = 64  # of as many the generator has keys
+
 
 def drawing(inputs: Any, outputs: Any, **attrs: Any) -> int:
     """Return the bytes held while a mask is drawn: three uint64 an element, before the result."""
@@ -55,10 +57,30 @@ SEEDED_DROPOUT: Primitive = Primitive(
 )
 
 
-def dropout_key(seed: int) -> int:
-    """Return the generator's key of a seed."""
-    # Seeds of more than 64 bits are taken by their last 64.
-    return int(random_key(np, np.array(seed % 2**64, np.uint64))[0])
+def drawing_key(seed: int, number: int = 0) -> int:
+    """Return the generator's key of a seed, and of the number of what is drawn with it."""
+    return int(random_key(np, np.array(seed, np.uint64), number)[0])
+
+
+def checked_seed(what: str, seed: Any) -> int | None:
+    """Return a seed that is a number as an integer; None of one that is data.
+
+    Raises:
+        GraphError: if it is neither, or is none that the generator has a key for.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        if not hasattr(seed, "dtype") or isinstance(seed, np.generic):
+            raise GraphError(
+                f"{what}: seed {seed!r:.80} must be an integer, or an argument that is one"
+            )
+        return None
+    bits = int(seed).bit_length()  # of which there may be too many to print
+    if seed < 0:
+        shown = f"one of {bits:,} bits" if bits > 64 else f"{seed}"
+        raise GraphError(f"{what}: the seed must be 0 or more, got {shown}")
+    if bits > SEED_BITS:
+        raise GraphError(f"{what}: the seed must be less than 2**64, got one of {bits:,} bits")
+    return int(seed)
 
 
 def dropout(x: Any, rate: float, seed: Any) -> Var:
@@ -67,9 +89,9 @@ def dropout(x: Any, rate: float, seed: Any) -> Var:
     Args:
         x: floats of any shape.
         rate: probability of dropping, 0 <= rate < 1.
-        seed: an integer of 0 or more. The same seed draws the same mask, whether it is a number
-            or data: give every layer its own, and take a new one in each training step as an
-            argument of the function, such as ``layers * step + layer``.
+        seed: an integer of 0 or more, less than 2**64. The same seed draws the same mask, whether
+            it is a number or data: give every layer its own, and take a new one in each training
+            step as an argument of the function, such as ``layers * step + layer``.
 
     Raises:
         GraphError: if the rate or the seed is not legal. Whether a seed that is data is negative
@@ -78,14 +100,11 @@ def dropout(x: Any, rate: float, seed: Any) -> Var:
     >>> import numpy as np, tinyckpt as tc
     >>> step = tc.value_and_grad(lambda x, seed: tc.sum(tc.dropout(x, 0.5, seed)))
     >>> [step(np.ones(6), seed)[1].tolist() for seed in (1, 2)]
-    [[0.0, 2.0, 2.0, 0.0, 0.0, 0.0], [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]]
+    [[0.0, 2.0, 2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0, 0.0, 2.0]]
     """
     if not isinstance(rate, int | float) or not 0 <= rate < 1:
         raise GraphError(f"dropout: rate {rate!r} must be at least 0 and less than 1")
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
-        if seed < 0:
-            raise GraphError(f"dropout: the seed must be 0 or more, got {seed}")
-        return apply(DROPOUT, x, rate=float(rate), key=dropout_key(int(seed)))
-    if not hasattr(seed, "dtype"):
-        raise GraphError(f"dropout: seed {seed!r} must be an integer, or an argument that is one")
+    known = checked_seed("dropout", seed)
+    if known is not None:
+        return apply(DROPOUT, x, rate=float(rate), key=drawing_key(known))
     return apply(SEEDED_DROPOUT, x, seed, rate=float(rate))

@@ -42,6 +42,8 @@ ERFC_CHEBYSHEV = (
     -2.8166630877471769718e-17,
 )
 
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, odd: splitmix64's step
+
 
 def normal_cdf(xp, x):
     """Return P(N(0, 1) <= x) = erfc(-x / sqrt 2) / 2, by Clenshaw's recurrence."""
@@ -92,8 +94,8 @@ def times_normal_bell(xp, x, exponent, spare):
     exponent *= h
 
 
-def random_key(xp: Any, seed: Any) -> Any:
-    """Return an odd 64-bit key with well mixed bits: the splitmix64 finaliser of a seed.
+def random_key(xp: Any, seed: Any, number: int = 0) -> Any:
+    """Return 64 well mixed bits: what splitmix64 draws from a seed, after ``number`` others.
 
     In and out it is an array of one element, since only the arithmetic of arrays wraps around
     without a warning, and on a GPU it stays there.
@@ -102,25 +104,45 @@ def random_key(xp: Any, seed: Any) -> Any:
     doi:10.1145/2660193.2660195.
     """
     z = seed.reshape(1).astype(xp.uint64)
-    z = z + xp.uint64(0x9E3779B97F4A7C15)
+    z = z + xp.uint64((number + 1) * GOLDEN % 2**64)
     z = (z ^ (z >> xp.uint64(30))) * xp.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> xp.uint64(27))) * xp.uint64(0x94D049BB133111EB)
-    return (z ^ (z >> xp.uint64(31))) | xp.uint64(1)
+    return z ^ (z >> xp.uint64(31))
 
 
-def random_bits(xp, count, key, start=0):
+def key_words(xp: Any, key: Any, number: int = 0) -> tuple[Any, Any]:
+    """Return the two words that the generator works with: an odd multiplier, and what is added.
+
+    No two pairs of a seed and a number have the same words: the last bit of the added one is the
+    key's, the multiplier has its others; the key is a bijection of seed + (number + 1) GOLDEN, and
+    the rest of the added word is 2 number GOLDEN, which tells numbers below 2^63 apart.
+
+    Args:
+        xp: the arrays' module.
+        key: from ``random_key``: an integer, or an array of one element.
+        number: as it was given to ``random_key``.
+    """
+    besides = 2 * number * GOLDEN
+    if isinstance(key, int):
+        return xp.uint64(key | 1), xp.uint64((key + besides) % 2**64)
+    return key | xp.uint64(1), key + xp.uint64(besides % 2**64)
+
+
+def random_bits(xp, count, words, start=0):
     """Return ``count`` random 32-bit integers (as uint64) by Widynski's counter-based generator.
 
     A counter in, bits out, no state: whoever evaluates it again gets the same bits, on any backend.
-    The key is a uint64, or an array of one; the first of the counters is ``start``.
+    The words are of ``key_words``; the first of the counters is ``start``. In the paper both are
+    one key.
 
     Source: B. Widynski, "Squares: a fast counter-based RNG", arXiv 2004.06278, four rounds.
     """
+    key, added = words
     y = xp.arange(start, start + count, dtype=xp.uint64)
     y *= key
     x = y.copy()
     swapped = xp.empty_like(x)
-    for offset in (None, key, None):
+    for offset in (None, added, None):
         x *= x
         x += y
         if offset is not None:
@@ -130,6 +152,6 @@ def random_bits(xp, count, key, start=0):
         x |= swapped
     x *= x
     x += y
-    x += key
+    x += added
     x >>= xp.uint64(32)
     return x

@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as drawn
 
 from tests.conftest import examples
 from tinyckpt.ops.compression import longest
 from tinyckpt.ops.kernels_compression import decode, encode
-from tinyckpt.ops.random import dropout_key
+from tinyckpt.ops.random import drawing_key
+from tinyckpt.ops.special import GOLDEN, key_words, random_bits, random_key
 
 R = np.random.default_rng(41)
 FLOATS = ("float16", "float32", "float64")
@@ -23,7 +24,7 @@ def normal(*shape: int) -> Any:
 
 def round_trip(x: Any, bits: int = 8, group: int = 256, seed: int = 0) -> Any:
     """Return what stands for an array, by the kernels alone."""
-    code = encode(np, x.reshape(-1), bits=bits, group=group, key=dropout_key(seed))
+    code = encode(np, x.reshape(-1), bits=bits, group=group, key=drawing_key(seed), number=0)
     return decode(np, *code, bits=bits, group=group, shape=x.shape, dtype=x.dtype.name)
 
 
@@ -78,12 +79,12 @@ def test_a_million_numbers_at_once(bits: int) -> None:
     ),
     bits=st.sampled_from([8, 4, 2]),
     group=st.sampled_from([4, 8, 12, 256]),
-    seed=st.integers(0, 2**64),
+    seed=st.integers(0, 2**64 - 1),
 )
 def test_drawn_codes_stay_within_a_step_and_keep_the_ends(
     x: Any, bits: int, group: int, seed: int
 ) -> None:
-    codes, low, high = encode(np, x, bits=bits, group=group, key=dropout_key(seed))
+    codes, low, high = encode(np, x, bits=bits, group=group, key=drawing_key(seed), number=0)
     assert (codes.dtype, codes.size) == (np.uint8, -(-x.size * bits // 8))
     assert low.size == high.size == -(-x.size // group)
     found = decode(np, codes, low, high, bits=bits, group=group, shape=x.shape, dtype=x.dtype.name)
@@ -136,10 +137,57 @@ def test_a_seed_decides_and_spans_do_not_show() -> None:
     assert (np.abs(one - x) <= steps_of(x, 4, group) * (1 + 1e-5)).all()
 
 
+WORDS = st.integers(0, 2**64 - 1)
+
+
+def shifted_back(mixed: int, shift: int) -> int:
+    """Return z of ``z ^ (z >> shift)``."""
+    z = mixed
+    for _ in range(64 // shift):
+        z = mixed ^ (z >> shift)
+    return z
+
+
+@settings(max_examples=examples(300))
+@given(seed=WORDS, number=st.integers(0, 2**62))
+@example(seed=2**61, number=7)
+@example(seed=2**64 - 1, number=2**62)
+def test_a_seed_and_a_number_follow_from_their_words(seed: int, number: int) -> None:
+    # So no two pairs of them have the same.
+    words = key_words(np, drawing_key(seed, number), number)
+    as_data = key_words(np, random_key(np, np.array(seed, "uint64"), number), number)
+    assert [int(word) for word in words] == [int(word[0]) for word in as_data]
+    multiplier, added = map(int, words)
+    assert multiplier % 2 == 1
+    key = (multiplier & ~1) | (added & 1)
+    twice = (added - key) * pow(GOLDEN, -1, 2**64) % 2**64
+    z = shifted_back(key, 31) * pow(0x94D049BB133111EB, -1, 2**64) % 2**64
+    z = shifted_back(z, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) % 2**64
+    z = shifted_back(z, 30)
+    assert twice == 2 * number
+    assert (z - (number + 1) * GOLDEN) % 2**64 == seed
+
+
+def test_what_shares_a_seed_or_a_multiplier_draws_by_itself() -> None:
+    count = 2**17
+    pairs = [(5, number) for number in range(6)]
+    # What splitmix64 draws next from a seed is what it draws from the seed a step on.
+    pairs += [((5 + steps * GOLDEN) % 2**64, 0) for steps in range(1, 6)]
+    rows = [random_bits(np, count, key_words(np, drawing_key(*p), p[1])) for p in pairs]
+    halves = np.array(rows).astype(np.float64) / 2**32 - 0.5
+    assert (np.abs(halves.mean(axis=1)) < 5 * np.sqrt(1 / 12 / count)).all()
+    correlated = np.corrcoef(halves) - np.eye(len(pairs))
+    assert np.abs(correlated).max() < 5 / np.sqrt(count)
+    for one in range(len(pairs)):
+        for other in range(one):
+            flipped = np.unpackbits((rows[one] ^ rows[other]).astype("uint32").view("uint8"))
+            assert abs(flipped.mean() - 0.5) < 5 * 0.5 / np.sqrt(32 * count)
+
+
 def test_nothing_that_is_read_is_written_to() -> None:
     x = normal(33)
     x.flags.writeable = False
-    code = encode(np, x, bits=2, group=8, key=3)
+    code = encode(np, x, bits=2, group=8, key=3, number=0)
     for array in code:
         array.flags.writeable = False
     decode(np, *code, bits=2, group=8, shape=(33,), dtype="float64")

@@ -29,7 +29,7 @@ from tinyckpt.building.check import check_graph
 from tinyckpt.execute import execute
 from tinyckpt.ops import PRIMITIVES, kernels, special, updating
 from tinyckpt.ops.expressions import KERNELS
-from tinyckpt.ops.random import dropout_key
+from tinyckpt.ops.random import drawing_key
 from tinyckpt.tree import leaves
 
 R = np.random.default_rng(7)
@@ -328,7 +328,7 @@ def test_normal_cdf_is_erfc_to_the_last_digits() -> None:
 def test_dropout_drops_the_share_it_was_asked_to_and_repeats_itself() -> None:
     x = np.ones(100_000)
     one, again, other = (
-        kernels.dropout(np, x, rate=0.3, key=dropout_key(seed)) for seed in (1, 1, 2)
+        kernels.dropout(np, x, rate=0.3, key=drawing_key(seed)) for seed in (1, 1, 2)
     )
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
@@ -371,6 +371,10 @@ def test_every_step_draws_another_mask_from_one_build_under_every_policy() -> No
     [
         (-1, "the seed must be 0 or more, got -1"),
         (np.int64(-7), "the seed must be 0 or more, got -7"),
+        (2**64, r"dropout: the seed must be less than 2\*\*64, got one of 65 bits"),
+        pytest.param(1 << 20000, "got one of 20,001 bits", id="too many digits to print"),
+        pytest.param(-1 << 20000, "0 or more, got one of 20,001 bits", id="and negative"),
+        (np.float32(3), "must be an integer"),
         (1.5, "seed 1.5 must be an integer"),
         (True, "seed True must be an integer"),
         (None, "seed None must be an integer"),

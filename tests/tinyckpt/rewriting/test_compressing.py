@@ -94,3 +94,22 @@ def test_what_is_refused() -> None:
         tc.with_compression(network, bits=1)
     with pytest.raises(tc.GraphError, match="keeps nothing of 4096 floats or more"):
         tc.with_compression(network, group=4096)
+
+
+def test_no_seed_is_another_and_none_is_changed() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return tc.sum(tc.tanh(tc.tanh(x @ w) @ w) @ w)
+
+    w, x = np.random.default_rng(2).normal(size=(2, 8, 8))
+    coded = tc.with_compression(loss, w, x, bits=2, group=8)
+    step = tc.value_and_grad(coded.loss)
+    seeds = (0, 1, 2**61, 2**62, 2**62 + 1, 2**63 - 1)
+    assert len({step(w, x, np.int64(seed))[1].tobytes() for seed in seeds}) == len(seeds)
+    assert step(w, x, 2**61)[1].tobytes() == step(w, x, np.int64(2**61))[1].tobytes()
+    with pytest.raises(tc.BackendError, match="the seed must be 0 or more, got -1"):
+        step(w, x, -1)
+    for seed in (-1, 2**64, 10**5000):  # as numbers, when the function is traced
+        with pytest.raises(tc.GraphError, match="compressed: the seed must be"):
+            tc.value_and_grad(lambda w, x, seed=seed: coded.loss(w, x, seed))(w, x)
+    known = tc.value_and_grad(lambda w, x: coded.loss(w, x, 2**62))(w, x)
+    assert known[1].tobytes() == step(w, x, 2**62)[1].tobytes()
