@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import sqrt
 from time import perf_counter
 from typing import Any
@@ -14,9 +15,26 @@ from tinyckpt.errors import BackendError
 from tinyckpt.means.case import Planned
 from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.tree import leaves
+from tinyckpt.units import size_text
 
 ROUNDS = 3  # of all steps in turn; the quickest of each counts
 FLOPS_A_SECOND = 2e9  # what NumPy can be trusted to do on any machine
+MOST_BYTES = 2**32  # of arguments and a peak, which can be had on any machine
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found by running steps, by the names of the means.
+
+    Attributes:
+        seconds: of one step, where they say something (``is_timed``).
+        errors: the norm of what gradients are off by, divided by theirs if that is not 0.
+        reasons: why some were not run; the reference alone if it was not, nor anything else.
+    """
+
+    seconds: dict[str, float]
+    errors: dict[str, float]
+    reasons: dict[str, str]
 
 
 def measured(
@@ -25,8 +43,8 @@ def measured(
     arrays: Callable[[], tuple[Any, ...]],
     backend: Backend,
     time_limit: float,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Run what can be run in time; return seconds, and how far each one's gradients are off.
+) -> Measured:
+    """Run what can be run in time and in memory; see how long it takes, and how far it is off.
 
     Args:
         plans: by name.
@@ -35,22 +53,15 @@ def measured(
         backend: what runs.
         time_limit: seconds for each, as far as its FLOPs tell.
 
-    Returns:
-        By name, the seconds of one step, where they say something (``is_timed``); and the norm of
-        what gradients are off by, divided by the gradients' norm if that is not 0.
-
     Raises:
         BackendError: if a step fails, or its gradients are not finite.
     """
-    begins = {
-        name: planned.begin
-        for name, planned in plans.items()
-        if planned.begin is not None
-        and runs_in_time(planned, time_limit)
-        and (planned.devices == 1 or backend is NUMPY)
-    }
-    if reference not in begins:
-        return {}, {}
+    sources = plans[reference].schedules[0][0].graph.source_bytes
+    found = {name: obstacle(plans[name], sources, time_limit, backend) for name in plans}
+    reasons = {name: reason for name, reason in found.items() if reason}
+    if reference in reasons:
+        return Measured({}, {}, {reference: reasons[reference]})
+    begins = {name: each.begin for name, each in plans.items() if each.begin and not found[name]}
     own = arrays()
     steps = {name: begin(own, backend) for name, begin in begins.items()}
     exact = steps[reference]()
@@ -65,7 +76,7 @@ def measured(
                     backend.synchronize()
                 spent = perf_counter() - begin
                 seconds[name] = min(spent, seconds.get(name, spent))
-    return seconds, errors
+    return Measured(seconds, errors, reasons)
 
 
 def is_timed(planned: Planned, backend: Backend) -> bool:
@@ -76,15 +87,31 @@ def is_timed(planned: Planned, backend: Backend) -> bool:
     return planned.devices == 1 and not (backend is NUMPY and planned.host_bytes)
 
 
-def runs_in_time(planned: Planned, time_limit: float) -> bool:
-    """Whether a step has kernels, and can be taken as often as it is in the time that there is."""
+def obstacle(planned: Planned, sources: int, time_limit: float, backend: Backend) -> str:
+    """Return why a step is not run; nothing if it is.
+
+    Args:
+        planned: what would run.
+        sources: bytes of the network's arguments, which are made for it.
+        time_limit: seconds for all of its rounds.
+        backend: what would run it.
+    """
+    if planned.begin is None or (planned.devices > 1 and backend is not NUMPY):
+        return "several devices are run on NumPy alone"
     flops = 0.0
     for schedule, times in planned.schedules:
         operators = [operator for operator in schedule.graph.operators if operator.kind != EXCHANGE]
         if any(operator.primitive is None for operator in operators):
-            return False
+            return "it has operators without a kernel"
         flops += times * cost_of(schedule, cost.flops(schedule.graph))
-    return (ROUNDS + 1) * flops <= time_limit * FLOPS_A_SECOND
+    held = sources + planned.devices * planned.peak
+    if held > MOST_BYTES:
+        most = size_text(MOST_BYTES)
+        return f"it holds {size_text(held)}, arguments included, and {most} may be taken"
+    seconds = (ROUNDS + 1) * flops / FLOPS_A_SECOND
+    if seconds > time_limit:
+        return f"{ROUNDS + 1} steps may take {seconds:,.0f} s, and {time_limit:g} s are given"
+    return ""
 
 
 def error_of(found: Any, exact: Any, name: str, backend: Backend) -> float:

@@ -36,6 +36,7 @@ class Row:
         gradients: ``bitwise`` equal to store-all's; equal but ``rounded``; so if the
             loss is a mean over samples, ``unproven``; or ``approximate``.
         sense: in what sense they are approximate, or why they may be.
+        not_run: why it was not run here, where others were, or might have been.
         error: how far they were off here: a norm, as a share of the gradients'.
         takes: what it takes besides, in a few words.
         host_bytes: the most that is on the host.
@@ -53,6 +54,7 @@ class Row:
     gradients: Gradients | None = None
     sense: str = ""
     error: float | None = None
+    not_run: str = ""
     takes: str = ""
     host_bytes: int = 0
     devices: int = 1
@@ -120,7 +122,17 @@ class Weighing:
         columns = list(zip(HEADER, *(row.cells() for row in self.rows), strict=True))
         header, *rows = zip(*(c for c in columns if any(c[1:])), strict=True)
         lines = [head, table(header, rows)]
-        return "\n".join([*lines, self.note] if self.note else lines)
+        if self.note:
+            return "\n".join([*lines, self.note])
+        return "\n".join([*lines, *(f"not run: {each}" for each in self.left_out())])
+
+    def left_out(self) -> list[str]:
+        """Return the reasons for which some means were not run, each with their names."""
+        names: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.not_run:
+                names.setdefault(row.not_run, []).append(row.name)
+        return [f"{', '.join(own)}: {reason}" for reason, own in names.items()]
 
     def document(self) -> dict[str, Any]:
         """Return the data as JSON has them, schedules left out."""

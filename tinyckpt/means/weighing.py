@@ -13,7 +13,7 @@ from tinyckpt.errors import BackendError, BudgetError, GraphError, OptionError, 
 from tinyckpt.graph import Graph, TrainingGraph
 from tinyckpt.means.case import LINKS, Case, Planned
 from tinyckpt.means.divided import accumulation, accumulation_and_recomputation, pipeline
-from tinyckpt.means.measured import measured
+from tinyckpt.means.measured import Measured, measured
 from tinyckpt.means.planned import (
     offload,
     recomputation,
@@ -129,20 +129,18 @@ def weigh(
         if fitting and isinstance(errors_of.get(name), BudgetError | None):
             plans[name] = min(fitting, key=lambda each: each.cost)
     plans = {name: plans[name] for name in MEANS if name in plans}
-    seconds: dict[str, float] = {}
-    errors: dict[str, float] = {}
-    note = ""
+    run, note = Measured({}, {}, {}), ""
     if measure:
         specs = specs_of(case.graph) if case.network is None else case.network.specs
         arrays = partial(random_arrays, specs)
         try:
-            seconds, errors = measured(plans, REFERENCE, arrays, library, time_limit)
+            run = measured(plans, REFERENCE, arrays, library, time_limit)
         except BackendError as error:
             note = f"nothing was measured: {error}"
+        if REFERENCE in run.reasons:
+            note = f"nothing was measured: {REFERENCE}: {run.reasons[REFERENCE]}"
     rows = [
-        row_of(case, name, plans, seconds, errors)
-        if name in plans
-        else Row(name, reason(errors_of[name]))
+        row_of(case, name, plans, run) if name in plans else Row(name, reason(errors_of[name]))
         for name in MEANS
     ]
     unit = case.costs_of(case.graph).unit
@@ -199,11 +197,10 @@ def row_of(
     case: Case,
     name: str,
     plans: Mapping[str, Planned],
-    seconds: Mapping[str, float],
-    errors: Mapping[str, float],
+    run: Measured,
 ) -> Row:
     """Return the row of a means that applies."""
-    planned, whole = plans[name], plans[REFERENCE]
+    planned, whole, seconds = plans[name], plans[REFERENCE], run.seconds
     return Row(
         name=name,
         peak=planned.peak,
@@ -213,7 +210,8 @@ def row_of(
         measured=seconds[name] / seconds[REFERENCE] if name in seconds else None,
         gradients=planned.gradients,
         sense=planned.sense,
-        error=errors.get(name),
+        error=run.errors.get(name),
+        not_run=run.reasons.get(name, ""),
         takes=planned.takes,
         host_bytes=planned.host_bytes,
         devices=planned.devices,

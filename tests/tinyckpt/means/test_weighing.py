@@ -3,13 +3,11 @@
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tests import strict
 from tests.conftest import examples
 from tests.tinyckpt.networks.small import small
 from tinyckpt.means import MEANS, Row, Weighing, weigh
@@ -262,29 +260,6 @@ def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
     document = found.document()
     assert [row["name"] for row in document["rows"]] == list(MEANS)
     assert document["rows"][0]["peak"] == 6 * 512
-
-
-def test_on_another_backend_moved_values_are_timed_and_several_devices_are_not_run() -> None:
-    network = small("gpt2")
-    found = quick(network, backend=strict.BACKEND, budget="80 %", stages=2)
-    for row in found.rows:
-        runs = not row.why and row.devices == 1
-        assert (row.measured is not None) == runs == (row.error is not None)
-        if row.gradients == "bitwise":
-            assert row.error == 0
-    assert found.row("offload").host_bytes > 0
-    assert quick(network, budget="80 %", stages=2).row("offload").measured is None
-
-
-def test_where_gradients_are_not_finite_nothing_is_measured() -> None:
-    network = Network("bad", lambda w, x: tc.sum(tc.sqrt(0.0 * w * x)), (tc.Spec(4),) * 2)
-    with np.errstate(all="ignore"):
-        found = quick(network, stages=1)
-    assert (
-        found.note
-        == "nothing was measured: store-all: the gradients of random arguments are not finite"
-    )
-    assert found.row("store-all").peak is not None
 
 
 @pytest.mark.parametrize(
