@@ -17,15 +17,17 @@ from tinyckpt.building.marks import checkpoint
 from tinyckpt.chunking.following import Place, Places, places
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator, Spec
+from tinyckpt.ops.infer import as_integer
 from tinyckpt.ops.nn import CROSS_ENTROPY
 from tinyckpt.ops.primitive import apply_all, as_var
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import concatenate
-from tinyckpt.tree import fill, leaves, map_leaves
+from tinyckpt.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
 # Attributes that say how large something is, or is gone through, and not what is computed.
 FROM_SHAPES = (("reshape", "shape"), ("fused_attention", "block"))
+MOST_OPERATORS = 10**6  # of all pieces together: a graph of so many takes a minute, and a GiB
 
 
 def chunked(
@@ -47,8 +49,8 @@ def chunked(
         arguments: which arguments are chunked, by position; every array in them is.
 
     Raises:
-        GraphError: when it is called, if the result would not be that of the whole, or may not be;
-            names the first operator because of which.
+        GraphError: if an option is not legal; and when it is called, if the result would not be
+            that of the whole, or may not be: names the first operator because of which.
 
     >>> import tinyckpt as tc
     >>> def block(x, w):
@@ -60,9 +62,10 @@ def chunked(
     Traceback (most recent call last):
     tinyckpt.errors.GraphError: chunked: softmax_1: softmax looks across the chunked axis
     """
-    which = {arguments} if isinstance(arguments, int) else set(arguments)
-    if type(chunks) is not int or chunks < 1:
-        raise GraphError(f"chunked: chunks={chunks!r:.80}; it must be an integer of 1 or more")
+    if not callable(function):
+        raise GraphError(f"chunked: {function!r:.80} is no function")
+    chunks, axis = at_least("chunks", chunks, 1), at_least("axis", axis, 0)
+    which = positions_of(arguments)
 
     @wraps(function)
     def over_pieces(*args: Any) -> Any:
@@ -71,11 +74,12 @@ def chunked(
         if chunks == 1:
             return checkpoint(function)(*variables)
         if chunks > extent:
-            raise GraphError(f"chunked: {chunks} pieces of an axis of {extent}; there are fewer")
-        lengths = [extent // chunks + (place < extent % chunks) for place in range(chunks)]
-        template, found = checked(function, variables, which, axis, extent, set(lengths))
+            most = f"1 to {extent}" if extent > 1 else "1"
+            raise GraphError(f"chunked: {chunks} pieces of an axis of {extent}; take {most}")
+        template, found = checked(function, variables, which, axis, extent, chunks)
         results, begin = [], 0
-        for length in lengths:
+        for place in range(chunks):
+            length = extent // chunks + (place < extent % chunks)
             key = (*[slice(None)] * axis, slice(begin, begin + length))
             pieces = [
                 map_leaves(partial(piece_of, key), variable) if place in which else variable
@@ -90,6 +94,35 @@ def chunked(
         return fill(template, together)
 
     return over_pieces
+
+
+def at_least(option: str, number: Any, least: int) -> int:
+    """Return an option that is an integer, NumPy's too."""
+    found = as_integer(number)
+    if found is None or found < least:
+        raise GraphError(
+            f"chunked: {option}={number!r:.80}; it must be an integer of {least} or more"
+        )
+    return found
+
+
+def positions_of(arguments: Any) -> set[int]:
+    """Return the positions of the chunked arguments.
+
+    Raises:
+        GraphError: if they are no positions, or there are none.
+    """
+    try:
+        several = (arguments,) if as_integer(arguments) is not None else tuple(arguments)
+    except TypeError:
+        several = ()
+    found = [as_integer(position) for position in several]
+    if not found or any(position is None or position < 0 for position in found):
+        raise GraphError(
+            f"chunked: arguments={arguments!r:.80}; it must be a position, counted from 0, or "
+            "several of them"
+        )
+    return {position for position in found if position is not None}
 
 
 def piece_of(key: tuple[slice, ...], variable: Any) -> Any:
@@ -111,6 +144,11 @@ def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) ->
         GraphError: if the shapes do not fit, or there are more chunks than rows.
     """
     hidden, labels = as_var(hidden), as_var(labels)
+    if not hidden.shape:
+        raise GraphError(
+            f"chunked_cross_entropy: hidden is one number, {hidden.spec}; it must have a last "
+            "axis, its width"
+        )
     if hidden.shape[:-1] != labels.shape:
         raise GraphError(
             f"chunked_cross_entropy: hidden has shape {hidden.shape}, so labels must have "
@@ -128,17 +166,24 @@ def losses_of(rows: Any, weight: Any, labels: Any) -> Var:
 
 def common_extent(variables: tuple[Any, ...], which: set[int], axis: int) -> int:
     """Return the length of the chunked axis, after checking that all chunked arguments have it."""
-    if not which or not which <= set(range(len(variables))):
+    if not which <= set(range(len(variables))):
         raise GraphError(
             f"chunked: arguments={sorted(which)}; there are {len(variables)}, counted from 0"
         )
-    shapes = [leaf.shape for place in sorted(which) for leaf in leaves(variables[place])]
-    if axis < 0 or not shapes or any(len(shape) <= axis for shape in shapes):
-        raise GraphError(f"chunked: axis={axis}; the chunked arguments have shapes {shapes}")
-    extents = {shape[axis] for shape in shapes}
+    extents: dict[int, str] = {}
+    for place in sorted(which):
+        for path, leaf in leaves_with_paths(variables[place], f"argument {place}"):
+            if len(leaf.shape) <= axis:
+                raise GraphError(
+                    f"chunked: axis={axis}; {path} has shape {leaf.shape}, and so no such axis"
+                )
+            extents.setdefault(leaf.shape[axis], path)
+    if not extents:
+        raise GraphError(f"chunked: arguments={sorted(which)}; there is no array in them")
     if len(extents) > 1:
-        raise GraphError(f"chunked: the chunked arguments differ along axis {axis}: {shapes}")
-    return int(extents.pop())
+        each = ", ".join(f"{path} has {extent}" for extent, path in extents.items())
+        raise GraphError(f"chunked: the chunked arguments differ along axis {axis}: {each}")
+    return next(iter(extents))
 
 
 def checked(
@@ -147,30 +192,65 @@ def checked(
     which: set[int],
     axis: int,
     extent: int,
-    lengths: set[int],
+    chunks: int,
 ) -> tuple[Any, list[Place]]:
     """Return the template of the results, and where the chunked axis is in each of them.
 
     Raises:
-        GraphError: if pieces would not add up to the whole.
+        GraphError: if pieces would not add up to the whole, or are too many.
     """
     whole = traced(function, variables, which, axis, None)
+    count = chunks * max(len(whole.operators), 1)
+    if count > MOST_OPERATORS:
+        raise GraphError(
+            f"chunked: chunks={chunks}: pieces of {len(whole.operators)} operators each, "
+            f"{count:,} in all; take {MOST_OPERATORS // len(whole.operators) or 1} pieces at most"
+        )
     sources = {
         data: Place(axis, 1, extent) for place in which for data in leaves(whole.arguments[place])
     }
     try:
         found = places(whole, sources)
-        for length in lengths:
-            compare(whole, traced(function, variables, which, axis, length), found, length)
-        ends = [found[data] for data in leaves(whole.results)]
-        for place in ends:
-            if place is None or place.outer != 1:
-                raise GraphError("a result does not have the chunked axis as its own, or first")
+        for length in {extent // chunks, -(-extent // chunks)}:
+            compare(whole, piece_traced(function, variables, which, axis, length), found, length)
+        ends = [end_of(whole, data, found[data]) for data in leaves(whole.results)]
     except GraphError as error:
         raise GraphError(f"chunked: {error}") from None
-    count = iter(range(len(ends)))
-    template = map_leaves(lambda leaf: next(count), whole.results)
-    return template, [place for place in ends if place is not None]
+    numbers = iter(range(len(ends)))
+    return map_leaves(lambda leaf: next(numbers), whole.results), ends
+
+
+def end_of(whole: Graph, data: int, place: Place | None) -> Place:
+    """Return where the chunked axis is in a result, along which its pieces are put together."""
+    node = whole.data[data]
+    if place is None:
+        raise GraphError(
+            f"its result {node.name}, of shape {node.spec.shape}, does not have the chunked axis; "
+            "return only what has it"
+        )
+    if place.outer != 1:
+        raise GraphError(
+            f"in its result {node.name}, of shape {node.spec.shape}, the chunked axis is part of "
+            f"axis {place.axis}, and not the first part; return it as an axis of its own"
+        )
+    return place
+
+
+def piece_traced(
+    function: Callable[..., Any],
+    variables: tuple[Any, ...],
+    which: set[int],
+    axis: int,
+    length: int,
+) -> Graph:
+    """Return the graph of the function for a piece; what it refuses is said to be of a piece."""
+    try:
+        return traced(function, variables, which, axis, length)
+    except GraphError as error:
+        raise GraphError(
+            f"for a piece, of {length} along axis {axis}: {error}; the function must go by the "
+            "shapes of what it is given, as in x.reshape(x.shape[0], -1)"
+        ) from None
 
 
 def traced(

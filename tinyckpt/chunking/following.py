@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator
@@ -189,7 +189,10 @@ def reshape(
         if before % passed == 0 and extent % (outer * place.extent) == 0 and extent > 1:
             return [Place(axis, outer, place.extent)]
         passed *= extent
-    raise GraphError(f"reshape to {results[0]} tears the chunked axis apart")
+    raise GraphError(
+        f"reshape from {shapes[0]} to {results[0]} tears the chunked axis apart, {place.extent} "
+        f"along axis {place.axis}; leave it one axis, or a whole factor of one"
+    )
 
 
 def transpose(
@@ -238,9 +241,7 @@ def index(operator: Operator, shapes: list[Shape], inputs: Places, results: list
     (place,) = inputs
     assert place is not None
     axis = found = 0
-    for part in operator.attrs["key"]:
-        if part is Ellipsis:
-            raise GraphError("an index with ... is not followed")
+    for part in written_out(operator.attrs["key"], len(shapes[0])):
         if axis == place.axis and part is not None:
             break
         axis += part is not None
@@ -250,8 +251,20 @@ def index(operator: Operator, shapes: list[Shape], inputs: Places, results: list
         found += place.axis - axis
     extent = shapes[0][place.axis]
     if not isinstance(part, slice) or part.indices(extent) != (0, extent, 1):
-        raise GraphError("it does not take all of the chunked axis, in its order")
+        raise GraphError(
+            f"it does not take all of the chunked axis, in its order; legal is : for axis "
+            f"{place.axis} of {shapes[0]}"
+        )
     return [place._replace(axis=found)]
+
+
+def written_out(key: tuple[Any, ...], rank: int) -> list[Any]:
+    """Return an index with the slices that its ellipsis stands for."""
+    at = next((place for place, part in enumerate(key) if part is Ellipsis), None)
+    if at is None:
+        return list(key)
+    taken = sum(part is not None and part is not Ellipsis for part in key)
+    return [*key[:at], *[slice(None)] * (rank - taken), *key[at + 1 :]]
 
 
 def attention(

@@ -100,14 +100,17 @@ def test_what_is_drawn_is_refused_or_equal(data: Any, axis: int, chunks: int) ->
         (lambda x, w: x + tc.reshape(x, (4, 6)).T, "tears the chunked axis apart"),
         (lambda x, w: x[::-1], "it does not take all of the chunked axis, in its order"),
         (lambda x, w: x[1:], "it does not take all of the chunked axis"),
-        (lambda x, w: x[..., 0], "an index with ... is not followed"),
+        (lambda x, w: x[..., 1:, :], r"legal is : for axis 0 of \(6, 4\)"),
+        (lambda x, w: x.reshape(6, 2, 2), "for a piece, of 3 along axis 0: reshape: .* by the sha"),
+        (lambda x, w: x.reshape(2, 3, 4), r"from \(6, 4\) to \(2, 3, 4\) tears .*, 6 along axis 0"),
+        (lambda x, w: x.T.reshape(-1), "is part of axis 0, and not the first"),
         (lambda x, w: tc.dropout(x, 0.5, seed=1), "dropout is not known"),
         (lambda x, w: tc.sort(x, axis=0), "is not known to keep pieces apart"),
         (lambda x, w: x * x.shape[0], "a constant that is another for a piece"),
         (lambda x, w: x * np.arange(6.0)[:, None], "is whole along the chunked axis"),
         (lambda x, w: tc.tanh(x) if x.shape[0] > 3 else tc.sin(x), "another operator"),
         (lambda x, w: tc.sin(tc.sin(x)) if x.shape[0] > 3 else x, "something else for a piece"),
-        (lambda x, w: tc.tanh(w), "a result does not have the chunked axis"),
+        (lambda x, w: tc.tanh(w), r"its result tanh_1, of shape \(4, 4\), does not have"),
         (lambda x, w: tc.concatenate([x, x]), "concatenate looks"),
     ],
 )
@@ -132,7 +135,7 @@ def test_attention_over_the_sequence_is_refused_and_over_the_batch_is_not() -> N
 @given(
     st.lists(
         st.sampled_from(
-            [None, slice(None), slice(0, 9), slice(1, 3), slice(None, None, -1), 0, -1]
+            [None, ..., slice(None), slice(0, 9), slice(1, 3), slice(None, None, -1), 0, -1]
         ),
         max_size=5,
     ),
@@ -189,16 +192,31 @@ def test_attention_of_one_operator_goes_by_the_batch() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"chunks": 0}, "chunks=0"),
-        ({"chunks": 7}, "7 pieces of an axis of 6"),
-        ({"chunks": 2, "axis": 2}, "axis=2; the chunked arguments have shapes"),
+        *(({"chunks": n}, "chunks=.*; it must be an integer of 1 or more")
+          for n in (0, -1, True, 2.0, None, "2", [2])),
+        ({"chunks": 7}, "7 pieces of an axis of 6; take 1 to 6"),
+        *(({"chunks": 2, "axis": n}, "axis=.*; it must be an integer of 0 or more")
+          for n in (-1, True, np.True_, 1.0, None, "0", (0,))),
+        ({"chunks": 2, "axis": 2}, r"axis=2; argument 0 has shape \(6, 4\), and so no such axis"),
+        *(({"chunks": 2, "arguments": n}, "arguments=.*; it must be a position")
+          for n in (None, 1.0, True, "0", (), [0.0], [True], -1, {-1, 0})),
         ({"chunks": 2, "arguments": 5}, r"arguments=\[5\]; there are 2"),
-        ({"chunks": 2, "arguments": (0, 1)}, "differ along axis 0"),
+        ({"chunks": 2, "arguments": (0, 1)}, "along axis 0: argument 0 has 6, argument 1 has 4"),
     ],
-)
+)  # fmt: skip
 def test_options_that_cannot_be(options: Any, match: str) -> None:
     with pytest.raises(tc.GraphError, match=match):
         tc.build(tc.chunked(lambda x, w: tc.tanh(x), **options), X, W)
+
+
+def test_options_may_be_numpys_integers() -> None:
+    run = tc.chunked(lambda x, w: x @ w, np.int64(2), np.uint8(0), np.array([0]))
+    kinds = [operator.kind for operator in tc.build(run, X, W).operators]
+    assert kinds == ["index", "matmul", "index", "matmul", "concatenate"]
+    with pytest.raises(tc.GraphError, match="3 is no function"):
+        tc.chunked(3, 2)  # type: ignore[arg-type]
+    with pytest.raises(tc.GraphError, match=r"arguments=\[0\]; there is no array in them"):
+        tc.build(lambda x: tc.chunked(lambda nothing, x: x, 2)([], x), X)
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 4, 10])
@@ -247,8 +265,13 @@ def test_shapes_that_do_not_fit() -> None:
     specs = tc.Spec((6, 4)), tc.Spec((4, 9)), tc.Spec((5,), "int64")
     with pytest.raises(tc.GraphError, match=r"labels must have \(6,\); they have \(5,\)"):
         tc.build(lambda h, w, y: tc.chunked_cross_entropy(h, w, y, 2), *specs)
+    specs = tc.Spec(()), tc.Spec((4, 9)), tc.Spec((), "int64")
+    with pytest.raises(tc.GraphError, match=r"hidden is one number, float64\[\]; it must have"):
+        tc.build(lambda h, w, y: tc.chunked_cross_entropy(h, w, y, 2), *specs)
 
 
 def test_far_too_many_pieces_are_refused_at_once() -> None:
     with pytest.raises(tc.GraphError, match="10000000000000 pieces of an axis of 6"):
         tc.build(tc.chunked(tc.tanh, 10**13), X)
+    with pytest.raises(tc.GraphError, match=r"pieces of 2 operators .* take 500000 pieces at most"):
+        tc.build(tc.chunked(lambda x: tc.tanh(tc.sin(x)), 10**9), tc.Spec(10**12))
