@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 from tinyckpt.means.case import Gradients
@@ -65,7 +67,7 @@ class Row:
         """Whether gradients are known to be those of the network, but for rounding."""
         return self.gradients in ("bitwise", "rounded")
 
-    def cells(self) -> list[str]:
+    def cells(self, budget: int) -> list[str]:
         """Return the row of the printed table, under HEADER."""
         if self.peak is None:
             return [self.name, "", "", "", "", "", "", "", self.why]
@@ -74,7 +76,7 @@ class Row:
         gradients = TEXTS[self.gradients]
         return [
             self.name,
-            size_text(self.peak),
+            size_beside(self.peak, budget),
             f"{100 * self.share:.1f} %",
             "yes" if self.fits else "no",
             f"{self.times:.3f}",
@@ -116,10 +118,12 @@ class Weighing:
         return next(row for row in self.rows if row.name == name)
 
     def __str__(self) -> str:
-        head = f"{self.name} within {size_text(self.budget)}; time in {self.unit}"
+        alike = [row for row in self.rows if row.peak and is_alike(row.peak, self.budget)]
+        budget = size_text(self.budget) + (f", {self.budget:,} B" if alike else "")
+        head = f"{self.name} within {budget}; time in {self.unit}"
         if self.link is not None:
             head += f", copies at {float(self.link.bandwidth):.4g} bytes for each"
-        columns = list(zip(HEADER, *(row.cells() for row in self.rows), strict=True))
+        columns = list(zip(HEADER, *(row.cells(self.budget) for row in self.rows), strict=True))
         header, *rows = zip(*(c for c in columns if any(c[1:])), strict=True)
         lines = [head, table(header, rows)]
         if self.note:
@@ -135,13 +139,13 @@ class Weighing:
         return [f"{', '.join(own)}: {reason}" for reason, own in names.items()]
 
     def document(self) -> dict[str, Any]:
-        """Return the data as JSON has them, schedules left out."""
+        """Return the data as JSON has them, schedules left out; null for what is infinite."""
         names = [each.name for each in fields(Row) if each.name != "schedules"]
         link = None
         if self.link is not None:
             link = {
-                "bandwidth": float(self.link.bandwidth),
-                "latency": float(self.link.latency),
+                "bandwidth": in_json(self.link.bandwidth),
+                "latency": in_json(self.link.latency),
                 "engines": self.link.engines,
             }
         return {
@@ -150,5 +154,24 @@ class Weighing:
             "unit": self.unit,
             "link": link,
             "note": self.note,
-            "rows": [{name: getattr(row, name) for name in names} for row in self.rows],
+            "rows": [{name: in_json(getattr(row, name)) for name in names} for row in self.rows],
         }
+
+
+def in_json(value: Any) -> Any:
+    """Return a value as JSON has it, which has no number that is not finite."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    if not isinstance(value, int):
+        value = float(value)
+    return value if isinstance(value, int) or isfinite(value) else None
+
+
+def is_alike(amount: int, other: int) -> bool:
+    """Whether two amounts of bytes are not the same, and read so."""
+    return amount != other and size_text(amount) == size_text(other)
+
+
+def size_beside(amount: int, other: int) -> str:
+    """Return bytes as people read them, or all of them where another amount would read alike."""
+    return f"{amount:,} B" if is_alike(amount, other) else size_text(amount)

@@ -21,7 +21,7 @@ from tinyckpt.means.planned import (
     store_all,
 )
 from tinyckpt.means.rewritten import chunking, compression, low_memory_backward, recomputed
-from tinyckpt.means.rows import Row, Weighing
+from tinyckpt.means.rows import Row, Weighing, size_beside
 from tinyckpt.networks import Network, random_arrays
 from tinyckpt.networks.named import specs_of
 from tinyckpt.planning.budget import parse_budget
@@ -29,7 +29,6 @@ from tinyckpt.planning.plan import plan
 from tinyckpt.planning.portfolio import Progress
 from tinyckpt.transfers.link import Link
 from tinyckpt.tree import leaves
-from tinyckpt.units import size_text
 
 BUDGET = "50 %"
 SECONDS = 6.0  # for each plan
@@ -140,7 +139,9 @@ def weigh(
         if REFERENCE in run.reasons:
             note = f"nothing was measured: {REFERENCE}: {run.reasons[REFERENCE]}"
     rows = [
-        row_of(case, name, plans, run) if name in plans else Row(name, reason(errors_of[name]))
+        row_of(case, name, plans, run)
+        if name in plans
+        else Row(name, reason(errors_of[name], case.budget))
         for name in MEANS
     ]
     unit = case.costs_of(case.graph).unit
@@ -180,10 +181,11 @@ def case_of(
     )  # fmt: skip
 
 
-def reason(error: TinyckptError) -> str:
+def reason(error: TinyckptError, budget: int) -> str:
     """Return in few words why a means does not apply."""
     if isinstance(error, BudgetError) and error.smallest is not None:
-        return f"nothing found within the budget; the least peak is {size_text(error.smallest)}"
+        least = size_beside(error.smallest, budget)
+        return f"nothing found within the budget; the least peak is {least}"
     return str(error)
 
 

@@ -43,11 +43,16 @@ def with_compression(
         bits, group: as of ``tc.compressed``.
 
     Raises:
-        GraphError: if an option is not legal, or there is nothing to compress.
+        GraphError: if an option is not legal, there is nothing to compress, or the function updates
+            its arguments.
     """
     bits, group = checked_code("with_compression", bits, group)
-    network = network_of(what, specs)
+    network = network_of("with_compression", what, specs)
     graph = build(network.loss, *network.specs, graph_name=network.name)
+    if graph.updates:
+        raise GraphError(
+            f"with_compression: {graph.name} updates its arguments; compress the loss instead"
+        )
     chosen = [
         node.id for node in saved_values(differentiate(graph)) if is_worth(graph, node, group)
     ]

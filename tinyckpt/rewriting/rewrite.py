@@ -169,7 +169,7 @@ def rewrite(
     if norms not in ("all", "possible", None):
         raise GraphError(f"rewrite: norms={norms!r}; legal are 'all', 'possible' and None")
     fit = None if fit is None else checked_fit("rewrite", fit)
-    network = network_of(what, specs)
+    network = network_of("rewrite", what, specs)
     graph = build(network.loss, *network.specs, graph_name=network.name)
     if graph.updates:
         raise GraphError(f"rewrite: {graph.name} updates its arguments; rewrite the loss instead")
@@ -222,16 +222,22 @@ def rewritten(
     return Network(network.name, loss, specs)
 
 
-def network_of(what: Network | Callable[..., Any], specs: tuple[Any, ...]) -> Network:
-    """Return a network, or a function and specs of its arguments as one."""
+def network_of(asker: str, what: Network | Callable[..., Any], specs: tuple[Any, ...]) -> Network:
+    """Return a network, or a function and specs of its arguments as one.
+
+    Raises:
+        GraphError: if it is neither, or has no specs; in the name of who asks.
+    """
     if isinstance(what, Network):
         if specs:
-            raise GraphError(f"rewrite: {what.name} has specs of its own; give none besides")
+            raise GraphError(f"{asker}: {what.name} has specs of its own; give none besides")
         return what
+    if not callable(what):
+        raise GraphError(f"{asker}: expected a Network or a function, got a {type(what).__name__}")
     name = function_name(what)
     if not specs:
         raise GraphError(
-            f"rewrite: {name} needs its arguments, arrays or specs, with the parameters first"
+            f"{asker}: {name} needs its arguments, arrays or specs, with the parameters first"
         )
     own = tuple(
         map_leaves(partial(spec_of, f"argument {position} of {name}"), argument)

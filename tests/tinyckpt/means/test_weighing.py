@@ -1,5 +1,6 @@
 """The table of means: its peaks against closed forms, replay and execution; rows that stay."""
 
+import json
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.tinyckpt.networks.small import small
 from tinyckpt.means import MEANS, Row, Weighing, weigh
-from tinyckpt.means.weighing import PARTS
+from tinyckpt.means.weighing import PARTS, reason
 from tinyckpt.networks import Network, random_arrays
 from tinyckpt.networks.named import specs_of
 from tinyckpt.pipeline.stages import EXCHANGE
@@ -248,6 +249,34 @@ def test_a_graph_with_very_many_values_is_not_moved_for_hours(
         assert found.row(name).why == "16 values could be moved, and copies of 15 are timed here"
     assert found.row("recomputation").fits
     assert quick(tc.networks.chain(15), measure=False).row("offload").fits
+
+
+def test_a_link_without_end_is_no_number_of_json() -> None:
+    found = quick(tc.networks.chain(8), link=tc.Link(float("inf")), measure=False)
+    document = json.loads(json.dumps(found.document(), allow_nan=False))
+    assert document["link"] == {"bandwidth": None, "latency": 0.0, "engines": 2}
+    assert document["rows"][0]["fits"] is False
+    assert document["budget"] == 5 * 512
+    tiny = Row("one", peak=1, share=0.5, fits=True, times=float("nan"), gradients="bitwise")
+    weighing = Weighing("few", 1, "FLOPs", None, (tiny,))
+    assert json.loads(json.dumps(weighing.document(), allow_nan=False))["rows"][0]["times"] is None
+
+
+def test_what_is_a_little_over_the_budget_does_not_read_like_it() -> None:
+    rows = [
+        Row(str(peak), peak=peak, share=1.0, fits=peak <= 2**20, times=1.0, gradients="bitwise")
+        for peak in (2**20, 2**20 + 8, 2**21)
+    ]
+    lines = str(Weighing("net", 2**20, "FLOPs", None, tuple(rows))).splitlines()
+    assert lines[0] == "net within 1.0 MiB, 1,048,576 B; time in FLOPs"
+    assert [" ".join(line.split()[1:4]) for line in lines[2:]] == [
+        "1.0 MiB 100.0", "1,048,584 B 100.0", "2.0 MiB 100.0"
+    ]  # fmt: skip
+    assert str(Weighing("net", 2**20, "FLOPs", None, tuple(rows[::2]))).startswith(
+        "net within 1.0 MiB; time"
+    )
+    why = reason(tc.BudgetError("", 2**20 + 8), 2**20)
+    assert why == "nothing found within the budget; the least peak is 1,048,584 B"
 
 
 def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:

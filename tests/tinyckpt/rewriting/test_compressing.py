@@ -94,6 +94,15 @@ def test_what_is_refused() -> None:
         tc.with_compression(network, bits=1)
     with pytest.raises(tc.GraphError, match="keeps nothing of 4096 floats or more"):
         tc.with_compression(network, group=4096)
+    with pytest.raises(tc.GraphError, match=r"^with_compression: .* has specs of its own"):
+        tc.with_compression(network, tc.Spec(3))
+    with pytest.raises(tc.GraphError, match=r"^with_compression: tanh needs its arguments"):
+        tc.with_compression(tc.tanh)
+    for what in (3, None, "vit", network.graph()):
+        with pytest.raises(tc.GraphError, match=r"^with_compression: expected a Network or a func"):
+            tc.with_compression(what, tc.Spec(3))  # type: ignore[arg-type]
+        with pytest.raises(tc.GraphError, match=r"^rewrite: expected a Network or a function, got"):
+            tc.rewrite(what, tc.Spec(3))  # type: ignore[arg-type]
 
 
 def test_no_seed_is_another_and_none_is_changed() -> None:
