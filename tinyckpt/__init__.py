@@ -16,7 +16,8 @@ from tinyckpt import cost, networks
 from tinyckpt.analysis.separators import separators
 from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
 from tinyckpt.build import Var, build, checkpoint, name, once, scope
-from tinyckpt.chunking.chunked import chunked, chunked_cross_entropy
+from tinyckpt.chunking.chunked import chunked
+from tinyckpt.chunking.losses import chunked_cross_entropy
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.cost import Costs
 from tinyckpt.differentiate import differentiate, gradients

@@ -18,12 +18,9 @@ from tinyckpt.chunking.following import Place, Places, places
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator, Spec
 from tinyckpt.ops.infer import as_integer
-from tinyckpt.ops.nn import CROSS_ENTROPY
-from tinyckpt.ops.primitive import apply_all, as_var
-from tinyckpt.ops.reduce import mean
+from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.shape import concatenate
 from tinyckpt.tree import fill, leaves, leaves_with_paths, map_leaves
-from tinyckpt.var import Var
 
 # Attributes that say how large something is, or is gone through, and not what is computed.
 FROM_SHAPES = (("reshape", "shape"), ("fused_attention", "block"))
@@ -128,40 +125,6 @@ def positions_of(arguments: Any) -> set[int]:
 def piece_of(key: tuple[slice, ...], variable: Any) -> Any:
     """Return a piece of an array."""
     return variable[key]
-
-
-def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) -> Var:
-    """Return ``cross_entropy(hidden @ weight, labels)`` without ever holding all of the logits.
-
-    Args:
-        hidden: floats of shape ``(..., width)``.
-        weight: floats of shape ``(width, classes)``.
-        labels: integers of shape ``(...)``, each from 0 to classes - 1.
-        chunks: in how many pieces the rows of ``hidden`` are gone through. With the policy
-            ``regions`` one piece's logits, ``rows / chunks * classes``, are held at a time.
-
-    Raises:
-        GraphError: if the shapes do not fit, or there are more chunks than rows.
-    """
-    hidden, labels = as_var(hidden), as_var(labels)
-    if not hidden.shape:
-        raise GraphError(
-            f"chunked_cross_entropy: hidden is one number, {hidden.spec}; it must have a last "
-            "axis, its width"
-        )
-    if hidden.shape[:-1] != labels.shape:
-        raise GraphError(
-            f"chunked_cross_entropy: hidden has shape {hidden.shape}, so labels must have "
-            f"{hidden.shape[:-1]}; they have {labels.shape}"
-        )
-    rows = hidden.reshape(-1, hidden.shape[-1])
-    losses = chunked(losses_of, chunks, arguments=(0, 2))(rows, weight, labels.reshape(-1))
-    return mean(losses)
-
-
-def losses_of(rows: Any, weight: Any, labels: Any) -> Var:
-    """Return the loss of each row."""
-    return apply_all(CROSS_ENTROPY, rows @ weight, labels)[0]
 
 
 def common_extent(variables: tuple[Any, ...], which: set[int], axis: int) -> int:

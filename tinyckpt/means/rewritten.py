@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.backend import Backend
 from tinyckpt.build import build
-from tinyckpt.chunking.chunked import chunked
+from tinyckpt.chunking.losses import losses_in_pieces
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator
 from tinyckpt.means.case import Case, Planned
@@ -20,7 +20,6 @@ from tinyckpt.networks import Network
 from tinyckpt.ops.elementwise import add
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
-from tinyckpt.ops.primitive import apply_all
 from tinyckpt.ops.shape import reshape
 from tinyckpt.planning.plan import plan
 from tinyckpt.rewriting.calling import Replacement, call_graph
@@ -178,16 +177,12 @@ def in_pieces(
         hidden, weight = (met[data] for data in product.inputs)
         added = [next(met[d] for d in op.inputs if met[d] is not None) for op in biases]
 
-        def of_rows(rows: Any, labels: Any, weight: Any, *added: Any) -> Any:
-            logits = matmul(rows, weight.T if product.attrs["transpose_y"] else weight)
-            for bias in added:
-                logits = add(logits, bias)
-            return apply_all(CROSS_ENTROPY, logits, labels)[0]
+        def logits(rows: Any, weight: Any, *added: Any) -> Any:
+            found = matmul(rows, weight.T if product.attrs["transpose_y"] else weight)
+            return reduce(add, added, found)
 
         labels = operands[1]
-        rows = reshape(hidden, (labels.size, hidden.shape[-1]))
-        flat = reshape(labels, (labels.size,))
-        found = chunked(of_rows, chunks, arguments=(0, 1))(rows, flat, weight, *added)
+        found = losses_in_pieces(logits, hidden, labels, chunks, weight, *added)
         return (reshape(found, labels.shape),)
 
     found: dict[int, Replacement] = {op.id: partial(noted, op) for op in (product, *others)}
