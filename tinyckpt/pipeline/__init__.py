@@ -8,7 +8,7 @@ counts what each of them holds. Of the engine nothing imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
-from tinyckpt.pipeline.mpi import launched_rank, run_pipeline_mpi, supervise
+from tinyckpt.pipeline.mpi import run_pipeline_mpi
 from tinyckpt.pipeline.orders import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
 from tinyckpt.pipeline.partition import partition
 from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
@@ -18,6 +18,7 @@ from tinyckpt.pipeline.replicas import data_parallel
 from tinyckpt.pipeline.running import PipelineResult, run_pipeline
 from tinyckpt.pipeline.stages import Stage, stages_of
 from tinyckpt.pipeline.state import StateTrace, replay_state
+from tinyckpt.pipeline.supervising import launched_rank, supervise
 from tinyckpt.pipeline.vshape import v_half, v_min
 
 __all__ = [

@@ -4,25 +4,12 @@ Rank r is device r mod K of replica r div K. Activations and cotangents go from 
 their bytes, in messages that do not wait; what replicas do together is done by MPI's own
 all-reduce, reduce-scatter and all-gather.
 
-Launchers end all ranks when one dies, but do not say which it was; and not even that, if it dies
-before all have met in MPI and does so with an exit code. So ``supervise`` starts the program anew
-as a child of the process that the launcher knows: whatever kills the child, its parent is there to
-name the rank, and then ends by a signal, which every launcher understands. When that kills the
-parents of the others, their children end, too. A rank that does not end but hangs is waited for
-only so long: see ``channel``.
-
 Needs mpi4py and an MPI: ``pip install 'tinyckpt[mpi]'`` brings both.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,13 +20,9 @@ from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
 from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered
+from tinyckpt.pipeline.supervising import say
 from tinyckpt.pipeline.working import Message, Outcome, Program, device_program
 from tinyckpt.training.optimizers import Optimizer
-
-# Where launchers say which rank a process is: MPICH and Intel, Open MPI, PMIx, Slurm.
-RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-STDERR = 2
-LIFELINE = "TINYCKPT_LIFELINE"  # the file descriptor that ends when the parent does
 
 
 def get_mpi() -> Any:
@@ -55,70 +38,6 @@ def get_mpi() -> Any:
             f"MPI is not there ({error}): pip install 'tinyckpt[mpi]' brings mpi4py and MPICH"
         ) from error
     return MPI
-
-
-def launched_rank() -> str | None:
-    """Return the rank that a launcher gave this process; None if none started it."""
-    return next((os.environ[name] for name in RANK_NAMES if name in os.environ), None)
-
-
-def supervise() -> None:
-    """Let a parent watch over this process, if a launcher started it; call it before all else.
-
-    It returns in the child, and at once where there is no launcher. The parent never returns: it
-    waits, says on stderr which rank was killed or stopped if the child was, and has the launcher
-    end the other ranks if the child did not end well.
-    """
-    rank = launched_rank()
-    if rank is None:
-        return
-    if LIFELINE in os.environ:
-        die_with_parent()
-        return
-    ours, theirs = os.pipe()  # nothing is ever written: it ends with the process that holds it
-    os.set_inheritable(ours, True)
-    child = subprocess.Popen(
-        [sys.executable, *sys.orig_argv[1:]],
-        env={**os.environ, LIFELINE: str(ours)},
-        close_fds=False,  # the launcher's own are among them
-    )
-    os.close(ours)
-    code = ended(child.pid, rank)
-    os.close(theirs)
-    if code == 0:
-        os._exit(0)
-    what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def say(text: str) -> None:
-    """Write a line on stderr that no other rank's is mixed up with."""
-    os.write(STDERR, f"tinyckpt: {text}\n".encode())
-
-
-def ended(process: int, rank: str) -> int:
-    """Wait for a child to end, and return its exit code; that of a signal is negative."""
-    while True:
-        _, status = os.waitpid(process, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            return os.waitstatus_to_exitcode(status)
-        name = signal.Signals(os.WSTOPSIG(status)).name
-        say(f"rank {rank} (process {process}) was stopped by {name}; the others wait for it")
-
-
-def die_with_parent() -> None:
-    """Have this process end as soon as its parent has, even while it waits in MPI."""
-    if sys.platform == "linux":
-        # A stopped process runs no thread, but the kernel ends it. 1 is PR_SET_PDEATHSIG.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def end_with_parent() -> None:
-    """Wait until the parent has ended, and end this process."""
-    os.read(int(os.environ[LIFELINE]), 1)
-    os._exit(1)
 
 
 def run_pipeline_mpi(

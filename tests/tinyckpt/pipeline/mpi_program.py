@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from tinyckpt.pipeline.mpi import supervise
+from tinyckpt.pipeline.supervising import supervise
 
 if __name__ == "__main__":
     supervise()

@@ -1,0 +1,60 @@
+"""Who is a rank, and what becomes of its parent; no MPI is needed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tinyckpt.cli.test_pipe import run
+from tinyckpt.pipeline import launched_rank
+from tinyckpt.pipeline.supervising import RANK_NAMES
+
+# What Slurm sets in every process of a job, in its script and in its shells.
+JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, "2"),
+        ({"OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3"}, "3"),
+        (JOB, None),
+        (JOB | {"SLURM_STEP_ID": str(0xFFFF_FFFB)}, None),  # the script of a job
+        (JOB | {"SLURM_STEP_ID": str(0xFFFF_FFFA), "SLURM_STEP_NUM_TASKS": "4"}, None),  # salloc
+        (JOB | STEP | {"SLURM_STEP_NUM_TASKS": "1"}, None),  # srun --pty bash
+        (JOB | STEP | {"SLURM_PROCID": "3"}, "3"),
+        (JOB | {"PMI_RANK": "1"}, "1"),  # mpiexec in the script of a job
+        # mpiexec of MPICH starts a proxy a machine by srun, and that the ranks.
+        (JOB | STEP | {"PMI_RANK": "2"}, "2"),
+        ({"PMI_RANK": ""}, None),
+        ({"SLURM_STEP_ID": "x", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, None),
+    ],
+)
+def test_a_rank_is_what_a_launcher_made(environment: dict[str, str], rank: str | None) -> None:
+    assert launched_rank(environment) == rank
+
+
+NAMES = (*RANK_NAMES, *JOB, *STEP)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["0", "1", "4", "4294967291", ""])))
+def test_drawn_environments(environment: dict[str, str]) -> None:
+    found = launched_rank(environment)
+    of_mpi = [environment[name] for name in RANK_NAMES if environment.get(name)]
+    if of_mpi:
+        assert found == of_mpi[0]
+    elif found is not None:
+        assert found == environment["SLURM_PROCID"]
+        assert environment["SLURM_STEP_ID"] != "4294967291"
+        assert environment["SLURM_STEP_NUM_TASKS"] != "1"
+
+
+def test_the_command_counts_in_the_script_of_a_job(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in JOB.items():
+        monkeypatch.setenv(name, value)
+    code, out, _ = run(capsys, "chain:8", "--stages", "2", "--micro-batches", "2")
+    assert code == 0
+    assert "from end to end" in out

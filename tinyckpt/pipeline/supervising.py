@@ -1,0 +1,108 @@
+"""A parent for each rank, which sees how the rank ends and says so.
+
+Launchers end all ranks when one dies, but do not say which it was; and not even that, if it dies
+before all have met in MPI and does so with an exit code. So ``supervise`` starts the program anew
+as a child of the process that the launcher knows: whatever kills the child, its parent is there to
+name the rank, and then ends by a signal, which every launcher understands. When that kills the
+parents of the others, their children end, too. A rank that does not end but hangs is waited for
+only so long: see ``channel``.
+
+Needs no MPI.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+
+# Where launchers of MPI say which rank a process is: MPICH and Intel, Open MPI, PMIx.
+RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+# Slurm's steps that no srun made: from here on up, for the script of a job, its shell, and others.
+FIRST_SPECIAL_STEP = 0xFFFF_FFF0
+STDERR = 2
+LIFELINE = "TINYCKPT_LIFELINE"  # the file descriptor that ends when the parent does
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the rank that a launcher gave this process; None if none started it.
+
+    What a launcher of MPI sets, only a rank has. Slurm sets SLURM_PROCID in the script of a job and
+    in its shells, too, which are no ranks: those are the tasks of a step that srun made, if it made
+    several.
+
+    Args:
+        environment: the process's variables.
+    """
+    for name in RANK_NAMES:
+        if environment.get(name, "").isdecimal():
+            return environment[name]
+    step, tasks, rank = (
+        environment.get(name, "")
+        for name in ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+    )
+    is_step = step.isdecimal() and int(step) < FIRST_SPECIAL_STEP
+    return rank if is_step and tasks not in ("", "1") and rank.isdecimal() else None
+
+
+def supervise() -> None:
+    """Let a parent watch over this process, if a launcher started it; call it before all else.
+
+    It returns in the child, and at once where there is no launcher. The parent never returns: it
+    waits, says on stderr which rank was killed or stopped if the child was, and has the launcher
+    end the other ranks if the child did not end well.
+    """
+    rank = launched_rank()
+    if rank is None:
+        return
+    if LIFELINE in os.environ:
+        die_with_parent()
+        return
+    ours, theirs = os.pipe()  # nothing is ever written: it ends with the process that holds it
+    os.set_inheritable(ours, True)
+    child = subprocess.Popen(
+        [sys.executable, *sys.orig_argv[1:]],
+        env={**os.environ, LIFELINE: str(ours)},
+        close_fds=False,  # the launcher's own are among them
+    )
+    os.close(ours)
+    code = ended(child.pid, rank)
+    os.close(theirs)
+    if code == 0:
+        os._exit(0)
+    what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def say(text: str) -> None:
+    """Write a line on stderr that no other rank's is mixed up with."""
+    os.write(STDERR, f"tinyckpt: {text}\n".encode())
+
+
+def ended(process: int, rank: str) -> int:
+    """Wait for a child to end, and return its exit code; that of a signal is negative."""
+    while True:
+        _, status = os.waitpid(process, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        name = signal.Signals(os.WSTOPSIG(status)).name
+        say(f"rank {rank} (process {process}) was stopped by {name}; the others wait for it")
+
+
+def die_with_parent() -> None:
+    """Have this process end as soon as its parent has, even while it waits in MPI."""
+    if sys.platform == "linux":
+        # A stopped process runs no thread, but the kernel ends it. 1 is PR_SET_PDEATHSIG.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Wait until the parent has ended, and end this process."""
+    os.read(int(os.environ[LIFELINE]), 1)
+    os._exit(1)
