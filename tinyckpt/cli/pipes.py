@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from tinyckpt.cli.ranks import run_rank
 from tinyckpt.cli.request import (
     CHARTS,
     COSTS,
@@ -19,7 +19,6 @@ from tinyckpt.cli.request import (
     wrong_usage,
 )
 from tinyckpt.graph import TrainingGraph
-from tinyckpt.networks import random_arrays
 from tinyckpt.pipeline import (
     PIPELINES,
     Pipeline,
@@ -33,7 +32,6 @@ from tinyckpt.pipeline import (
     plan_stages,
     replay_pipeline,
     replay_state,
-    run_pipeline_mpi,
     stages_of,
     supervise,
 )
@@ -41,7 +39,6 @@ from tinyckpt.pipeline.channel import PATIENCE
 from tinyckpt.pipeline.orders import HALVED
 from tinyckpt.table import table
 from tinyckpt.training import adam
-from tinyckpt.tree import leaves
 from tinyckpt.units import cost_text, size_text
 
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
@@ -112,7 +109,7 @@ def pipe_job(options: Any) -> int:
         stages = planned_stages(options, TrainingGraph(graph), cuts, schedule in HALVED)
         replicated = data_parallel(pipeline, options.replicas, options.zero)
         if under_launcher:
-            return run_job(replicated, stages, specs, options.patience)
+            return run_rank(replicated, stages, specs, options.patience)
         trace = replay_pipeline(
             pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]
         )
@@ -197,24 +194,3 @@ def summary(
         f"{pipeline.micro_batches} micro-batches: {cost_text(float(trace.makespan), unit)} from "
         f"end to end, {100 * float(trace.bubble):.1f} % of all devices' time idle"
     )
-
-
-def run_job(
-    pipeline: Pipeline, stages: tuple[PlannedStage, ...], specs: Any, patience: float
-) -> int:
-    """Run this process's device on random arrays; rank 0 says what came out."""
-    (parameters, *_), count = random_arrays(specs), pipeline.micro_batches * pipeline.replicas
-    batches = [(parameters, *random_arrays(specs, seed)[1:]) for seed in range(count)]
-    begin = perf_counter()
-    result = run_pipeline_mpi(pipeline, stages, batches, patience=patience)
-    if result is not None:
-        losses = [float(found[0]) for value in result.values if (found := leaves(value))]
-        loss = f"loss {np.mean(losses):.12g}, " if losses else ""
-        norm = np.sqrt(sum(float((array**2).sum()) for array in leaves(result.gradients)))
-        print(
-            f"{pipeline.name} of {stages[0].stage.whole.name}"
-            f"{f', ZeRO-{pipeline.zero},' if pipeline.zero else ''} in "
-            f"{pipeline.devices} processes: {loss}norm of the "
-            f"gradient {norm:.12g}, {1000 * (perf_counter() - begin):.1f} ms"
-        )
-    return 0

@@ -7,7 +7,7 @@ can still be planned, replayed and drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -63,13 +63,19 @@ class Network:
         return arrays
 
 
-def random_arrays(specs: Any, seed: int = 0) -> Any:
+def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = None) -> Any:
     """Return arrays in the nesting of the specs: parameters to begin training with, random data.
 
     Integers are 0. Other arrays are normal, but for those that ``CONSTANTS`` and ``DEVIATIONS``
     name: a leaf's name is the last key on the way to it. Arrays of two or more axes are scaled by
     1/sqrt(n), with n the numbers that go into one of a product: the last axis but one; and weights
     of convolutions by sqrt(2/n), where relu follows, which halves what comes in.
+
+    Args:
+        specs: what to draw.
+        seed: of the generator.
+        needed: the leaves that are wanted, by their place; those others show one zero, and the
+            wanted ones have the same numbers as ever. All, if not given.
 
     Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", arXiv 1502.01852, section 2.2.
     """
@@ -80,7 +86,11 @@ def random_arrays(specs: Any, seed: int = 0) -> Any:
             return np.full(spec.shape, CONSTANTS.get(name, 0), spec.dtype)
         return (deviation(name, spec.shape) * generator.normal(size=spec.shape)).astype(spec.dtype)
 
-    arrays = [draw(name_of(path), spec) for path, spec in leaves_with_paths(specs, "")]
+    arrays = []
+    for place, (path, spec) in enumerate(leaves_with_paths(specs, "")):
+        array = draw(name_of(path), spec)
+        is_needed = needed is None or place in needed
+        arrays.append(array if is_needed else np.broadcast_to(np.zeros((), spec.dtype), spec.shape))
     positions = iter(range(len(arrays)))
     return fill(map_leaves(lambda spec: next(positions), specs), arrays)
 

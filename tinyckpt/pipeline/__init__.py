@@ -8,7 +8,7 @@ counts what each of them holds. Of the engine nothing imports this package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
-from tinyckpt.pipeline.mpi import run_pipeline_mpi
+from tinyckpt.pipeline.mpi import rank_in, run_pipeline_mpi
 from tinyckpt.pipeline.orders import PIPELINES, gpipe, interleaved, one_f_one_b, zb_h1
 from tinyckpt.pipeline.partition import partition
 from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
@@ -40,6 +40,7 @@ __all__ = [
     "partition",
     "pipeline_costs",
     "plan_stages",
+    "rank_in",
     "replay_pipeline",
     "replay_state",
     "run_pipeline",

@@ -40,6 +40,26 @@ def get_mpi() -> Any:
     return MPI
 
 
+def rank_in(pipeline: Pipeline) -> tuple[int, int]:
+    """Return which replica this process belongs to, and which of its devices it is.
+
+    Raises:
+        OptionError: if there are not as many processes as devices of all replicas.
+        BackendError: if there is no MPI.
+    """
+    world = get_mpi().COMM_WORLD
+    rank, size = int(world.Get_rank()), int(world.Get_size())
+    devices = pipeline.devices // pipeline.replicas
+    if size != pipeline.devices:
+        replicas = "" if pipeline.replicas == 1 else f" in {pipeline.replicas} replicas"
+        raise OptionError(
+            f"{pipeline.name} on {devices} devices{replicas} takes {pipeline.devices} processes; "
+            f"there are {size}"
+            + (", if the launcher is of the MPI that mpi4py was built for" if size == 1 else "")
+        )
+    return rank // devices, rank % devices
+
+
 def run_pipeline_mpi(
     pipeline: Pipeline,
     stages: Sequence[PlannedStage],
@@ -54,7 +74,8 @@ def run_pipeline_mpi(
         pipeline: what each device does.
         stages: planned, as many as the pipeline has.
         batches: the arguments of the function for each micro-batch, of all replicas: the first M
-            are for replica 0, the next for replica 1.
+            are for replica 0, the next for replica 1. Any sequence: a process looks up its own, and
+            each of them once, so it need not have those of others.
         replicas: how many pipelines run side by side, if the pipeline is that of one; they share
             nothing then, see ``data_parallel``.
         optimizer: as for ``run_pipeline``.
@@ -73,20 +94,12 @@ def run_pipeline_mpi(
         raise OptionError(f"patience={patience!r:.80}; it must be a number of seconds above 0")
     mpi = get_mpi()
     world = mpi.COMM_WORLD
-    rank, size = world.Get_rank(), world.Get_size()
+    rank = world.Get_rank()
     if replicas != 1:
         pipeline = data_parallel(pipeline, replicas)
-    devices = pipeline.devices // pipeline.replicas
-    if size != pipeline.devices:
-        raise OptionError(
-            f"{pipeline.name} has {devices} devices and {pipeline.micro_batches} micro-batches; "
-            f"with {pipeline.replicas} replicas that takes {pipeline.devices} processes and "
-            f"{pipeline.micro_batches * pipeline.replicas} micro-batches; there are {size} and "
-            f"{len(batches)}"
-        )
+    number, device = rank_in(pipeline)
     if 2 * len(stages) * pipeline.micro_batches > world.Get_attr(mpi.TAG_UB):
         raise OptionError(f"{pipeline.name} has more messages than this MPI has tags")
-    number, device = divmod(rank, devices)
     try:
         check_together(pipeline, stages, batches, optimizer)
         own = replica_of(pipeline, number)

@@ -79,7 +79,8 @@ def run_pipeline(
         pipeline: what each device does.
         stages: planned, as many as a replica has.
         batches: the arguments of the function for each micro-batch; parameters are the same in all.
-            The first M are for replica 0, the next for replica 1.
+            The first M are for replica 0, the next for replica 1. Any sequence: a micro-batch is
+            looked up when its step begins.
         optimizer: updates the parameters, from its initial state; then there may be batches for
             several steps, one after the other. It has to take each element by itself.
 
@@ -118,11 +119,24 @@ def run_pipeline(
     return gathered(pipeline, stages, found, optimizer is not None)
 
 
-def batches_of(pipeline: Pipeline, batches: Sequence[Any], number: int) -> list[Any]:
+class OfReplica(Sequence[Any]):
+    """Some of a sequence's items, each looked up when it is asked for."""
+
+    def __init__(self, whole: Sequence[Any], places: Sequence[int]) -> None:
+        self.whole, self.places = whole, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.whole[self.places[number]]
+
+
+def batches_of(pipeline: Pipeline, batches: Sequence[Any], number: int) -> Sequence[Any]:
     """Return a replica's micro-batches, of all steps."""
     own, count = pipeline.micro_batches, pipeline.micro_batches * pipeline.replicas
     begins = range(number * own, len(batches), count)
-    return [batch for begin in begins for batch in batches[begin : begin + own]]
+    return OfReplica(batches, [place for begin in begins for place in range(begin, begin + own)])
 
 
 def arrived(

@@ -9,7 +9,7 @@ of the whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -105,7 +105,7 @@ def device_program(
                 holding.received(action, (yield holding.offered(action)))
             else:
                 worker.do(action)
-        holding.steps += 1
+        worker.next_step()
     return Outcome(holding.gradients, worker.results, holding.shares())
 
 
@@ -116,6 +116,7 @@ class Worker:
         values: arrays by the stage's own ids, by stage and micro-batch, while that is in flight.
         arrived: what other stages sent and no action has used yet.
         results: of each micro-batch, of all steps.
+        sources: what the device needs of the arguments, for each micro-batch of a step.
         holding: of the training state.
     """
 
@@ -131,18 +132,46 @@ class Worker:
     ) -> None:
         self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
         whole = stages[0].stage.whole
-        self.sources = [sources_of(whole, batch) for batch in batches]
         self.of_gradients, self.of_results = (
             set(leaves(whole.gradients)),
             set(leaves(whole.results)),
         )
+        own = np.flatnonzero(pipeline.device_of == device).tolist()
+        self.batches, self.needed = batches, needed_by([stages[k] for k in own])
+        self.sources = self.arguments(0)
         self.values: dict[tuple[int, int], Arrays] = {}
         self.arrived: dict[Message, list[Any]] = {}
         self.recomputed: set[tuple[int, int]] = set()
-        self.results: list[Arrays] = [{} for _ in batches]
+        self.results: list[Arrays] = [{} for _ in range(len(batches))]
         self.holding = Holding(pipeline, device, stages, number, self.sources[0], optimizer)
-        own = np.flatnonzero(pipeline.device_of == device).tolist()
+        self.leave_parameters()
         self.kernels = {stage: kernels_of(stages[stage]) for stage in own}
+
+    def arguments(self, step: int) -> list[Arrays]:
+        """Return what the device needs of the arguments of a step, for each micro-batch."""
+        whole, count = self.stages[0].stage.whole, self.pipeline.micro_batches
+        return [
+            {
+                data: array
+                for data, array in sources_of(whole, self.batches[number]).items()
+                if data in self.needed
+            }
+            for number in range(step * count, (step + 1) * count)
+        ]
+
+    def leave_parameters(self) -> None:
+        """Forget the parameters among the arguments, if the device holds them itself."""
+        for own in self.sources:
+            for data in self.holding.parameters:
+                own.pop(data, None)
+
+    def next_step(self) -> None:
+        """Take the arguments of the next step, if there is one."""
+        self.holding.steps += 1
+        if self.holding.steps * self.pipeline.micro_batches < len(self.batches):
+            self.sources = []  # given up first: those of two steps need not fit
+            self.sources = self.arguments(self.holding.steps)
+            self.leave_parameters()
 
     def do(self, action: Action) -> None:
         """Do an action that waits for nobody."""
@@ -163,7 +192,7 @@ class Worker:
         """Do the parts of a stage's schedule that belong to an action."""
         own, place = self.stages[action.stage].stage, (action.stage, action.micro_batch)
         if action.kind == "forward":
-            self.values[place] = arrays_of(own, self.sources[self.number(action)])
+            self.values[place] = arrays_of(own, self.sources[action.micro_batch])
         self.values[place].update(self.holding.read(*place))
         if action.kind == "forward":
             self.accept(action, True)
@@ -248,6 +277,18 @@ class Worker:
                 self.results[self.number(action)][data] = array
             if data in self.of_gradients:
                 self.holding.add(action.stage, data, array * array.dtype.type(share))
+
+
+def needed_by(stages: Iterable[PlannedStage]) -> set[int]:
+    """Return the arguments that stages read, or update, by their ids in the whole graph."""
+    found: set[int] = set()
+    for each in stages:
+        own, whole = each.stage, each.stage.whole
+        found.update(data for data in own.local if whole.data[data].is_source)
+        if own.outputs and len(leaves(whole.gradients)) == len(leaves(whole.arguments[0])):
+            pairs = zip(leaves(whole.arguments[0]), leaves(whole.gradients), strict=True)
+            found.update(data for data, gradient in pairs if gradient in own.outputs)
+    return found
 
 
 def kernels_of(planned: PlannedStage) -> list[Callable[..., Any] | None]:

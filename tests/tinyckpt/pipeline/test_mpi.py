@@ -123,9 +123,7 @@ def test_an_error_in_one_rank_ends_the_others_and_is_named() -> None:
 def test_as_many_processes_as_devices() -> None:
     done = run("gpipe", "3")
     assert done.returncode != 0
-    assert "gpipe has 1 devices and 2 micro-batches; with 3 replicas that takes 3 processes" in (
-        done.stderr
-    )
+    assert "gpipe on 1 devices in 3 replicas takes 3 processes; there are 4" in done.stderr
 
 
 def test_the_command_runs_under_a_launcher() -> None:
