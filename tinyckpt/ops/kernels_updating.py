@@ -42,7 +42,9 @@ def moving_square(xp, old, new, decay):
 
 
 def adam_step(xp, x, mean, square, rate, first, second, epsilon, weight_decay):
-    out = xp.asarray(square / second)
+    # In C order, whatever that of the arguments is: flat parts of it are written to below.
+    out = xp.empty(square.shape, square.dtype)
+    xp.divide(square, second, out=out)
     xp.sqrt(out, out=out)
     out += epsilon
     xp.divide(mean, out, out=out)

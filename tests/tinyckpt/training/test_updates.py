@@ -205,3 +205,14 @@ def test_documents_keep_updates(tmp_path: Any) -> None:
     loaded = tc.load_schedule(tmp_path / "s.json")
     assert loaded.steps == schedule.steps
     assert tc.replay(loaded).live_bytes == tc.replay(schedule).live_bytes
+
+
+def test_weight_decay_reaches_a_parameter_whose_gradient_is_a_transpose() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return tc.half_squared_norm(x @ tc.transpose(w))
+
+    x, w = np.full((2, 3), 2.0), np.full((4, 3), 5.0)
+    step = tc.train_step(loss, tc.adamw(0.5, weight_decay=0.25))
+    state, _ = step(step.init(w), x)
+    # 5 (1 - 0.5 * 0.25), and 0.5 for the sign of the gradient.
+    np.testing.assert_allclose(state["parameters"], 3.875, rtol=1e-8)
