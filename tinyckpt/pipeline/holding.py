@@ -14,6 +14,7 @@ import numpy as np
 from tinyckpt.api import jit
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Action, Pipeline
+from tinyckpt.pipeline.resuming import NOBODY, Resumed, Slot, own_slots
 from tinyckpt.pipeline.shares import (
     padded,
     parameters_of,
@@ -78,6 +79,7 @@ class Holding:
         number: int,
         arguments: Mapping[int, Any],
         optimizer: Optimizer | None,
+        begin: Resumed | None = None,
     ) -> None:
         """Take the device's part.
 
@@ -88,10 +90,12 @@ class Holding:
             number: of the replica.
             arguments: of the first micro-batch, by id.
             optimizer: what updates parameters, if they are to be updated.
+            begin: the optimiser's state to go on from; if not given, its initial one.
         """
         self.replicas, self.number = pipeline.replicas, number
         self.zero = pipeline.zero if self.replicas > 1 else 0
         self.stages, self.optimizer, self.steps = stages, optimizer, 0
+        self.before = 0 if begin is None else begin.step
         self.gradients: Arrays = {}
         self.fresh: dict[int, Arrays] = {}
         self.parameters: Arrays = {}
@@ -107,9 +111,15 @@ class Holding:
             self.parameters[data] = self.share(array) if is_share else np.array(array, order="C")
         if optimizer is not None:
             self.apply = jit(update_of(optimizer))
-            for stage in np.flatnonzero(pipeline.device_of == device).tolist():
-                own = [self.share(arguments[data]) for data, _ in self.known.updates[stage]]
-                self.state[stage] = optimizer.init(own)
+            every = np.flatnonzero(pipeline.device_of == device).tolist()
+            self.slots = own_slots(optimizer, self.known, every)
+            for stage, slots in self.slots.items():
+                if begin is None:
+                    own = [self.share(arguments[data]) for data, _ in self.known.updates[stage]]
+                    self.state[stage] = optimizer.init(own)
+                else:
+                    taken = {slot: self.part(slot, begin.arrays[slot]) for slot in slots.every}
+                    self.state[stage] = slots.tree(taken)
 
     @property
     def parts(self) -> int:
@@ -119,6 +129,10 @@ class Holding:
     def share(self, array: Any) -> Any:
         """Return this replica's share of an array, flat."""
         return share_of(array, self.parts, self.number if self.zero else 0)
+
+    def part(self, slot: Slot, array: Any) -> Any:
+        """Return what this replica holds of an array of the optimiser's state; a copy."""
+        return np.array(array) if slot.data == NOBODY else self.share(array)
 
     def read(self, stage: int, micro_batch: int) -> Arrays:
         """Return the parameters that a stage reads, by its own ids; none if they are arguments.
@@ -227,7 +241,7 @@ class Holding:
             del self.gradients[gradient]
         if not pairs:
             return
-        step = np.int64(self.steps)
+        step = np.int64(self.before + self.steps)
         new, self.state[stage] = self.apply(gradients, self.state[stage], own, step)
         for (data, _), array in zip(pairs, new, strict=True):
             self.write(data, array)
@@ -255,3 +269,11 @@ class Holding:
             data: array if self.zero == 3 else array.reshape(-1)
             for data, array in self.parameters.items()
         }
+
+    def state_arrays(self) -> dict[Slot, Any]:
+        """Return the optimiser's state as it is here: flat, whole or shares of all replicas."""
+        found: dict[Slot, Any] = {}
+        for stage, state in self.state.items():
+            if self.known.updates[stage]:
+                found.update(self.slots[stage].known(state))
+        return found

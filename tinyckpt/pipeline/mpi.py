@@ -19,7 +19,7 @@ from tinyckpt.pipeline.holding import Exchange
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
-from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered
+from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered, going_on
 from tinyckpt.pipeline.supervising import say
 from tinyckpt.pipeline.working import Message, Outcome, Program, device_program
 from tinyckpt.training.optimizers import Optimizer
@@ -67,6 +67,7 @@ def run_pipeline_mpi(
     replicas: int = 1,
     optimizer: Optimizer | None = None,
     patience: float = PATIENCE,
+    state: Any = None,
 ) -> PipelineResult | None:
     """Run one device of a pipeline in each process; all call it with the same arguments.
 
@@ -80,6 +81,7 @@ def run_pipeline_mpi(
             nothing then, see ``data_parallel``.
         optimizer: as for ``run_pipeline``.
         patience: seconds to wait for another process before all are ended.
+        state: as for ``run_pipeline``; each process is given all of it, and keeps its part.
 
     Returns:
         In rank 0 what ``run_pipeline`` returns; None elsewhere.
@@ -102,11 +104,12 @@ def run_pipeline_mpi(
         raise OptionError(f"{pipeline.name} has more messages than this MPI has tags")
     try:
         check_together(pipeline, stages, batches, optimizer)
+        batches, begin = going_on(stages, batches, optimizer, state)
         own = replica_of(pipeline, number)
         channel = Channel(world.Split(number, device), own, stages, patience)
         across = Across(mpi, world.Split(device, number), patience)
         batch = batches_of(pipeline, batches, number)
-        program = device_program(own, device, stages, batch, channel.post, number, optimizer)
+        program = device_program(own, device, stages, batch, channel.post, number, optimizer, begin)
         outcome = driven(program, channel.receive, across.exchange)
         channel.finish()
     except Exception as error:
@@ -117,7 +120,7 @@ def run_pipeline_mpi(
     outcomes: list[Outcome] | None = world.gather(outcome)
     if outcomes is None:
         return None
-    return gathered(pipeline, stages, outcomes, optimizer is not None)
+    return gathered(pipeline, stages, outcomes, optimizer)
 
 
 def driven(

@@ -14,6 +14,7 @@ from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline
 from tinyckpt.pipeline.replicas import replica_of
+from tinyckpt.pipeline.resuming import Resumed, WithParameters, resumed, whole_state
 from tinyckpt.pipeline.shares import check_by_element, parameters_of, whole_of
 from tinyckpt.pipeline.working import Arrays, Message, Outcome, device_program
 from tinyckpt.training.optimizers import Optimizer
@@ -28,11 +29,14 @@ class PipelineResult(NamedTuple):
         gradients: their mean, in the nesting of what the gradient was taken with respect to; None
             if there is an optimiser, which has used them up.
         parameters: with an optimiser, what they have become, in their nesting; or else None.
+        state: with an optimiser, the state of training to go on from: a dict of ``parameters``,
+            ``optimizer`` and ``step``, each in the nesting of ``TrainStep.init``; or else None.
     """
 
     values: list[Any]
     gradients: Any
     parameters: Any = None
+    state: Any = None
 
 
 def check_together(
@@ -72,6 +76,7 @@ def run_pipeline(
     stages: Sequence[PlannedStage],
     batches: Sequence[tuple[Any, ...]],
     optimizer: Optimizer | None = None,
+    state: Any = None,
 ) -> PipelineResult:
     """Run all devices of a pipeline, and of its replicas, in this process.
 
@@ -83,21 +88,24 @@ def run_pipeline(
             looked up when its step begins.
         optimizer: updates the parameters, from its initial state; then there may be batches for
             several steps, one after the other. It has to take each element by itself.
+        state: what a result's ``state`` was, to go on from there; then batches hold what comes
+            after the parameters. It is copied, and stays as it is.
 
     Raises:
         ScheduleError: if the pipeline is not legal.
         OptionError: if it is about other numbers of stages or micro-batches, or if the optimiser
-            does not fit.
+            or the state does not fit.
         GraphError: if an argument has another shape or dtype than the graph was built for.
         BackendError: if an operator fails.
     """
     check_together(pipeline, stages, batches, optimizer)
+    batches, begin = going_on(stages, batches, optimizer, state)
     devices = pipeline.devices // pipeline.replicas
     sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
     programs = [
         device_program(
             replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
-            sent[number].__setitem__, number, optimizer,
+            sent[number].__setitem__, number, optimizer, begin,
         )
         for number in range(pipeline.replicas)
         for device in range(devices)
@@ -116,7 +124,20 @@ def run_pipeline(
                     outcomes[number] = end.value
                     del wanted[number]
     found = [outcomes[number] for number in range(pipeline.devices)]
-    return gathered(pipeline, stages, found, optimizer is not None)
+    return gathered(pipeline, stages, found, optimizer)
+
+
+def going_on(
+    stages: Sequence[PlannedStage],
+    batches: Sequence[tuple[Any, ...]],
+    optimizer: Optimizer | None,
+    state: Any,
+) -> tuple[Sequence[Any], Resumed | None]:
+    """Return batches with parameters in front, and where the optimiser goes on, if it does."""
+    if state is None:
+        return batches, None
+    begin = resumed(state, optimizer, parameters_of(stages))
+    return WithParameters(state["parameters"], batches), begin
 
 
 class OfReplica(Sequence[Any]):
@@ -190,7 +211,10 @@ def mean_of(arrays: Sequence[Any]) -> Any:
 
 
 def gathered(
-    pipeline: Pipeline, stages: Sequence[PlannedStage], outcomes: Sequence[Outcome], updated: bool
+    pipeline: Pipeline,
+    stages: Sequence[PlannedStage],
+    outcomes: Sequence[Outcome],
+    optimizer: Optimizer | None,
 ) -> PipelineResult:
     """Return what all devices made, in the function's nesting.
 
@@ -198,7 +222,7 @@ def gathered(
         pipeline: of all replicas.
         stages: of one.
         outcomes: of every device.
-        updated: whether parameters were.
+        optimizer: that updated parameters, if they were.
     """
     whole, devices = stages[0].stage.whole, pipeline.devices // pipeline.replicas
     replicas = [merged(outcomes[k : k + devices]) for k in range(0, len(outcomes), devices)]
@@ -222,9 +246,13 @@ def gathered(
         return whole.data[data].spec
 
     zero = pipeline.zero if pipeline.replicas > 1 else 0
-    if updated:
+    if optimizer is not None:
         shares = [each.parameters for each in replicas]
-        return PipelineResult(values, None, joined(whole.arguments[0], shares, zero == 3))
+        parameters = joined(whole.arguments[0], shares, zero == 3)
+        of_state = [each.state for each in (replicas if zero else replicas[:1])]
+        known, steps = parameters_of(stages), outcomes[0].steps
+        state = whole_state(optimizer, known, parameters, of_state, steps)
+        return PipelineResult(values, None, parameters, state)
     sums = [each.gradients for each in replicas]
     return PipelineResult(values, joined(whole.gradients, sums, zero >= 1))
 
@@ -237,4 +265,5 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         {data: array for own in every for data, array in own.items()}
         for every in zip(*(each.results for each in outcomes), strict=True)
     ]
-    return Outcome(gradients, results, parameters)
+    state = {slot: array for each in outcomes for slot, array in each.state.items()}
+    return Outcome(gradients, results, parameters, state, outcomes[0].steps)

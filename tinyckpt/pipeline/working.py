@@ -21,6 +21,7 @@ from tinyckpt.errors import BackendError
 from tinyckpt.pipeline.holding import Exchange, Holding
 from tinyckpt.pipeline.parts import PARTS, PlannedStage, is_exchange
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Action, Pipeline
+from tinyckpt.pipeline.resuming import Resumed, Slot
 from tinyckpt.pipeline.stages import arrays_of
 from tinyckpt.schedule import Compute, Free, Step
 from tinyckpt.training.optimizers import Optimizer
@@ -54,11 +55,15 @@ class Outcome:
             where replicas share gradients out; empty, if an optimiser has used them up.
         results: of each micro-batch.
         parameters: after the last update: flat, and this replica's share where there are shares.
+        state: of the optimiser, in the same way.
+        steps: how many were taken, those before included.
     """
 
     gradients: Arrays
     results: list[Arrays]
     parameters: Arrays
+    state: dict[Slot, Any]
+    steps: int
 
 
 Post = Callable[[Message, list[Any]], None]
@@ -73,6 +78,7 @@ def device_program(
     post: Post,
     number: int = 0,
     optimizer: Optimizer | None = None,
+    begin: Resumed | None = None,
 ) -> Program:
     """Do what one device does in a pipeline, step after step.
 
@@ -84,6 +90,7 @@ def device_program(
         post: called to send arrays to another device.
         number: of the replica.
         optimizer: what updates parameters, if they are to be updated.
+        begin: the optimiser's state to go on from.
 
     Yields:
         The message or the exchange that it waits for; wants its arrays sent.
@@ -94,7 +101,7 @@ def device_program(
     Raises:
         BackendError: if an operator fails; names device, action and operator.
     """
-    worker = Worker(pipeline, device, stages, batches, post, number, optimizer)
+    worker = Worker(pipeline, device, stages, batches, post, number, optimizer, begin)
     actions, holding = pipeline.actions(device), worker.holding
     for _ in range(len(batches) // pipeline.micro_batches):
         for action in actions:
@@ -106,7 +113,10 @@ def device_program(
             else:
                 worker.do(action)
         worker.next_step()
-    return Outcome(holding.gradients, worker.results, holding.shares())
+    return Outcome(
+        holding.gradients, worker.results, holding.shares(), holding.state_arrays(),
+        holding.before + holding.steps,
+    )  # fmt: skip
 
 
 class Worker:
@@ -129,6 +139,7 @@ class Worker:
         post: Post,
         number: int = 0,
         optimizer: Optimizer | None = None,
+        begin: Resumed | None = None,
     ) -> None:
         self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
         whole = stages[0].stage.whole
@@ -143,7 +154,7 @@ class Worker:
         self.arrived: dict[Message, list[Any]] = {}
         self.recomputed: set[tuple[int, int]] = set()
         self.results: list[Arrays] = [{} for _ in range(len(batches))]
-        self.holding = Holding(pipeline, device, stages, number, self.sources[0], optimizer)
+        self.holding = Holding(pipeline, device, stages, number, self.sources[0], optimizer, begin)
         self.leave_parameters()
         self.kernels = {stage: kernels_of(stages[stage]) for stage in own}
 
