@@ -10,18 +10,21 @@ Needs mpi4py and an MPI: ``pip install 'tinyckpt[mpi]'`` brings both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tinyckpt.errors import BackendError, OptionError
 from tinyckpt.pipeline.channel import PATIENCE, Across, Channel
 from tinyckpt.pipeline.holding import Exchange
+from tinyckpt.pipeline.meeting import Meeting, claims_of
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
 from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered, going_on
 from tinyckpt.pipeline.supervising import say
-from tinyckpt.pipeline.working import Message, Outcome, Program, device_program
+from tinyckpt.pipeline.working import Message, Outcome, Program, Worker, device_program
 from tinyckpt.training.optimizers import Optimizer
 
 
@@ -87,40 +90,75 @@ def run_pipeline_mpi(
         In rank 0 what ``run_pipeline`` returns; None elsewhere.
 
     Raises:
-        OptionError: if there are not as many processes as devices times replicas, or not as many
-            micro-batches as they take.
-        ScheduleError, BackendError: as ``run_pipeline``, in the process that it is about, or if it
-            waited too long; that one then ends all others.
+        OptionError: if the patience is no number of seconds; or in one process alone, what
+            ``run_pipeline`` raises.
+
+    What is wrong with several processes, none of them raises: rank 0 says it on stderr, if it is
+    known before they begin, or else the rank that it is about, and ends all. Besides what
+    ``run_pipeline`` raises that is a number of processes that does not fit, and arguments that are
+    not the same in all, parameters above all.
     """
     if not 0 < patience < math.inf:
         raise OptionError(f"patience={patience!r:.80}; it must be a number of seconds above 0")
     mpi = get_mpi()
     world = mpi.COMM_WORLD
-    rank = world.Get_rank()
-    if replicas != 1:
-        pipeline = data_parallel(pipeline, replicas)
-    number, device = rank_in(pipeline)
-    if 2 * len(stages) * pipeline.micro_batches > world.Get_attr(mpi.TAG_UB):
-        raise OptionError(f"{pipeline.name} has more messages than this MPI has tags")
+    meeting = Meeting(world, pipeline.devices // pipeline.replicas, patience)
+    claims, trouble = {}, None
     try:
+        if replicas != 1:
+            pipeline = data_parallel(pipeline, replicas)
+        number, device = rank_in(pipeline)
+        if 2 * len(stages) * pipeline.micro_batches > world.Get_attr(mpi.TAG_UB):
+            raise OptionError(f"{pipeline.name} has more messages than this MPI has tags")
         check_together(pipeline, stages, batches, optimizer)
         batches, begin = going_on(stages, batches, optimizer, state)
-        own = replica_of(pipeline, number)
-        channel = Channel(world.Split(number, device), own, stages, patience)
-        across = Across(mpi, world.Split(device, number), patience)
-        batch = batches_of(pipeline, batches, number)
-        program = device_program(own, device, stages, batch, channel.post, number, optimizer, begin)
-        outcome = driven(program, channel.receive, across.exchange)
-        channel.finish()
+        worker = Worker(
+            replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
+            unsendable, number, optimizer, begin,
+        )  # fmt: skip
+        claims = claims_of(pipeline, stages, worker, begin)
     except Exception as error:
-        # The others wait for messages that will not come.
-        say(f"rank {rank} (device {device}): {error}")
-        world.Abort(1)
+        trouble = error
+    with ending_all(world, f"rank {meeting.rank}"):
+        meeting.agree(claims, trouble)
+    with ending_all(world, f"rank {meeting.rank} (device {device})"):
+        channel = Channel(world.Split(number, device), worker.pipeline, stages, patience)
+        across = Across(mpi, world.Split(device, number), patience)
+        worker.post = channel.post
+        outcome = driven(device_program(worker), channel.receive, across.exchange)
+        channel.finish()
+        outcomes = meeting.outcomes(needed_of(outcome, pipeline, number))
+    return None if outcomes is None else gathered(pipeline, stages, outcomes, optimizer)
+
+
+@contextmanager
+def ending_all(world: Any, who: str) -> Iterator[None]:
+    """Have an error end all processes, if there are several: the others wait for this one."""
+    try:
+        yield
+    except Exception as error:
+        if world.Get_size() > 1:
+            say(f"{who}: {error}")
+            world.Abort(1)
         raise
-    outcomes: list[Outcome] | None = world.gather(outcome)
-    if outcomes is None:
-        return None
-    return gathered(pipeline, stages, outcomes, optimizer)
+
+
+def unsendable(message: Message, arrays: list[Any]) -> None:
+    """Stand for what sends, before there is a channel."""
+    raise AssertionError(f"{message} before all have met")
+
+
+def needed_of(outcome: Outcome, pipeline: Pipeline, number: int) -> Outcome:
+    """Return what rank 0 needs of an outcome: of what all replicas have alike, the first one's."""
+    if number == 0:
+        return outcome
+    zero = pipeline.zero
+    return replace(
+        outcome,
+        gradients=outcome.gradients if zero else {},
+        state=outcome.state if zero else {},
+        parameters=outcome.parameters if zero == 3 else {},
+    )
 
 
 def driven(

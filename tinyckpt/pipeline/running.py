@@ -16,7 +16,7 @@ from tinyckpt.pipeline.replay import replay_pipeline
 from tinyckpt.pipeline.replicas import replica_of
 from tinyckpt.pipeline.resuming import Resumed, WithParameters, resumed, whole_state
 from tinyckpt.pipeline.shares import check_by_element, parameters_of, whole_of
-from tinyckpt.pipeline.working import Arrays, Message, Outcome, device_program
+from tinyckpt.pipeline.working import Arrays, Message, Outcome, Worker, device_program
 from tinyckpt.training.optimizers import Optimizer
 from tinyckpt.tree import Tree, map_leaves
 
@@ -104,8 +104,10 @@ def run_pipeline(
     sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
     programs = [
         device_program(
-            replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
-            sent[number].__setitem__, number, optimizer, begin,
+            Worker(
+                replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
+                sent[number].__setitem__, number, optimizer, begin,
+            )
         )
         for number in range(pipeline.replicas)
         for device in range(devices)

@@ -70,27 +70,8 @@ Post = Callable[[Message, list[Any]], None]
 Program = Generator[Message | Exchange, list[Any], Outcome]
 
 
-def device_program(
-    pipeline: Pipeline,
-    device: int,
-    stages: Sequence[PlannedStage],
-    batches: Sequence[tuple[Any, ...]],
-    post: Post,
-    number: int = 0,
-    optimizer: Optimizer | None = None,
-    begin: Resumed | None = None,
-) -> Program:
+def device_program(worker: Worker) -> Program:
     """Do what one device does in a pipeline, step after step.
-
-    Args:
-        pipeline: that of one replica, of a legal one.
-        device: which, in it.
-        stages: planned, all of them.
-        batches: the arguments of the function for each micro-batch, of one step or of several.
-        post: called to send arrays to another device.
-        number: of the replica.
-        optimizer: what updates parameters, if they are to be updated.
-        begin: the optimiser's state to go on from.
 
     Yields:
         The message or the exchange that it waits for; wants its arrays sent.
@@ -101,12 +82,13 @@ def device_program(
     Raises:
         BackendError: if an operator fails; names device, action and operator.
     """
-    worker = Worker(pipeline, device, stages, batches, post, number, optimizer, begin)
-    actions, holding = pipeline.actions(device), worker.holding
-    for _ in range(len(batches) // pipeline.micro_batches):
+    actions, holding = worker.pipeline.actions(worker.device), worker.holding
+    worker.leave_parameters()
+    for _ in range(len(worker.batches) // worker.pipeline.micro_batches):
         for action in actions:
             if action.kind.startswith("recv"):
-                own = Message(device, "activation" in action.kind, action.stage, action.micro_batch)
+                is_forward = "activation" in action.kind
+                own = Message(worker.device, is_forward, action.stage, action.micro_batch)
                 worker.arrived[own] = yield own
             elif action.kind in TOGETHER:
                 holding.received(action, (yield holding.offered(action)))
@@ -141,6 +123,18 @@ class Worker:
         optimizer: Optimizer | None = None,
         begin: Resumed | None = None,
     ) -> None:
+        """Take the device's part.
+
+        Args:
+            pipeline: that of one replica, of a legal one.
+            device: which, in it.
+            stages: planned, all of them.
+            batches: the arguments of the function for each micro-batch, of one step or of several.
+            post: called to send arrays to another device.
+            number: of the replica.
+            optimizer: what updates parameters, if they are to be updated.
+            begin: the optimiser's state to go on from.
+        """
         self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
         whole = stages[0].stage.whole
         self.of_gradients, self.of_results = (
@@ -155,7 +149,6 @@ class Worker:
         self.recomputed: set[tuple[int, int]] = set()
         self.results: list[Arrays] = [{} for _ in range(len(batches))]
         self.holding = Holding(pipeline, device, stages, number, self.sources[0], optimizer, begin)
-        self.leave_parameters()
         self.kernels = {stage: kernels_of(stages[stage]) for stage in own}
 
     def arguments(self, step: int) -> list[Arrays]:

@@ -97,6 +97,17 @@ def test_a_rank_that_hangs_is_named_and_ends_all() -> None:
     assert not children_left()
 
 
+def test_replicas_with_other_parameters_do_not_begin() -> None:
+    done = run("1f1b", "2", "other")
+    assert done.returncode != 0
+    # It is device 1 that has the last layer; device 0 of that replica has what it should.
+    assert (
+        "tinyckpt: rank 3 (device 1) was given other numbers in params[7]['b'] than rank 1; all "
+        "processes have to be called with the same arguments"
+    ) in done.stderr
+    assert done.stderr.count("tinyckpt: ") == 1 + done.stderr.count("ended with code")
+
+
 def children_left() -> list[str]:
     """The processes of the program that there still are, a moment after the launcher ended."""
     for _ in range(100):
@@ -118,12 +129,14 @@ def test_an_error_in_one_rank_ends_the_others_and_is_named() -> None:
     done = run("1f1b", "1", "wrong")
     assert done.returncode != 0
     assert "tinyckpt: rank 2 (device 2): y: expected float64[4,6]" in done.stderr
+    assert done.stderr.count("y: expected") == 1
 
 
 def test_as_many_processes_as_devices() -> None:
     done = run("gpipe", "3")
     assert done.returncode != 0
     assert "gpipe on 1 devices in 3 replicas takes 3 processes; there are 4" in done.stderr
+    assert done.stderr.count("takes 3 processes") == 1
 
 
 def test_the_command_runs_under_a_launcher() -> None:
