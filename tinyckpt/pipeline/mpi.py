@@ -10,6 +10,8 @@ Needs mpi4py and an MPI: ``pip install 'tinyckpt[mpi]'`` brings both.
 from __future__ import annotations
 
 import math
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,28 +20,44 @@ from typing import Any
 from tinyckpt.errors import BackendError, OptionError
 from tinyckpt.pipeline.channel import PATIENCE, Across, Channel
 from tinyckpt.pipeline.holding import Exchange
-from tinyckpt.pipeline.meeting import Meeting, claims_of
+from tinyckpt.pipeline.meeting import Meeting, claims_of, end_all
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
 from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered, going_on
-from tinyckpt.pipeline.supervising import say
+from tinyckpt.pipeline.supervising import launched_rank, say
 from tinyckpt.pipeline.working import Message, Outcome, Program, Worker, device_program
 from tinyckpt.training.optimizers import Optimizer
 
+LONGEST = 1e8  # seconds that a timer can be set to anywhere
 
-def get_mpi() -> Any:
+
+def get_mpi(patience: float = PATIENCE) -> Any:
     """Return mpi4py's module MPI.
+
+    The first time, MPI begins, and with that waits for all ranks. It runs no Python then: what ends
+    the waiting is an alarm, which kills the process, and its parent says why.
+
+    Args:
+        patience: seconds to wait for the others.
 
     Raises:
         BackendError: if it is not installed, or finds no MPI.
     """
+    # Windows has no such signal; and where somebody takes it, it is theirs.
+    alarm = getattr(signal, "SIGALRM", None)
+    is_free = alarm is not None and signal.getsignal(alarm) is signal.SIG_DFL
+    if is_launched := is_free and launched_rank() is not None and "mpi4py.MPI" not in sys.modules:
+        signal.setitimer(signal.ITIMER_REAL, min(max(patience, 1e-3), LONGEST))
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise BackendError(
             f"MPI is not there ({error}): pip install 'tinyckpt[mpi]' brings mpi4py and MPICH"
         ) from error
+    finally:
+        if is_launched:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     return MPI
 
 
@@ -100,7 +118,7 @@ def run_pipeline_mpi(
     """
     if not 0 < patience < math.inf:
         raise OptionError(f"patience={patience!r:.80}; it must be a number of seconds above 0")
-    mpi = get_mpi()
+    mpi = get_mpi(patience)
     world = mpi.COMM_WORLD
     meeting = Meeting(world, pipeline.devices // pipeline.replicas, patience)
     claims, trouble = {}, None
@@ -139,7 +157,7 @@ def ending_all(world: Any, who: str) -> Iterator[None]:
     except Exception as error:
         if world.Get_size() > 1:
             say(f"{who}: {error}")
-            world.Abort(1)
+            end_all(world)
         raise
 
 

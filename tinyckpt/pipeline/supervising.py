@@ -74,7 +74,11 @@ def supervise() -> None:
     os.close(theirs)
     if code == 0:
         os._exit(0)
-    what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    what = f"ended with code {code}"
+    if code < 0:
+        what = f"was killed by {name_of(-code)}"
+        if name_of(-code) == "SIGALRM":  # see get_mpi
+            what = "has lost its patience: it waited for all ranks to begin, and one of them hangs"
     say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -84,13 +88,21 @@ def say(text: str) -> None:
     os.write(STDERR, f"tinyckpt: {text}\n".encode())
 
 
+def name_of(number: int) -> str:
+    """Return what a signal is called; those that are only for programs' own use have numbers."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def ended(process: int, rank: str) -> int:
     """Wait for a child to end, and return its exit code; that of a signal is negative."""
     while True:
         _, status = os.waitpid(process, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status)
-        name = signal.Signals(os.WSTOPSIG(status)).name
+        name = name_of(os.WSTOPSIG(status))
         say(f"rank {rank} (process {process}) was stopped by {name}; the others wait for it")
 
 

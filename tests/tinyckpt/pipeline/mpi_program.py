@@ -57,11 +57,13 @@ def main(name: str, replicas: int, fault: str) -> None:
         rank = int(os.environ["PMI_RANK"])
         if fault in AT:
             fail_at(fault, rank)
+        elif fault == "late" and rank == 2:
+            time.sleep(60)
         elif fault == "other" and rank >= 2:  # a replica of its own
             batches = [(tiny_bit_more(params), *batch[1:]) for batch in batches]
         elif fault in ("wrong", "killed"):
             batches = [faulty(batch, fault) if rank == 2 else batch for batch in batches]
-    patience = 2.0 if fault == "stopped" else 100.0
+    patience = 2.0 if fault in ("stopped", "late") else 100.0
     result = run_pipeline_mpi(pipeline, stages, batches, replicas, patience=patience)
     if result is None:
         return

@@ -97,6 +97,15 @@ def test_a_rank_that_hangs_is_named_and_ends_all() -> None:
     assert not children_left()
 
 
+def test_a_rank_that_does_not_come_is_named_and_ends_all() -> None:
+    done = run("1f1b", "1", "late")
+    assert done.returncode != 0
+    # It is not there when MPI begins; of the others, the first to be impatient says so.
+    assert "has lost its patience: it waited for all ranks to begin, and one" in done.stderr
+    assert "tinyckpt: rank 2" not in done.stderr
+    assert not children_left()
+
+
 def test_replicas_with_other_parameters_do_not_begin() -> None:
     done = run("1f1b", "2", "other")
     assert done.returncode != 0
