@@ -6,17 +6,22 @@ stage is as cheap as can be, among those whose stages each stay within a cap of 
 memory is what its parameters take, and what its backward half reads of its forward half as often as
 micro-batches are in flight there.
 
-The dynamic program has a row for each number of stages: the least for the first i operators in k
-stages is that over all j of the dearer of: the first j in k - 1, and the operators between. The one
-grows with j, the other falls, so the best j lies where they meet, and is bisected for.
+Whether stages of at most a given cost exist is seen in one pass: each takes as many operators as it
+may. So the least such cost is bisected for, down to the last bit of a float, and memory grows with
+operators and stages, not with their product. The passes from either end say between which operators
+each cut may lie; there it is put where what is left is shared out most evenly.
 
 Source: the problem is that of PipeDream's partitioner, Narayanan et al., SOSP 2019,
-doi:10.1145/3341301.3359646, with one replica a stage and no cost of communication.
+doi:10.1145/3341301.3359646, with one replica a stage and no cost of communication. The pass within
+a search is how chains are partitioned since Iqbal, "Approximate algorithms for partitioning
+problems", Int. J. Parallel Programming 20, 1991, doi:10.1007/BF01407899.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -27,8 +32,6 @@ from tinyckpt.errors import BudgetError, GraphError, OptionError
 from tinyckpt.graph import Graph, TrainingGraph
 from tinyckpt.pipeline.program import Integers
 from tinyckpt.units import size_text
-
-NEVER = np.inf
 
 
 def stage_of_operators(graph: Graph, cuts: Sequence[int]) -> list[int]:
@@ -108,52 +111,130 @@ def partition(
         raise OptionError(
             f"in_flight={flight!r:.80}: a later stage has no more than an earlier one"
         )
+    if cap is not None and type(cap) is not int:
+        raise OptionError(f"cap={cap!r:.80}; it is a whole number of bytes, or None")
     spent = np.append(0.0, np.cumsum(cost_by_operator(graph, costs or given(graph))))
-    parameters, saved = bytes_by_operator(graph)
-    room = [parameters + weight * saved for weight in flight]
-    best = np.full(count + 1, NEVER)
-    best[0] = 0.0
-    choices = []
-    for stage in range(stages):
-        earliest = np.zeros(count + 1, np.int64)
-        if cap is not None:
-            earliest = np.searchsorted(room[stage], room[stage] - cap, "left")
-        best, chosen = row(best, spent, np.maximum(earliest, stage))
-        choices.append(chosen)
-    if best[count] == NEVER:
+    if not np.isfinite(spent[-1]):
+        raise OptionError(f"{graph.name}: all costs together are more than a float can hold")
+    load = Load(spent, *bytes_by_operator(graph), flight, cap)
+    found = balanced(load)
+    if found is None:
         raise BudgetError(
             f"{graph.name} cannot be cut into {stages} stages of at most {size_text(cap or 0)}: "
-            f"all of it has {size_text(int(parameters[-1]))} of parameters and saves "
-            f"{size_text(int(saved[-1]))} a micro-batch, of which the first stage holds "
+            f"all of it has {size_text(load.parameters[-1])} of parameters and saves "
+            f"{size_text(load.saved[-1])} a micro-batch, of which the first stage holds "
             f"{flight[0]}; have more stages, or recompute"
         )
-    ends = accumulate(reversed(choices), lambda end, chosen: int(chosen[end]), initial=count)
-    return tuple(sorted(ends)[1:-1])
+    return tuple(found[1:-1])
 
 
-def row(best: Integers, spent: Integers, earliest: Integers) -> tuple[Integers, Integers]:
-    """Return the least cost of the dearest stage, with one stage more, and where that begins.
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What stages may take of a line of operators.
 
-    Args:
-        best: for the first i operators, with the stages so far; it never falls, where it is known.
+    Attributes:
         spent: cost of the first i operators.
-        earliest: where a stage that ends at i may begin, by its memory.
+        parameters, saved: their bytes of parameters, and of saved values.
+        flight: for every stage how many micro-batches hold what is saved; none more than before.
+        cap: of a stage's bytes, or None.
     """
-    ends = np.arange(len(best))
-    low, high = np.minimum(earliest, ends), ends.copy()
-    # The first begin from where on what is before costs as much as the stage.
-    while (low < high).any():
-        middle = (low + high) // 2
-        is_dearer = best[middle] >= spent[ends] - spent[middle]
-        low, high = np.where(is_dearer, low, middle + 1), np.where(is_dearer, middle, high)
-    found, chosen = np.full(len(best), NEVER), np.zeros(len(best), np.int64)
-    for begin in (low - 1, low):
-        legal = (begin >= earliest) & (begin < ends)
-        at = np.where(legal, begin, 0)
-        cost = np.where(legal, np.maximum(best[at], spent[ends] - spent[at]), NEVER)
-        chosen = np.where(cost < found, at, chosen)
-        found = np.minimum(cost, found)
-    return found, chosen
+
+    spent: Integers
+    parameters: Sequence[int]
+    saved: Sequence[int]
+    flight: Sequence[int]
+    cap: int | None
+
+    def fits(self, stage: int, begin: int, end: int) -> bool:
+        """Whether the operators from one to another fit into a stage's memory."""
+        parameters = self.parameters[end] - self.parameters[begin]
+        saved = self.saved[end] - self.saved[begin]
+        return self.cap is None or parameters + self.flight[stage] * saved <= self.cap
+
+    def forth(self, stage: int, begin: int, end: int) -> int:
+        """Return up to where a stage may go that begins somewhere; at most to a given end."""
+        if begin == end or self.fits(stage, begin, end):
+            return end
+        span = range(begin + 1, end + 1)
+        return begin + bisect_left(span, True, key=lambda at: not self.fits(stage, begin, at))
+
+    def back(self, stage: int, begin: int, end: int) -> int:
+        """Return from where a stage may come that ends somewhere; at least from a given begin."""
+        if begin == end or self.fits(stage, begin, end):
+            return begin
+        return begin + bisect_left(
+            range(begin, end), True, key=lambda at: self.fits(stage, at, end)
+        )
+
+
+def balanced(load: Load) -> list[int] | None:
+    """Return where the most balanced stages begin, and where the last ends; None if none fit."""
+    count, stages = len(load.spent) - 1, len(load.flight)
+    whole = float(load.spent[-1])
+    if latest(load, whole) is None:
+        return None
+    # No stage is dearer than all; the dearest is no cheaper than an even share.
+    low, high = whole / stages, whole
+    if latest(load, low) is not None:
+        high = low
+    while low < (middle := low + (high - low) / 2) < high:
+        if latest(load, middle) is None:
+            low = middle
+        else:
+            high = middle
+    last, first = latest(load, high), earliest(load, high)
+    assert last is not None
+    reach = reaches(load, high)
+    found = [0]
+    for stage in range(stages - 1):
+        begin = found[-1]
+        share = (whole - load.spent[begin]) / (stages - stage)
+        even = int(np.searchsorted(load.spent[:-1], load.spent[begin] + share))
+        # Of the two places around an even share the nearer one.
+        is_nearer = (
+            2 * (load.spent[begin] + share) < load.spent[even] + load.spent[max(even - 1, 0)]
+        )
+        most = min(last[stage + 1], load.forth(stage, begin, int(reach[begin])))
+        found.append(min(max(even - bool(is_nearer), first[stage + 1], begin + 1), most))
+    return [*found, count]
+
+
+def reaches(load: Load, dearest: float) -> Integers:
+    """Return up to where a stage of at most some cost may go from each operator on."""
+    return np.searchsorted(load.spent, load.spent + dearest, "right") - 1
+
+
+def latest(load: Load, dearest: float) -> list[int] | None:
+    """Return where each stage of at most some cost begins at the latest; and where all end.
+
+    None, if there are no such stages. A stage that another leaves nothing for takes one operator
+    of it: a later stage holds no more of it than an earlier one.
+    """
+    reach: list[int] = reaches(load, dearest).tolist()
+    ends = [0]
+    for stage in range(len(load.flight)):
+        ends.append(load.forth(stage, ends[-1], reach[ends[-1]]))
+        if ends[-1] <= stage:  # too few operators for as many stages
+            return None
+    if ends[-1] < len(load.spent) - 1:
+        return None
+    for stage in range(len(ends) - 2, 0, -1):
+        ends[stage] = min(ends[stage], ends[stage + 1] - 1)
+    return ends
+
+
+def earliest(load: Load, dearest: float) -> list[int]:
+    """Return where each stage of at most some cost begins at the earliest, if there are such."""
+    reach = reaches(load, dearest)
+    begins = [len(load.spent) - 1]
+    for stage in reversed(range(len(load.flight))):
+        begin = int(np.searchsorted(reach, begins[-1]))
+        begins.append(load.back(stage, begin, begins[-1]))
+    begins.reverse()
+    begins[0] = 0
+    for stage in range(1, len(begins)):
+        begins[stage] = max(begins[stage], begins[stage - 1] + 1)
+    return begins
 
 
 def cost_by_operator(graph: Graph, costs: Costs) -> list[float]:
@@ -167,13 +248,12 @@ def cost_by_operator(graph: Graph, costs: Costs) -> list[float]:
     return found
 
 
-def bytes_by_operator(graph: Graph) -> tuple[Integers, Integers]:
+def bytes_by_operator(graph: Graph) -> tuple[list[int], list[int]]:
     """Return the bytes of parameters and of saved values that the first i operators have.
 
     A parameter counts where it is read first.
     """
-    parameters = np.zeros(graph.forward_count + 1, np.int64)
-    saved = np.zeros_like(parameters)
+    parameters, saved = [0] * (graph.forward_count + 1), [0] * (graph.forward_count + 1)
     for node in graph.data:
         if node.role == "parameter" and graph.consumers[node.id]:
             reader = min(graph.consumers[node.id][0], graph.forward_count - 1)
@@ -181,4 +261,4 @@ def bytes_by_operator(graph: Graph) -> tuple[Integers, Integers]:
     for node in saved_values(graph):
         if node.producer is not None:
             saved[node.producer + 1] += node.nbytes
-    return np.cumsum(parameters), np.cumsum(saved)
+    return list(accumulate(parameters)), list(accumulate(saved))

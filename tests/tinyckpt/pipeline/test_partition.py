@@ -1,6 +1,7 @@
 """Cuts: against all that there are, and what a stage is."""
 
-from itertools import combinations, pairwise
+import tracemalloc
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from tests.random_dags import training_graphs
 from tinyckpt.cost import custom
 from tinyckpt.errors import BudgetError, GraphError, OptionError
 from tinyckpt.pipeline import partition, stages_of
-from tinyckpt.pipeline.partition import bytes_by_operator, cost_by_operator, stage_of_operators
+from tinyckpt.pipeline.partition import (
+    Load,
+    balanced,
+    bytes_by_operator,
+    cost_by_operator,
+    stage_of_operators,
+)
 
 
 @given(training_graphs(largest=5), st.integers(1, 4), st.data())
@@ -50,6 +57,42 @@ def test_no_other_cuts_are_more_balanced(
     least = min(map(largest, every))
     with pytest.raises(BudgetError, match="have more stages, or recompute"):
         partition(graph, stages, costs=costs, cap=least - 1)
+
+
+@given(st.data())
+def test_no_other_cuts_fit_better_where_late_stages_hold_less(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 8))
+    stages = data.draw(st.integers(1, count))
+    sizes = st.lists(st.integers(0, 5), min_size=count, max_size=count)
+    flight = st.lists(st.integers(0, 4), min_size=stages, max_size=stages)
+    costs, parameters, saved = ([0, *accumulate(data.draw(sizes))] for _ in range(3))
+    spent = np.array(costs, float) / data.draw(st.sampled_from([1, 3, 7e9]))
+    falling = sorted(data.draw(flight), reverse=True)
+    load = Load(spent, parameters, saved, falling, data.draw(st.none() | st.integers(0, 25)))
+
+    def fits(cuts: tuple[int, ...]) -> bool:
+        return all(load.fits(k, *own) for k, own in enumerate(pairwise([0, *cuts, count])))
+
+    def dearest(cuts: tuple[int, ...]) -> float:
+        return max(spent[end] - spent[begin] for begin, end in pairwise([0, *cuts, count]))
+
+    fitting = list(filter(fits, combinations(range(1, count), stages - 1)))
+    found = balanced(load)
+    assert (found is None) == (not fitting)
+    if found is not None:
+        assert tuple(found[1:-1]) in fitting
+        assert dearest(tuple(found[1:-1])) == pytest.approx(min(map(dearest, fitting)), rel=1e-15)
+
+
+def test_as_many_stages_as_operators_take_no_more_memory_than_both() -> None:
+    graph = tc.networks.chain(1500)
+    tracemalloc.start()
+    try:
+        begin = tracemalloc.get_traced_memory()[0]
+        assert partition(graph, 1500, cap=10**12) == tuple(range(1, 1500))
+        assert tracemalloc.get_traced_memory()[1] - begin < 1000 * 3000
+    finally:
+        tracemalloc.stop()
 
 
 @given(training_graphs(largest=8), st.data())
