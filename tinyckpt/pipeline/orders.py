@@ -51,7 +51,7 @@ def gpipe(devices: int, micro_batches: int, recompute: Recompute | None = None) 
     device 0: F0 F1 F2 B0 B1 B2
     device 1: F0 F1 F2 B0 B1 B2
     """
-    checked_size("gpipe", devices=devices, micro_batches=micro_batches)
+    checked_size("gpipe", recompute, devices=devices, micro_batches=micro_batches)
     each = np.arange(micro_batches, dtype=np.int32)
     lane = in_order([(FORWARD, each), (BACKWARD, each + micro_batches)])
     lanes = (Lane(lane.kind, lane.stage + device, lane.micro_batch) for device in range(devices))
@@ -65,7 +65,7 @@ def one_f_one_b(devices: int, micro_batches: int, recompute: Recompute | None = 
     device 0: F0 F1 B0 F2 B1 B2
     device 1: F0 B0 F1 B1 F2 B2
     """
-    checked_size("1f1b", devices=devices, micro_batches=micro_batches)
+    checked_size("1f1b", recompute, devices=devices, micro_batches=micro_batches)
     lanes = (
         in_order(turns(micro_batches, min(devices - 1 - device, micro_batches)), device)
         for device in range(devices)
@@ -88,7 +88,9 @@ def interleaved(
     device 0: F0.0 F1.0 F0.2 F1.2 B0.2 B1.2 B0.0 B1.0
     device 1: F0.1 F1.1 F0.3 B0.3 F1.3 B1.3 B0.1 B1.1
     """
-    checked_size("interleaved", devices=devices, micro_batches=micro_batches, chunks=chunks)
+    checked_size(
+        "interleaved", recompute, devices=devices, micro_batches=micro_batches, chunks=chunks
+    )
     if micro_batches % devices:
         raise OptionError(
             f"interleaved: {micro_batches} micro-batches on {devices} devices; it needs a multiple "
@@ -121,7 +123,7 @@ def zb_h1(devices: int, micro_batches: int, recompute: Recompute | None = None) 
     device 0: F0 F1 B0 W0 F2 B1 W1 B2 W2
     device 1: F0 B0 F1 B1 W0 F2 B2 W1 W2
     """
-    checked_size("zb-h1", devices=devices, micro_batches=micro_batches)
+    checked_size("zb-h1", recompute, halved=True, devices=devices, micro_batches=micro_batches)
 
     def lane(device: int) -> Lane:
         (_, forward), (_, backward) = turns(micro_batches, min(devices - 1 - device, micro_batches))

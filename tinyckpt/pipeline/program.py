@@ -47,12 +47,11 @@ NOTHING = -1
 # In the text of a pipeline; messages and updates are left out of it.
 LETTERS = {FORWARD: "F", RECOMPUTE: "R", BACKWARD: "B", BACKWARD_INPUT: "B", BACKWARD_WEIGHT: "W"}
 
-# A stage's micro-batch has at most 8 actions of 9 bytes here: forward, recompute, two halves of a
-# backward, two messages in and two out. Making and replaying it takes, besides, 4 bytes for each
-# kind that it has to find it by, and at most three columns of 8 bytes an action at a time.
-BYTES_A_PLACE = 8 * 9 + 4 * 10 + 3 * 8 * 8
+# What making and replaying takes at most, measured with tracemalloc: for each action its nine bytes
+# here and seven columns of 8 at a time; for each kind that there is a table by stage and
+# micro-batch; for each stage what it costs and holds by kind; and what replicas have done together.
+BYTES_AN_ACTION, BYTES_A_PLACE, BYTES_A_STAGE, BYTES_A_MEETING = 84, 4, 500, 400
 MOST_BYTES = 4 * 2**30
-
 
 OF_THE_BATCH = ("update", "all_reduce", "gather_updated")
 
@@ -231,6 +230,9 @@ def with_messages(
         raise OptionError(f"recompute={recompute!r}; legal are None, 'early' and 'late'")
     complete = []
     last = len(device_of) - 1
+    # Each device's stages, found at once: one by one, very many devices would take their square.
+    by_device = np.argsort(device_of, kind="stable").astype(np.int32)
+    ends = np.cumsum(np.bincount(device_of)).tolist()
     for device, (kind, stage, micro_batch) in enumerate(lanes):
         is_forward = kind == FORWARD
         is_backward = (kind == BACKWARD) | (kind == BACKWARD_INPUT)
@@ -248,7 +250,7 @@ def with_messages(
         around[is_forward & after, 4] = SEND_ACTIVATION
         around[is_backward & before, 4] = SEND_COTANGENT
         rows, _ = (found := around != NOTHING).nonzero()
-        own = np.flatnonzero(device_of == device).astype(np.int32)
+        own = by_device[ends[device - 1] if device else 0 : ends[device]]
         complete.append(
             Lane(
                 np.append(around[found], np.full(len(own), UPDATE, np.int8)),
@@ -259,23 +261,59 @@ def with_messages(
     return joined(name, device_of, micro_batches, complete)
 
 
-def checked_size(name: str, **counts: int) -> None:
+def checked_size(
+    name: str, recompute: Recompute | None, *, halved: bool = False, **counts: int
+) -> None:
     """Raise an OptionError unless a pipeline's numbers are legal and it can be held.
 
     Args:
         name: of the pipeline.
+        recompute: as for ``with_messages``.
+        halved: whether backwards are in two halves.
         counts: devices and micro-batches, and chunks if a device has several.
     """
-    places = 1
     for what, count in counts.items():
+        if type(count) is int and count > MOST_BYTES:  # such numbers may be too long to be told
+            raise OptionError(f"{name}: more than {MOST_BYTES:,} {what.replace('_', ' ')}")
         if type(count) is not int or count < 1:
             raise OptionError(
-                f"{name}: {what.replace('_', '-')}={count!r}; it must be an integer of 1 or more"
+                f"{name}: {what.replace('_', '-')}={count!r:.80}; it must be an integer of 1 or "
+                "more"
             )
-        places *= count
-    if places * BYTES_A_PLACE > MOST_BYTES:
-        asked = " x ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
+    stages = counts["devices"] * counts.get("chunks", 1)
+    each = 2 + halved + (recompute is not None)
+    messages = 4 * (stages - 1) if counts["devices"] > 1 else 0
+    actions = counts["micro_batches"] * (stages * each + messages) + stages
+    asked = " x ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
+    check_bytes(f"{name} of {asked}", actions, counts["micro_batches"] * stages, stages, each + 4)
+
+
+def check_bytes(
+    what: str, actions: int, places: int, stages: int, kinds: int, meetings: int = 0
+) -> None:
+    """Raise an OptionError if a pipeline takes too much memory to make and replay.
+
+    Args:
+        what: is to be held.
+        actions: of all devices.
+        places: stages times micro-batches.
+        stages: of all replicas.
+        kinds: how many of KINDS there are.
+        meetings: how often replicas do something together.
+    """
+    check_size(
+        what,
+        BYTES_AN_ACTION * actions
+        + BYTES_A_PLACE * (kinds + 2) * places
+        + BYTES_A_STAGE * stages
+        + BYTES_A_MEETING * meetings,
+    )
+
+
+def check_size(what: str, size: int) -> None:
+    """Raise an OptionError if making and replaying something takes too many bytes."""
+    if size > MOST_BYTES:
         raise OptionError(
-            f"{name} of {asked} takes about {size_text(places * BYTES_A_PLACE)} to make and "
-            f"replay; at most {size_text(MOST_BYTES)} are allowed, so have fewer micro-batches"
+            f"{what} takes about {size_text(size)} to make and replay; at most "
+            f"{size_text(MOST_BYTES)} are allowed, so have fewer micro-batches"
         )

@@ -18,7 +18,7 @@ from tinyckpt.pipeline.agreeing import between_replicas
 from tinyckpt.pipeline.checking import Places, check_order
 from tinyckpt.pipeline.clock import Clock
 from tinyckpt.pipeline.costs import Footprint, Number, PipelineCosts, memory_tables
-from tinyckpt.pipeline.program import RECOMPUTE, Integers, Pipeline
+from tinyckpt.pipeline.program import COLLECTIVES, RECOMPUTE, Integers, Pipeline, check_bytes
 
 
 class TracedLane(NamedTuple):
@@ -132,8 +132,10 @@ def replay_pipeline(
 
     Raises:
         ScheduleError: names the device and the step that is not legal, or waits for ever.
-        OptionError: if there are not as many costs or footprints as stages.
+        OptionError: if there are not as many costs or footprints as stages, or if all of it is
+            more than can be held.
     """
+    check_held(pipeline)
     costs = costs or PipelineCosts()
     depth = pipeline.stages // pipeline.replicas
     durations, communication, unit = costs.scaled(depth, pipeline.micro_batches * pipeline.replicas)
@@ -161,6 +163,17 @@ def replay_pipeline(
         memory,
         None if footprints is None else tuple(found),
     )
+
+
+def check_held(pipeline: Pipeline) -> None:
+    """Raise an OptionError if replaying a pipeline takes too much memory."""
+    together = np.count_nonzero(np.isin(pipeline.kind, COLLECTIVES))
+    places = pipeline.stages * pipeline.micro_batches
+    check_bytes(
+        f"{pipeline.name} of {pipeline.stages:,} stages x {pipeline.micro_batches:,} micro batches",
+        len(pipeline), places, pipeline.stages, len(np.unique(pipeline.kind)),
+        int(together) // pipeline.replicas,
+    )  # fmt: skip
 
 
 def spans(pipeline: Pipeline) -> list[tuple[int, int]]:

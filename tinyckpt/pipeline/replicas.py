@@ -41,6 +41,7 @@ from tinyckpt.pipeline.program import (
     GATHER_BACKWARD,
     GATHER_FORWARD,
     GATHER_UPDATED,
+    MOST_BYTES,
     NOTHING,
     RECOMPUTE,
     REDUCE_SCATTER,
@@ -48,7 +49,7 @@ from tinyckpt.pipeline.program import (
     Integers,
     Lane,
     Pipeline,
-    checked_size,
+    check_bytes,
     joined,
 )
 
@@ -84,10 +85,15 @@ def data_parallel(pipeline: Pipeline, replicas: int, zero: int = 0) -> Pipeline:
         raise OptionError(f"{pipeline.name} has {pipeline.replicas} replicas already")
     if type(zero) is not int or zero not in STAGES_OF_ZERO:
         raise OptionError(f"zero={zero!r}; ZeRO has 1, 2 and 3, and 0 stands for none of it")
-    checked_size(
-        pipeline.name, stages=pipeline.stages, micro_batches=pipeline.micro_batches,
-        replicas=replicas,
-    )  # fmt: skip
+    if type(replicas) is not int or not 1 <= replicas <= MOST_BYTES:
+        raise OptionError(
+            f"{pipeline.name}: replicas={replicas!r:.80}; it must be an integer of 1 or more"
+        )
+    check_bytes(
+        f"{pipeline.name} of {pipeline.stages:,} stages x {pipeline.micro_batches:,} micro batches "
+        f"x {replicas:,} replicas",
+        *sizes_with(pipeline, replicas, zero),
+    )
     around = collectives_around(pipeline, zero if replicas > 1 else None)
     rows, _ = (found := around != NOTHING).nonzero()
     kind, stage, micro_batch = around[found], pipeline.stage[rows], pipeline.micro_batch[rows]
@@ -103,6 +109,16 @@ def data_parallel(pipeline: Pipeline, replicas: int, zero: int = 0) -> Pipeline:
         pipeline.name, np.concatenate(device_of).astype(np.int32), pipeline.micro_batches, lanes
     )
     return replace(whole, replicas=replicas, zero=zero)
+
+
+def sizes_with(pipeline: Pipeline, replicas: int, zero: int) -> tuple[int, int, int, int, int]:
+    """Return what ``check_bytes`` is told of replicas of a pipeline."""
+    places = pipeline.stages * pipeline.micro_batches
+    meetings = (pipeline.stages, 2 * pipeline.stages, places + pipeline.stages, 3 * places)[zero]
+    frees = 2 * places if zero == 3 else 0
+    kinds = len(np.unique(pipeline.kind)) + (1, 2, 2, 5)[zero]
+    actions = replicas * (len(pipeline) + meetings + frees)
+    return actions, replicas * places, replicas * pipeline.stages, kinds, meetings
 
 
 def collectives_around(pipeline: Pipeline, zero: int | None) -> Integers:

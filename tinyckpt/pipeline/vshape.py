@@ -85,7 +85,9 @@ def repeated(
     name: str, block: Block, devices: int, micro_batches: int, recompute: Recompute | None
 ) -> Pipeline:
     """Return the pipeline that repeats a building block for every micro-batch."""
-    checked_size(name, devices=devices, micro_batches=micro_batches, chunks=2)
+    checked_size(
+        name, recompute, halved=True, devices=devices, micro_batches=micro_batches, chunks=2
+    )
     lanes = (
         lane(block(devices, device), devices, device, micro_batches) for device in range(devices)
     )

@@ -1,6 +1,9 @@
 """The published pipelines: orders as text, and every published number out of replay."""
 
+import gc
+import tracemalloc
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -9,9 +12,11 @@ from tinyckpt.pipeline import (
     PIPELINES,
     Footprint,
     PipelineCosts,
+    data_parallel,
     gpipe,
     interleaved,
     one_f_one_b,
+    program,
     replay_pipeline,
     v_half,
     v_min,
@@ -151,7 +156,40 @@ def test_all_are_legal_at_any_cost(name: str, recompute: str, devices: int, grou
 def test_what_cannot_be_held_is_refused_before_it_is_made() -> None:
     with pytest.raises(OptionError, match=r"1,000,000 devices x 4,096 micro batches takes about"):
         gpipe(1_000_000, 4096)
+    with pytest.raises(OptionError, match=r"2 stages x 4 micro batches x 99,999,999 replicas"):
+        data_parallel(gpipe(2, 4), 99_999_999)
+    with pytest.raises(OptionError, match="gpipe: more than 4,294,967,296 micro batches"):
+        gpipe(1, 10**5000)
+    with pytest.raises(OptionError, match=r"mine of 1 stages x 1,000,000,000 micro batches takes"):
+        replay_pipeline(program.pipeline_of("mine", [0], 10**9, [[]]))
     with pytest.raises(OptionError, match="micro-batches=0; it must be an integer of 1 or more"):
         one_f_one_b(4, 0)
     with pytest.raises(OptionError, match="recompute='never'; legal are"):
         zb_h1(4, 4, recompute="never")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("recompute", [None, "late"])
+@pytest.mark.parametrize(("devices", "micro_batches"), [(1, 4096), (16, 64), (32, 32)])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_what_replaying_takes_is_known_before(
+    name: str, recompute: Any, devices: int, micro_batches: int, replicas: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if replicas > 1:
+        devices, micro_batches = -(-devices // 4), -(-micro_batches // 4)
+    known = []
+    monkeypatch.setattr(program, "check_size", lambda what, size: known.append(size))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        pipeline = PIPELINES[name](devices, micro_batches, recompute=recompute)
+        if replicas > 1:
+            pipeline = data_parallel(pipeline, replicas, zero=3)
+        replay_pipeline(pipeline)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The last two are about the same: made, and replayed.
+    assert known[-2] == pytest.approx(known[-1], rel=0.15)
+    assert taken < known[-1] < 1.5 * taken
