@@ -13,6 +13,7 @@ takes; in which the device computes nothing.
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,8 @@ class Clock:
     """Finds when each action begins.
 
     Attributes:
+        durations: of each kind in each stage; nothing for COLLECTIVES, which are waited for.
+        own: how long each action takes of its device.
         since: for every action the durations before it on its device.
         together: how long each kind of COLLECTIVES takes, by stage.
         recvs: where they are among all actions, those from all replicas with them.
@@ -60,10 +63,14 @@ class Clock:
         self, pipeline: Pipeline, places: Places, durations: Any, communication: Any
     ) -> None:
         self.pipeline, self.places, self.communication = pipeline, places, communication
+        self.durations = durations.copy()
         self.together = durations[list(COLLECTIVES)]
-        durations[list(COLLECTIVES)] = 0
-        self.own = durations[pipeline.kind, pipeline.stage]
-        self.since = np.cumsum(self.own) - self.own
+        self.durations[list(COLLECTIVES)] = 0
+        self.own = self.durations[pipeline.kind, pipeline.stage]
+        # Device by device: of floats, what one takes would round off what the next does.
+        self.since = np.zeros_like(self.own)
+        for begin, end in pairwise(pipeline.first.tolist()):
+            self.since[begin + 1 : end] = np.cumsum(self.own[begin:end])[:-1]
         is_recv = (pipeline.kind == RECV_ACTIVATION) | (pipeline.kind == RECV_COTANGENT)
         if pipeline.replicas > 1:
             is_recv |= np.isin(pipeline.kind, COLLECTIVES)
@@ -75,8 +82,8 @@ class Clock:
     def starts(self) -> Any:
         """Return when each action begins: the clock at the recv before it, and what came since."""
         shift = self.shifts()
+        starts = self.since.copy()
         counts = np.diff(self.pipeline.first)
-        starts = self.since - np.repeat(np.append(self.since, 0)[self.pipeline.first[:-1]], counts)
         after_any = self.ahead > np.repeat(np.array(self.first_recv[:-1]), counts)
         starts[after_any] += shift[self.ahead[after_any] - 1]
         return starts
@@ -100,23 +107,18 @@ class Clock:
     def shifts(self) -> Any:
         """Return by how much what comes after each recv is later than without any waiting."""
         device, send = self.senders()
-        begin = np.append(self.since, 0)[self.pipeline.first[:-1]]
-        receiver = self.pipeline.device_of[self.pipeline.stage[self.recvs]]
         # Without waiting, that long after this recv's turn the message arrives.
-        lag = (
-            (self.since[send] - begin[device] + self.own[send] + self.communication)
-            - (self.since[self.recvs] - begin[receiver])
-        )  # fmt: skip
+        lag = self.since[send] + self.own[send] + self.communication - self.since[self.recvs]
         latest = self.ahead[send] - 1
         latest[latest < np.array(self.first_recv)[device]] = NOBODY
-        self.mark_together(latest, lag, device, begin[receiver])
+        self.mark_together(latest, lag, device)
         shift = np.zeros(len(self.recvs), self.own.dtype)
         columns: list[Any] = [shift, latest, lag, device]
         # As memory: one number at a time is read faster so than from arrays.
         self.settle(*[memoryview(column) for column in columns])
         return shift
 
-    def mark_together(self, latest: Any, lag: Any, sender: Any, begin: Any) -> None:
+    def mark_together(self, latest: Any, lag: Any, sender: Any) -> None:
         """Write into the columns of ``settle`` what they are for recvs from all replicas."""
         own = self.pipeline
         if own.replicas == 1:
@@ -124,7 +126,7 @@ class Clock:
         kind, stage = own.kind[self.recvs], own.stage[self.recvs] % (own.stages // own.replicas)
         found = np.isin(kind, COLLECTIVES)
         latest[found] = TOGETHER
-        lag[found] = (self.since[self.recvs] - begin)[found]
+        lag[found] = self.since[self.recvs[found]]
         number = (kind * np.int64(own.stages) + stage) * own.micro_batches
         sender[found] = (number + own.micro_batch[self.recvs])[found]
 

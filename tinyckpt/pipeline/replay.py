@@ -51,7 +51,8 @@ class PipelineTrace:
             with none given, how many micro-batches are in flight, each stage's by itself.
         starts: when each action begins, in 1/``unit``.
         unit: of the starts, and of the durations.
-        durations: how long an action of each kind takes in each stage.
+        durations: how long an action of each kind takes of its device in each stage; 0 for what
+            replicas do together.
         memory: what an action of each kind in each stage adds to what its device holds while it
             runs, and what it leaves added.
         footprints: what a micro-batch holds in each stage; None if none were given.
@@ -159,7 +160,7 @@ def replay_pipeline(
         peaks_of(pipeline, memory),
         starts,
         unit,
-        durations,
+        clock.durations,
         memory,
         None if footprints is None else tuple(found),
     )

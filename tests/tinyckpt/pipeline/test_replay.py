@@ -15,11 +15,14 @@ from tinyckpt.pipeline import (
     Footprint,
     Pipeline,
     PipelineCosts,
+    data_parallel,
     gpipe,
     one_f_one_b,
     replay_pipeline,
     zb_h1,
 )
+from tinyckpt.pipeline.checking import Places
+from tinyckpt.pipeline.clock import Clock
 from tinyckpt.pipeline.program import KINDS, pipeline_of
 
 Lanes = list[list[Action]]
@@ -228,6 +231,24 @@ def test_costs_and_footprints_by_stage() -> None:
         replay_pipeline(pipeline, large)
     with pytest.raises(OptionError, match="3 footprints; the pipeline has 2 stages"):
         replay_pipeline(pipeline, None, [Footprint()] * 3)
+
+
+def test_one_device_far_slower_than_another_rounds_nothing_off_that() -> None:
+    trace = replay_pipeline(gpipe(2, 3), PipelineCosts([1e17, 1.0], [1e17, 1.0], [1e17, 1.0]))
+    assert trace.lane(1).start.tolist()[-6:] == sorted(trace.lane(1).start.tolist()[-6:])
+    assert trace.busy == (9e17, 9.0)
+    slow = replay_pipeline(gpipe(2, 3), PipelineCosts([1.0, 1e17], [1.0, 1e17], [1.0, 1e17]))
+    assert slow.start(0, 4) == 2.0
+
+
+def test_a_clock_leaves_what_it_is_given_as_it_is() -> None:
+    pipeline = data_parallel(gpipe(2, 3), 2)
+    durations, way, _ = PipelineCosts(collective=5).scaled(4)
+    known = durations.copy()
+    starts = [Clock(pipeline, Places(pipeline), durations, way).starts() for _ in range(2)]
+    assert (durations == known).all()
+    assert (starts[0] == starts[1]).all()
+    assert replay_pipeline(pipeline, PipelineCosts(collective=5)).makespan == 12 + 10
 
 
 def test_a_stage_that_is_not_recomputed_gives_up_what_it_holds() -> None:
