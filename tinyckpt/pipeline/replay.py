@@ -5,6 +5,7 @@ Source: the bubble and what is in flight are as Narayanan et al. define them, ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,7 +18,13 @@ from tinyckpt.errors import OptionError
 from tinyckpt.pipeline.agreeing import between_replicas
 from tinyckpt.pipeline.checking import Places, check_order
 from tinyckpt.pipeline.clock import Clock
-from tinyckpt.pipeline.costs import Footprint, Number, PipelineCosts, memory_tables
+from tinyckpt.pipeline.costs import (
+    Footprint,
+    Number,
+    PipelineCosts,
+    check_footprints,
+    memory_tables,
+)
 from tinyckpt.pipeline.program import COLLECTIVES, RECOMPUTE, Integers, Pipeline, check_bytes
 
 
@@ -64,7 +71,7 @@ class PipelineTrace:
     busy: tuple[Number, ...]
     peaks: tuple[int, ...]
     starts: Any = field(repr=False)
-    unit: int
+    unit: int | Fraction
     durations: Any = field(repr=False)
     memory: tuple[Integers, Integers] = field(repr=False)
     footprints: tuple[Footprint, ...] | None = field(repr=False)
@@ -74,6 +81,9 @@ class PipelineTrace:
         """The share of all devices' time in which they stand idle: 0 to 1."""
         if not self.makespan:
             return 0
+        if isinstance(self.makespan, float):  # then rounding may make a little more than all of it
+            shares = [float(busy) / self.makespan for busy in self.busy]
+            return max(0.0, 1 - math.fsum(shares) / len(shares))
         return 1 - part(sum(self.busy), len(self.busy) * self.makespan)
 
     def start(self, device: int, step: int) -> Number:
@@ -149,6 +159,7 @@ def replay_pipeline(
     busy = [own[begin:end].sum() for begin, end in spans(pipeline)]
     ends = [starts[end - 1] + own[end - 1] for begin, end in spans(pipeline) if end > begin]
     found = [*each_of(footprints, depth)] * pipeline.replicas
+    check_footprints(found, pipeline.micro_batches)
     is_recomputed = np.zeros(pipeline.stages, bool)
     is_recomputed[pipeline.stage[pipeline.kind == RECOMPUTE]] = True
     memory = memory_tables(found, is_recomputed.tolist())
@@ -182,7 +193,7 @@ def spans(pipeline: Pipeline) -> list[tuple[int, int]]:
     return list(pairwise(pipeline.first.tolist()))
 
 
-def unscaled(amount: Any, unit: int) -> Number:
+def unscaled(amount: Any, unit: int | Fraction) -> Number:
     """Return an amount of 1/unit: a float, an integer, or a Fraction."""
     return float(amount) if isinstance(amount, float | np.floating) else part(int(amount), unit)
 

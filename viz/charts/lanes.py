@@ -153,7 +153,8 @@ def ready_of(trace: PipelineTrace) -> tuple[Any, Any]:
     own = trace.pipeline
     kind, stage, micro_batch = own.kind, own.stage, own.micro_batch
     ends = trace.starts + trace.durations[kind, stage]
-    way = ends.dtype.type(trace.costs.communication * trace.unit)
+    exact = int if ends.dtype.kind == "i" else float
+    way = ends.dtype.type(exact(trace.costs.communication * trace.unit))
     done = np.full((len(KINDS), own.stages, own.micro_batches), -1, ends.dtype)
     done[kind, stage, micro_batch] = ends
     back = np.maximum(done[BACKWARD], done[BACKWARD_INPUT])

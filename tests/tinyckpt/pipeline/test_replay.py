@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.errors import ScheduleError
 from tinyckpt.pipeline import (
     PIPELINES,
     Action,
@@ -209,28 +209,6 @@ def test_actions_that_do_not_exist() -> None:
     assert refused(pipeline, lanes) == (
         "device 0, step 5: update of stage 1: that stage is on device 1"
     )
-
-
-def test_costs_and_footprints_by_stage() -> None:
-    pipeline = gpipe(2, 3)
-    trace = replay_pipeline(pipeline, PipelineCosts(forward=[1, 4], communication=0.5))
-    assert trace.busy == (9.0, 18.0)
-    assert trace.makespan == 1 + 0.5 + 18 + 0.5 + 2
-    sizes = [Footprint(forward=7, held=5, backward=6), Footprint(3, 2, backward=4)]
-    assert replay_pipeline(pipeline, None, sizes).peaks == (17, 8)
-    for wrong in (
-        {"forward": -1},
-        {"forward": [1, 2, 3]},
-        {"update": "x"},
-        {"communication": 1e400},
-    ):
-        with pytest.raises(OptionError):
-            replay_pipeline(pipeline, PipelineCosts(**wrong))  # type: ignore[arg-type]
-    large = PipelineCosts(forward=2**60, communication=Fraction(1, 7))
-    with pytest.raises(OptionError, match="can be reckoned with exactly; give them as floats"):
-        replay_pipeline(pipeline, large)
-    with pytest.raises(OptionError, match="3 footprints; the pipeline has 2 stages"):
-        replay_pipeline(pipeline, None, [Footprint()] * 3)
 
 
 def test_one_device_far_slower_than_another_rounds_nothing_off_that() -> None:
