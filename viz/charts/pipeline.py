@@ -129,7 +129,9 @@ def pipeline_figure(
     label = f"time, {measure}" if measure else "time"
     mixed = "" if all(map(is_fine, traces)) else " (colours mix by their share of it)"
     last.set_xlabel(label + mixed)
-    last.xaxis.set_major_formatter(lambda at, _: f"{at:g}" if at < 1e4 else count_text(round(at)))
+    last.xaxis.set_major_formatter(
+        lambda at, _: count_text(round(at)) if 1e4 <= at < 1e9 else f"{at:g}"
+    )
     last.tick_params(axis="x", length=3, labelbottom=True)
     figure.legend(
         handles=legend, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,

@@ -1,7 +1,7 @@
 """Pictures of pipelines, as data and as matplotlib's artists hold them; not pixels."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -49,6 +49,15 @@ def boxes_of(axis: Any, label: str) -> list[tuple[float, float]]:
     ]
     found = [path.get_extents() for path in paths]
     return [(box.x0, box.x1) for box in sorted(found, key=lambda box: (round(box.y0), box.x0))]
+
+
+def test_ticks_of_huge_times_do_not_meet() -> None:
+    trace = replay_pipeline(one_f_one_b(4, 6), PipelineCosts(10**18 + 7, 10**18, 10**18 + 1))
+    axis = pipeline_figure([trace], LIGHT).axes[-1]
+    axis.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
+    assert len(boxes) > 2
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_the_figure_of_a_pipeline() -> None:
