@@ -1,10 +1,11 @@
 """Pipelines: a training graph cut into stages on several devices, and micro-batches between them.
 
-``program`` says what a pipeline is, ``orders`` and ``vshape`` make the published ones, ``replay``
-checks and times them without arrays. ``partition`` finds where to cut a graph, ``stages`` cuts it,
-``parts`` plans each stage and parts its schedule, ``running`` runs all of them in one process,
-``mpi`` one in each. ``replicas`` does so side by side, for data parallelism and ZeRO; ``state``
-counts what each of them holds. Of the engine nothing imports this package.
+``program`` says what a pipeline is, ``orders`` and ``vshape`` make the published ones, ``written``
+takes one of your own, ``replay`` checks and times them without arrays. ``partition`` finds where to
+cut a graph, ``stages`` cuts it, ``parts`` plans each stage and parts its schedule, ``running`` runs
+all of them in one process, ``mpi`` one in each. ``replicas`` does so side by side, for data
+parallelism and ZeRO; ``state`` counts what each of them holds. Of the engine nothing imports this
+package.
 """
 
 from tinyckpt.pipeline.costs import Footprint, PipelineCosts
@@ -20,6 +21,7 @@ from tinyckpt.pipeline.stages import Stage, stages_of
 from tinyckpt.pipeline.state import StateTrace, replay_state
 from tinyckpt.pipeline.supervising import launched_rank, supervise
 from tinyckpt.pipeline.vshape import v_half, v_min
+from tinyckpt.pipeline.written import pipeline_of
 
 __all__ = [
     "PIPELINES",
@@ -39,6 +41,7 @@ __all__ = [
     "one_f_one_b",
     "partition",
     "pipeline_costs",
+    "pipeline_of",
     "plan_stages",
     "rank_in",
     "replay_pipeline",

@@ -24,6 +24,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tinyckpt.errors import OptionError
+from tinyckpt.pipeline.limits import checked_size
 from tinyckpt.pipeline.program import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -33,7 +34,6 @@ from tinyckpt.pipeline.program import (
     Lane,
     Pipeline,
     Recompute,
-    checked_size,
     with_messages,
 )
 from tinyckpt.pipeline.vshape import v_half, v_min

@@ -17,14 +17,13 @@ stage of one micro-batch; what it does inside of the stage is an ordinary schedu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyckpt.errors import OptionError, ScheduleError
-from tinyckpt.units import size_text
+from tinyckpt.errors import OptionError
 
 Integers = NDArray[Any]
 Recompute = Literal["early", "late"]
@@ -46,12 +45,6 @@ COLLECTIVES = (ALL_REDUCE, REDUCE_SCATTER, GATHER_FORWARD, GATHER_BACKWARD, GATH
 NOTHING = -1
 # In the text of a pipeline; messages and updates are left out of it.
 LETTERS = {FORWARD: "F", RECOMPUTE: "R", BACKWARD: "B", BACKWARD_INPUT: "B", BACKWARD_WEIGHT: "W"}
-
-# What making and replaying takes at most, measured with tracemalloc: for each action its nine bytes
-# here and seven columns of 8 at a time; for each kind that there is a table by stage and
-# micro-batch; for each stage what it costs and holds by kind; and what replicas have done together.
-BYTES_AN_ACTION, BYTES_A_PLACE, BYTES_A_STAGE, BYTES_A_MEETING = 84, 4, 500, 400
-MOST_BYTES = 4 * 2**30
 
 OF_THE_BATCH = ("update", "all_reduce", "gather_updated")
 
@@ -116,6 +109,11 @@ class Pipeline:
         """Number of stages."""
         return len(self.device_of)
 
+    @property
+    def halves(self) -> bool:
+        """Whether backwards are in two halves; ``stages_of`` wants to know it."""
+        return bool((self.kind == BACKWARD_INPUT).any())
+
     def __len__(self) -> int:
         return len(self.kind)
 
@@ -150,45 +148,6 @@ class Pipeline:
             ]
             lines.append(f"device {device}: {' '.join(words)}")
         return "\n".join(lines)
-
-
-def pipeline_of(
-    name: str,
-    device_of: Sequence[int],
-    micro_batches: int,
-    lanes: Iterable[Iterable[Action]],
-    replicas: int = 1,
-    zero: int = 0,
-) -> Pipeline:
-    """Return the pipeline with the given actions, written out: one sequence for each device.
-
-    Raises:
-        ScheduleError: if an action names no kind, stage or micro-batch that there is.
-    """
-    rows = [list(lane) for lane in lanes]
-    for device, row in enumerate(rows):
-        for step, action in enumerate(row):
-            if (
-                action.kind not in KINDS
-                or not 0 <= action.stage < len(device_of)
-                or not 0 <= action.micro_batch < micro_batches
-                or (action.kind in OF_THE_BATCH and action.micro_batch)
-            ):
-                raise ScheduleError(
-                    f"device {device}, step {step}: {tuple(action)} is no action; {name} has "
-                    f"stages 0 to {len(device_of) - 1}, micro-batches 0 to {micro_batches - 1}, "
-                    f"and kinds {', '.join(KINDS)}"
-                )
-    columns = [
-        Lane(
-            np.array([KINDS.index(action.kind) for action in row], np.int8),
-            np.array([action.stage for action in row], np.int32),
-            np.array([action.micro_batch for action in row], np.int32),
-        )
-        for row in rows
-    ]
-    whole = joined(name, np.array(device_of, np.int32), micro_batches, columns)
-    return replace(whole, replicas=replicas, zero=zero)
 
 
 class Lane(NamedTuple):
@@ -259,61 +218,3 @@ def with_messages(
             )
         )
     return joined(name, device_of, micro_batches, complete)
-
-
-def checked_size(
-    name: str, recompute: Recompute | None, *, halved: bool = False, **counts: int
-) -> None:
-    """Raise an OptionError unless a pipeline's numbers are legal and it can be held.
-
-    Args:
-        name: of the pipeline.
-        recompute: as for ``with_messages``.
-        halved: whether backwards are in two halves.
-        counts: devices and micro-batches, and chunks if a device has several.
-    """
-    for what, count in counts.items():
-        if type(count) is int and count > MOST_BYTES:  # such numbers may be too long to be told
-            raise OptionError(f"{name}: more than {MOST_BYTES:,} {what.replace('_', ' ')}")
-        if type(count) is not int or count < 1:
-            raise OptionError(
-                f"{name}: {what.replace('_', '-')}={count!r:.80}; it must be an integer of 1 or "
-                "more"
-            )
-    stages = counts["devices"] * counts.get("chunks", 1)
-    each = 2 + halved + (recompute is not None)
-    messages = 4 * (stages - 1) if counts["devices"] > 1 else 0
-    actions = counts["micro_batches"] * (stages * each + messages) + stages
-    asked = " x ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
-    check_bytes(f"{name} of {asked}", actions, counts["micro_batches"] * stages, stages, each + 4)
-
-
-def check_bytes(
-    what: str, actions: int, places: int, stages: int, kinds: int, meetings: int = 0
-) -> None:
-    """Raise an OptionError if a pipeline takes too much memory to make and replay.
-
-    Args:
-        what: is to be held.
-        actions: of all devices.
-        places: stages times micro-batches.
-        stages: of all replicas.
-        kinds: how many of KINDS there are.
-        meetings: how often replicas do something together.
-    """
-    check_size(
-        what,
-        BYTES_AN_ACTION * actions
-        + BYTES_A_PLACE * (kinds + 2) * places
-        + BYTES_A_STAGE * stages
-        + BYTES_A_MEETING * meetings,
-    )
-
-
-def check_size(what: str, size: int) -> None:
-    """Raise an OptionError if making and replaying something takes too many bytes."""
-    if size > MOST_BYTES:
-        raise OptionError(
-            f"{what} takes about {size_text(size)} to make and replay; at most "
-            f"{size_text(MOST_BYTES)} are allowed, so have fewer micro-batches"
-        )

@@ -25,7 +25,8 @@ from tinyckpt.pipeline.costs import (
     check_footprints,
     memory_tables,
 )
-from tinyckpt.pipeline.program import COLLECTIVES, RECOMPUTE, Integers, Pipeline, check_bytes
+from tinyckpt.pipeline.limits import check_bytes
+from tinyckpt.pipeline.program import COLLECTIVES, RECOMPUTE, Integers, Pipeline
 
 
 class TracedLane(NamedTuple):

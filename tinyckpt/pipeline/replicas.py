@@ -30,6 +30,7 @@ from itertools import pairwise
 import numpy as np
 
 from tinyckpt.errors import OptionError
+from tinyckpt.pipeline.limits import MOST_BYTES, check_bytes
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
     BACKWARD,
@@ -41,7 +42,6 @@ from tinyckpt.pipeline.program import (
     GATHER_BACKWARD,
     GATHER_FORWARD,
     GATHER_UPDATED,
-    MOST_BYTES,
     NOTHING,
     RECOMPUTE,
     REDUCE_SCATTER,
@@ -49,7 +49,6 @@ from tinyckpt.pipeline.program import (
     Integers,
     Lane,
     Pipeline,
-    check_bytes,
     joined,
 )
 

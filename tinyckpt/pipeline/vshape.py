@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tinyckpt.pipeline.limits import checked_size
 from tinyckpt.pipeline.program import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -31,7 +32,6 @@ from tinyckpt.pipeline.program import (
     Lane,
     Pipeline,
     Recompute,
-    checked_size,
     with_messages,
 )
 

@@ -15,8 +15,9 @@ from tinyckpt.pipeline import (
     data_parallel,
     gpipe,
     interleaved,
+    limits,
     one_f_one_b,
-    program,
+    pipeline_of,
     replay_pipeline,
     v_half,
     v_min,
@@ -161,7 +162,7 @@ def test_what_cannot_be_held_is_refused_before_it_is_made() -> None:
     with pytest.raises(OptionError, match="gpipe: more than 4,294,967,296 micro batches"):
         gpipe(1, 10**5000)
     with pytest.raises(OptionError, match=r"mine of 1 stages x 1,000,000,000 micro batches takes"):
-        replay_pipeline(program.pipeline_of("mine", [0], 10**9, [[]]))
+        replay_pipeline(pipeline_of("mine", [0], 10**9, [[]]))
     with pytest.raises(OptionError, match="micro-batches=0; it must be an integer of 1 or more"):
         one_f_one_b(4, 0)
     with pytest.raises(OptionError, match="recompute='never'; legal are"):
@@ -179,7 +180,7 @@ def test_what_replaying_takes_is_known_before(
     if replicas > 1:
         devices, micro_batches = -(-devices // 4), -(-micro_batches // 4)
     known = []
-    monkeypatch.setattr(program, "check_size", lambda what, size: known.append(size))
+    monkeypatch.setattr(limits, "check_size", lambda what, size: known.append(size))
     gc.collect()
     tracemalloc.start()
     try:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyckpt.errors import ScheduleError
+from tinyckpt.errors import OptionError, ScheduleError
 from tinyckpt.pipeline import (
     PIPELINES,
     Action,
@@ -23,7 +23,8 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.checking import Places
 from tinyckpt.pipeline.clock import Clock
-from tinyckpt.pipeline.program import KINDS, pipeline_of
+from tinyckpt.pipeline.program import KINDS
+from tinyckpt.pipeline.written import pipeline_of
 
 Lanes = list[list[Action]]
 BACK = ("backward", "backward_input")
@@ -203,12 +204,41 @@ def test_a_deadlock_names_who_waits_for_whom() -> None:
 def test_actions_that_do_not_exist() -> None:
     with pytest.raises(ScheduleError, match=r"device 0, step 0: \('fly', 0, 0\) is no action"):
         pipeline_of("mine", [0], 1, [[Action("fly", 0)]])
+    for wrong in (
+        None, ("forward", 0, 0), Action("forward", 0.0), Action("forward", 0, -1),
+        Action(["forward"], 0), Action("forward", 1), Action("update", 0, 1),
+    ):  # fmt: skip
+        with pytest.raises(ScheduleError, match=r"device 0, step 0: .* is no action; mine has"):
+            pipeline_of("mine", [0], 2, [[wrong]])  # type: ignore[list-item]
     pipeline = gpipe(2, 1)
     lanes = lanes_of(pipeline)
     lanes[0].append(lanes[1].pop())
     assert refused(pipeline, lanes) == (
         "device 0, step 5: update of stage 1: that stage is on device 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (([0], 0, [[]]), "mine: micro-batches must be an integer from 1 to 2,147,483,647"),
+        (([0], 2.0, [[]]), "mine: micro-batches must be an integer"),
+        (([0], 10**5000, [[]]), "mine: micro-batches must be an integer"),
+        (([0], 1, [[]], 0), "mine: replicas must be an integer"),
+        (([0], 1, [[]], 1, 4), "mine: zero must be 0, 1, 2 or 3"),
+        (
+            ([], 1, [[]]),
+            r"mine: device_of=\[\]; it says for one stage or more",
+        ),
+        (([1], 1, [[]]), r"mine: device_of=\[1\]; it says"),
+        (([0.5], 1, [[]]), r"mine: device_of=\[0.5\]; it says"),
+        (([0, 0], 1, [[], []], 2), "2 stages on 2 devices are not 2 replicas of a pipeline"),
+        (([0, 1, 0], 1, [[], []], 2), "3 stages on 2 devices are not 2 replicas"),
+    ],
+)
+def test_numbers_of_no_pipeline(given: Any, what: str) -> None:
+    with pytest.raises(OptionError, match=what):
+        pipeline_of("mine", *given)
 
 
 def test_one_device_far_slower_than_another_rounds_nothing_off_that() -> None:

@@ -20,7 +20,8 @@ from tinyckpt.pipeline import (
     one_f_one_b,
     replay_pipeline,
 )
-from tinyckpt.pipeline.program import COLLECTIVES, KINDS, pipeline_of
+from tinyckpt.pipeline.program import COLLECTIVES, KINDS
+from tinyckpt.pipeline.written import pipeline_of
 
 Lanes = list[list[Action]]
 TOGETHER = {KINDS[kind] for kind in COLLECTIVES}

@@ -22,7 +22,8 @@ from tinyckpt.pipeline import (
     replay_pipeline,
     zb_h1,
 )
-from tinyckpt.pipeline.program import KINDS, LETTERS, UPDATE, pipeline_of
+from tinyckpt.pipeline.program import KINDS, LETTERS, UPDATE
+from tinyckpt.pipeline.written import pipeline_of
 from viz.charts.lanes import (
     DeviceLane,
     lane_of,

@@ -1,0 +1,102 @@
+"""A pipeline written out, action by action: an order of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.pipeline.program import KINDS, OF_THE_BATCH, Action, Lane, Pipeline, joined
+
+
+def pipeline_of(
+    name: str,
+    device_of: Sequence[int],
+    micro_batches: int,
+    lanes: Iterable[Iterable[Action]],
+    replicas: int = 1,
+    zero: int = 0,
+) -> Pipeline:
+    """Return the pipeline with the given actions, written out: an order of your own.
+
+    >>> from tinyckpt.pipeline import Action, pipeline_of, replay_pipeline
+    >>> lane = [Action("forward", 0), Action("backward", 0), Action("update", 0)]
+    >>> print(replay_pipeline(pipeline_of("alone", [0], 1, [lane])))
+    alone, 1 devices, 1 micro-batches: makespan 3, bubble 0.0%, peaks 1
+
+    Args:
+        name: what tables and errors call it.
+        device_of: for every stage the device that holds it.
+        micro_batches: how many a batch is parted into.
+        lanes: for every device what it does, in order: messages, updates and collectives too.
+        replicas, zero: as in a Pipeline.
+
+    Raises:
+        OptionError: if a number is out of its range.
+        ScheduleError: if an action names no kind, stage or micro-batch that there is; names device
+            and step. Whether they can stand in their order is what ``replay_pipeline`` finds.
+    """
+    rows = [list(lane) for lane in lanes]
+    check_numbers(name, list(device_of), len(rows), micro_batches, replicas, zero)
+    for device, row in enumerate(rows):
+        for step, action in enumerate(row):
+            if not is_action(action, len(device_of), micro_batches):
+                told = tuple(action) if isinstance(action, Action) else action
+                raise ScheduleError(
+                    f"device {device}, step {step}: {told!r:.80} is no action; {name} has "
+                    f"stages 0 to {len(device_of) - 1}, micro-batches 0 to {micro_batches - 1}, "
+                    f"and kinds {', '.join(KINDS)}"
+                )
+    columns = [
+        Lane(
+            np.array([KINDS.index(action.kind) for action in row], np.int8),
+            np.array([action.stage for action in row], np.int32),
+            np.array([action.micro_batch for action in row], np.int32),
+        )
+        for row in rows
+    ]
+    whole = joined(name, np.array(device_of, np.int32), micro_batches, columns)
+    return replace(whole, replicas=replicas, zero=zero)
+
+
+def is_action(action: Any, stages: int, micro_batches: int) -> bool:
+    """Whether somebody wrote an action of a kind, stage and micro-batch that there is."""
+    return (
+        isinstance(action, Action)
+        and action.kind in KINDS
+        and is_count(action.stage, stages)
+        and is_count(action.micro_batch, micro_batches)
+        and not (action.kind in OF_THE_BATCH and action.micro_batch)
+    )
+
+
+def is_count(number: Any, end: int) -> bool:
+    """Whether something is a whole number from 0, below an end."""
+    return isinstance(number, int | np.integer) and bool(0 <= number < end)
+
+
+def check_numbers(
+    name: str, device_of: list[Any], devices: int, micro_batches: Any, replicas: Any, zero: Any
+) -> None:
+    """Raise an OptionError unless there can be a pipeline of such numbers."""
+    for what, count in (("micro-batches", micro_batches), ("replicas", replicas)):
+        if type(count) is not int or not 1 <= count < 2**31:
+            raise OptionError(f"{name}: {what} must be an integer from 1 to {2**31 - 1:,}")
+    if type(zero) is not int or zero not in range(4):
+        raise OptionError(f"{name}: zero must be 0, 1, 2 or 3")
+    if not device_of or not all(is_count(device, devices) for device in device_of):
+        raise OptionError(
+            f"{name}: device_of={device_of!r:.80}; it says for one stage or more on which of the "
+            f"{devices} devices it is, counted from 0"
+        )
+    stages, own = len(device_of) // replicas, devices // replicas
+    first = device_of[:stages] * replicas
+    repeated = [device + index // stages * own for index, device in enumerate(first) if stages]
+    if len(device_of) % replicas or devices % replicas or repeated != device_of:
+        raise OptionError(
+            f"{name}: {len(device_of)} stages on {devices} devices are not {replicas} replicas of "
+            "a pipeline: each has as many of both, in the same order"
+        )
