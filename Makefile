@@ -8,12 +8,16 @@ STAMP := .venv/.installed-$(EXTRAS)
 # Each of pytest's processes takes one processor: threads of BLAS would only be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo test newcomer check test-deep gpu-test format images docs site graphs text clean
+.PHONY: demo test test-all newcomer check test-deep gpu-test format images docs site graphs text clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
 
+# In CI all of them; elsewhere without those that are marked as long.
 test: $(STAMP)
+	$(PYTEST) $(if $(CI),,-m "not newcomer and not long")
+
+test-all: $(STAMP)
 	$(PYTEST)
 
 test-deep: $(STAMP)

@@ -18,6 +18,7 @@ from tinyckpt.means import MEANS
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.long
 def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
     for module in ("sphinx", "furo", "myst_nb", "jupytext"):
         require(module)
@@ -45,6 +46,7 @@ def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
             assert (page.parent / target).exists(), f"{name}: {target}"
 
 
+@pytest.mark.long
 def test_what_is_your_own_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +138,7 @@ def test_what_is_said_of_pipelines_runs_as_it_stands(
     assert written == {"pipelines.png", "pipelines.html"}
 
 
+@pytest.mark.long
 def test_what_is_said_of_pytorch_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +158,7 @@ def test_what_is_said_of_pytorch_runs_as_it_stands(
     assert {path.name for path in tmp_path.iterdir()} == {"docs", "frontier.svg", "step.html"}
 
 
+@pytest.mark.long
 def test_the_command_prints_what_the_guide_to_pytorch_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +176,7 @@ def test_the_command_prints_what_the_guide_to_pytorch_shows(
         assert [line for line in lines if line not in printed] == [], command
 
 
+@pytest.mark.long
 def test_what_is_said_of_jax_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

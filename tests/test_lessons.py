@@ -14,6 +14,7 @@ LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
 NEEDS = {"19_pytorch": "torch"}  # what a lesson imports that is an extra of its own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson(
     path: Path,

@@ -16,6 +16,7 @@ from tinyckpt.cli.main import JOBS
 from tinyckpt.cli.parser import make_parser
 
 
+@pytest.mark.long
 def test_its_lines_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +83,7 @@ def test_the_two_commands_stand_before_the_first_heading() -> None:
     assert "make demo" in top
     assert "make test" in top
     makefile = (ROOT / "Makefile").read_text()
-    for target in ("demo", "test", "check", "test-deep", "gpu-test", "images", "newcomer"):
+    for target in ("demo", "test", "test-all", "check", "test-deep", "gpu-test", "images", "newcomer"):
         assert f"\n{target}:" in makefile
 
 

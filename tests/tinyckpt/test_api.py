@@ -254,6 +254,7 @@ def test_training_is_the_same_to_the_last_bit_under_every_policy() -> None:
     assert losses["store_all"] == losses["sqrt_n"] == losses["recompute_all"]
 
 
+@pytest.mark.long
 def test_the_demo_says_where_everything_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def assert_equal(library: Backend, found: Any, expected: Any) -> None:
         assert np.array_equal(array, other)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(50))
 @given(training_graphs())
 def test_traces_agree_and_gradients_are_bitwise_equal(library: Backend, case: Any) -> None:

@@ -156,6 +156,7 @@ def test_numpy_holds_what_the_trace_says() -> None:
             assert peak == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.long
 def test_a_long_chain_needs_no_recursion() -> None:
     graph = tc.networks.chain(50_000, shape=1)
     assert len(graph.operators) == 100_001

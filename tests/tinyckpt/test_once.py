@@ -95,6 +95,7 @@ def options_of(name: str) -> list[dict[str, Any]]:
     return [{}]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(20))
 @given(training_graphs(), st.data())
 def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
@@ -115,6 +116,7 @@ def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
                 np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(20))
 @given(st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()), st.data())
 def test_budgets_hold_and_bounds_do(plain: Any, data: Any) -> None:

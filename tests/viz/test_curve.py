@@ -36,6 +36,7 @@ def defined(trace: tc.Trace) -> list[list[int]]:
     return [list(band) for band in zip(*rows, strict=True)]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(training_graphs(), st.sampled_from(POLICIES))
 def test_bands_are_what_they_are_defined_as_and_add_up(case: Any, policy: str) -> None:

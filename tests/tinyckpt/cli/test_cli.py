@@ -347,6 +347,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("missing", "name"), [("PIL", "x.gif"), ("av", "x.mp4")])
 def test_pictures_that_cannot_be_say_what_to_install(
     tmp_path: Path, missing: str, name: str
@@ -362,6 +363,7 @@ def test_pictures_that_cannot_be_say_what_to_install(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_gif_imports_only_what_it_needs(tmp_path: Path) -> None:
     require("PIL")
     result = python(

@@ -74,6 +74,7 @@ def test_no_bound_is_above_exhaustion(case: Any, data: Any) -> None:
         assert smallest_budget(Problem(graph, costs), necessary(graph)) <= budget
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(chains_with_once(), st.data())
 def test_a_short_chain_is_planned_as_well_as_by_exhaustion(case: Any, data: Any) -> None:

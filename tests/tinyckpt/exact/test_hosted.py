@@ -41,6 +41,7 @@ def test_all_steps_in_all_orders(n: int, nodes: int, bandwidth: float, engines: 
     check_against_all(n, nodes, bandwidth, engines)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bandwidth", "engines"), LONGER)
 def test_all_steps_in_all_orders_of_three_layers(bandwidth: float, engines: int) -> None:
     check_against_all(3, 3, bandwidth, engines)
@@ -99,6 +100,7 @@ def test_unequal_costs(
     assert max(trace.host) <= host
 
 
+@pytest.mark.long
 def test_a_value_is_freed_so_that_nothing_waits_for_a_copy() -> None:
     # One value fewer on the device, and no evaluation waits for what is on its way: 13, not 14.
     graph = tc.networks.chain(5)
@@ -256,6 +258,7 @@ def test_no_schedule_beside_the_best_is_faster(
     assert legal > len(steps)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", range(1, 9))
 def test_without_bandwidth_it_is_revolve_and_with_all_of_it_nothing_is_recomputed(n: int) -> None:
     graph = tc.networks.chain(n)

@@ -200,6 +200,7 @@ WITHIN_A_TEST = settings(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(abstract_graphs(), st.data())
 def test_it_is_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
@@ -217,6 +218,7 @@ def test_it_is_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
             assert Problem(graph, costs).cost_of(evaluated) >= optimum
 
 
+@pytest.mark.long
 @WITHIN_A_TEST
 @given(abstract_graphs(9), st.data())
 @pytest.mark.usefixtures("models_only")
@@ -225,6 +227,7 @@ def test_the_models_are_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
     check(graph, costs, drawn_budget(graph, costs, data.draw), proves=False)
 
 
+@pytest.mark.long
 @WITHIN_A_TEST
 @given(abstract_graphs(9), st.data())
 def test_it_is_as_cheap_as_exhaustion_in_build_order(case: Any, data: Any) -> None:
@@ -269,6 +272,7 @@ def test_views_hold_what_they_are_views_of(case: Any, data: Any, direct: bool) -
     assert certificate.status == "heuristic" or certificate.cost == optimum
 
 
+@pytest.mark.long
 @settings(max_examples=examples(15))
 @given(abstract_graphs(8), st.data())
 @pytest.mark.parametrize("largest", [10, 10**15])
@@ -324,6 +328,7 @@ def test_a_longer_chain_is_proven_by_its_closed_form() -> None:
     assert tc.replay(schedule).evaluations == 119  # 41 + t(41, 7), t = 3 * 41 - C(10, 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("unit", "budget", "free", "build"),
     [("nodes", 12, 41, 42), ("nodes", 11, 42, 45), ("bytes", 25030, 44, 45)],

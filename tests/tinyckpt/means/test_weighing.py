@@ -106,6 +106,7 @@ def test_micro_batches_hold_a_share_and_the_gradients() -> None:
     assert row.gradients == "rounded"
 
 
+@pytest.mark.long
 def test_a_combination_takes_no_more_than_one_alone() -> None:
     network = tc.networks.mlp(8, 16, 64)
     for budget in ("50 %", "70 %", "90 %"):
@@ -116,6 +117,7 @@ def test_a_combination_takes_no_more_than_one_alone() -> None:
                 assert found.row(name).times <= time  # type: ignore[operator]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["vit", "gpt2", "llama", "lenet5", "vgg16_bn", "bert"])
 def test_the_peaks_of_networks_are_those_of_replay_and_of_execution(name: str) -> None:
     network = small(name)
@@ -149,6 +151,7 @@ def test_codes_are_the_less_exact_the_fewer_their_bits() -> None:
         assert peak == tc.replay(tc.plan(coded.graph())).peak_bytes
 
 
+@pytest.mark.long
 @settings(max_examples=examples(6))
 @given(
     st.sampled_from(["mlp", "residual", "branching", "transformer"]),
@@ -174,6 +177,7 @@ def test_no_row_vanishes(
         assert found.row("pipeline").takes.startswith(f"{stages} device")
 
 
+@pytest.mark.long
 def test_logits_that_are_needed_whole_are_not_gone_through_in_pieces() -> None:
     def summed(w: Any, x: Any, y: Any) -> Any:
         losses, sums = tc.apply_all(tc.PRIMITIVES["cross_entropy"], x @ w, y)
@@ -201,6 +205,7 @@ def test_logits_that_are_needed_whole_are_not_gone_through_in_pieces() -> None:
     assert row.takes.startswith("logits in 5 pieces")
 
 
+@pytest.mark.long
 def test_what_is_no_mean_over_samples_is_not_called_exact() -> None:
     specs = (tc.Spec((4, 4)), tc.Spec((6, 4)))
     losses: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """The digits as images, and the CNN that learns them."""
 
 import numpy as np
+import pytest
 
 import tinyckpt as tc
 from tinyckpt.networks import random_arrays
@@ -16,6 +17,7 @@ def test_images_are_the_digits_row_by_row() -> None:
     assert np.array_equal(images.test_labels, rows.test_labels)
 
 
+@pytest.mark.long
 def test_the_cnn_reaches_98_percent_on_the_test_part() -> None:
     digits, network = load_digit_images(), digits_cnn()
     assert network.parameter_count == 16_794

@@ -26,6 +26,7 @@ def made() -> tuple[Any, int]:
     return graph, taken
 
 
+@pytest.mark.long
 def test_a_graph_of_specs_takes_megabytes(made: tuple[Any, int]) -> None:
     graph, taken = made
     assert taken < 2**26  # of the 1 GiB that it may take, most is Python and NumPy themselves
@@ -46,6 +47,7 @@ def test_its_ledger_is_that_of_adam(made: tuple[Any, int]) -> None:
     assert max(trace.evaluations_so_far) == trace.evaluations < 1.3 * stored.evaluations
 
 
+@pytest.mark.long
 def test_a_budget_is_kept(made: tuple[Any, int]) -> None:
     graph, _ = made
     schedule = tc.plan(graph, budget=BUDGET, time_limit=1.0)

@@ -59,7 +59,7 @@ DEEP = [pytest.param(True, name, id=f"larger-{name}") for name in LARGER]
 NETWORKS = [pytest.param(False, name, id=name) for name in LARGE]
 NETWORKS += DEEP if PROFILE == "deep" else []
 # Longer schedules take minutes: tracemalloc looks up the line of each allocation in the program.
-MOST_STEPS = 8_000 if PROFILE == "deep" else 3_000
+MOST_STEPS = 8_000 if PROFILE == "deep" else 1_500
 # Of store-all's peak, where the first layers are nearly all of it; elsewhere 0.8.
 SHARES = {
     "lenet5": 0.99,
@@ -99,13 +99,14 @@ def schedules_of(name: str, graph: tc.TrainingGraph) -> dict[str, Schedule]:
     """Return the schedules to run, and one within a budget."""
     found = {policy: tc.plan(graph, policy) for policy in ("store_all", "sqrt_n", "recompute_all")}
     budget = SHARES.get(name, 0.8)
-    found["budget"] = tc.plan(graph, budget=budget, time_limit=0.5)
+    found["budget"] = tc.plan(graph, budget=budget, time_limit=2)
     assert (
         tc.replay(found["budget"]).peak_bytes <= budget * tc.replay(found["store_all"]).peak_bytes
     )
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("larger", "name"), NETWORKS)
 def test_numpy_holds_what_was_predicted(larger: bool, name: str) -> None:
     network = (LARGER if larger else LARGE)[name]()
@@ -127,6 +128,7 @@ def test_numpy_holds_what_was_predicted(larger: bool, name: str) -> None:
         assert ran <= predicted + arrays + BUFFERS + record, how
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["resnet18", "gpt2", "llama"])
 def test_a_step_of_training_holds_what_was_predicted(name: str) -> None:
     network = LARGE[name]()

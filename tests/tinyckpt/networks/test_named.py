@@ -25,6 +25,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_example_of_every_name_is_a_training_graph(name: str) -> None:
     _, example, _ = NETWORKS[name]

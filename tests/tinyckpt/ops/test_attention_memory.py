@@ -31,6 +31,7 @@ def held(operator: Operator, arrays: list[Any]) -> tuple[int, int]:
     return bytes_held, peak
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_workspace_is_exact_and_does_not_grow_with_the_length(dtype: str, causal: bool) -> None:

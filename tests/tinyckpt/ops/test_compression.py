@@ -104,6 +104,7 @@ def plain(layers: int) -> Callable[..., Any]:
     return loss
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bits", [8, 4, 2])
 def test_what_a_process_holds_is_what_is_counted(bits: int) -> None:
     w, x = normal(64, 64).astype("float32"), normal(16384, 64).astype("float32")

@@ -176,6 +176,7 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, int, int], dict[str, Any]]] =
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", SIZES)
 def test_workspace_is_what_numpy_really_holds(name: str, dtype: str) -> None:

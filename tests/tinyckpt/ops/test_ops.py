@@ -496,6 +496,7 @@ for family in (test_embedding, test_normalization, test_rotary):
 LARGE_CASES.update(attention_examples.LARGE_CASES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LARGE_CASES)
 def test_workspace_is_what_numpy_really_holds_during_an_operator(name: str) -> None:
     function, args = LARGE_CASES[name]

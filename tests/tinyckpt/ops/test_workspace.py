@@ -75,6 +75,7 @@ def products(x: Any, y: Any) -> list[tuple[Any, Any]]:
     return [(x, y.T)] if x.shape[0] <= x.shape[1] else [(x.T, y)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=examples(4))
 @given(

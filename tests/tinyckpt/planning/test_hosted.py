@@ -101,6 +101,7 @@ def test_without_bandwidth_chains_are_revolves_at_every_budget(n: int) -> None:
         assert plan.certificate.status == "optimal"
 
 
+@pytest.mark.long
 @settings(max_examples=examples(8))
 @given(training_graphs(6), st.integers(0, 60))
 def test_with_all_bandwidth_nothing_is_recomputed_if_all_that_moves_is_enough(
@@ -114,6 +115,7 @@ def test_with_all_bandwidth_nothing_is_recomputed_if_all_that_moves_is_enough(
     assert plan.certificate.cost <= moved.evaluations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "nodes"), [(2, 3), (5, 4), (8, 7), (12, 5)])
 def test_chains_are_executed_to_the_bit(n: int, nodes: int) -> None:
     graph = tc.networks.chain(n)

@@ -34,6 +34,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(monkeypatch)
 
 
+@pytest.mark.long
 def test_there_may_be_no_end_to_the_time() -> None:
     graph = tc.networks.residual_mlp(4, 16).graph()
     for way in WAYS:
@@ -109,6 +110,7 @@ def test_chen_budget_begins_no_size_that_it_has_no_time_for(
         tc.plan(graph, "chen_budget", budget=tc.replay(everything).peak_bytes, time_limit=7)
 
 
+@pytest.mark.long
 def test_the_bound_of_a_schedule_of_a_frontier_is_looked_for_within_its_time_limit() -> None:
     graph = tc.networks.residual_mlp(8, 16).graph()
     found = tc.frontier(graph)

@@ -269,6 +269,7 @@ def test_time_is_limited() -> None:
     assert len(more.points) > 1
 
 
+@pytest.mark.long
 @settings(max_examples=examples(12))
 @given(training_graphs(), st.sampled_from([evaluations, flops]), st.booleans())
 def test_peaks_are_within_and_costs_fall_on_drawn_graphs(
@@ -303,6 +304,7 @@ def test_peaks_are_within_and_costs_fall_on_drawn_graphs(
     assert result.trace == trace
 
 
+@pytest.mark.long
 def test_a_transformer_at_ten_budgets() -> None:
     graph = transformer().graph()
     costs = flops(graph)

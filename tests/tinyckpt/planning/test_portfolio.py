@@ -62,6 +62,7 @@ def check_dominance(graph: tc.Graph, costs: tc.Costs, budgets: list[int]) -> Non
         before = cost
 
 
+@pytest.mark.long
 @settings(max_examples=examples(8))
 @given(
     st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()),

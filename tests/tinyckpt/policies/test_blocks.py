@@ -17,6 +17,7 @@ from tinyckpt.orders.ways import Ways
 from tinyckpt.policies.blocks import SWEEPS, Sweep, block_cuts
 
 
+@pytest.mark.long
 @settings(max_examples=examples(30))
 @given(
     st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()),

@@ -51,6 +51,7 @@ def test_what_is_kept_is_as_much_as_the_bits_say() -> None:
         assert total == pytest.approx(predicted + rest, rel=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_eight_bits_end_within_one_percent_of_the_exact_loss(seed: int) -> None:
     # Each token is one or two after the last, by chance: nobody can do better than log 2.

@@ -63,6 +63,7 @@ while int(state["step"]) < int(sys.argv[2]):
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_a_killed_training_goes_on_from_its_file_to_the_same_bits(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]

@@ -33,6 +33,7 @@ def of_one_weight() -> tc.Graph:
     return tc.build(step, tc.Spec(4), tc.Spec(4))
 
 
+@pytest.mark.long
 @settings(max_examples=examples(10))
 @given(graphs_with_updates())
 def test_every_policy_updates_after_the_last_reader(case: Any) -> None:

@@ -76,6 +76,7 @@ def charts() -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger", "pipeline"])
 def test_files(tmp_path: Path, chart: str) -> None:
     draw = charts()[chart]
@@ -226,6 +227,7 @@ def test_a_frontier_shows_what_is_no_schedule_of_the_graph() -> None:
     assert lines_of(axis, "policies") == []
 
 
+@pytest.mark.long
 def test_labels_of_a_frontier_stand_apart_and_inside() -> None:
     graph, _ = tc.networks.network_from_text("residual:6x8")
     costs = tc.cost.flops(graph)
@@ -268,6 +270,7 @@ def test_a_frontier_plans_nothing_by_itself(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_bounds_of_a_frontier_never_lie_above_it() -> None:
     graph, _ = tc.networks.network_from_text("residual:3x8")
     found = tc.frontier(graph)
@@ -343,6 +346,7 @@ def test_scaling_needs_sizes(tmp_path: Path) -> None:
 numbers = st.floats(0, 400)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12))
 def test_labels_never_overlap(points: list[tuple[float, float]]) -> None:
@@ -368,6 +372,7 @@ def test_spread_heights_are_apart_and_in_order(heights: list[float]) -> None:
 # Widths, titles and fonts ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
 def test_charts_of_any_width_with_titles_of_ones_own(tmp_path: Path, chart: str) -> None:
     from PIL import Image
@@ -388,6 +393,7 @@ def test_charts_of_any_width_with_titles_of_ones_own(tmp_path: Path, chart: str)
         draw(tmp_path / "c.png", title=["a", "b", "c"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
 def test_a_pdf_holds_truetype_and_nothing_else(tmp_path: Path, chart: str) -> None:
     import re

@@ -81,6 +81,7 @@ def test_memory_falls_when_a_copy_has_ended() -> None:
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(100))
 @given(timelines())
 def test_lanes_and_memory_are_those_of_the_timeline(timeline: tc.Timeline) -> None:
@@ -191,6 +192,7 @@ def test_nothing_stands_upon_anything_else(width: float) -> None:
             assert tick.get_window_extent().x0 >= 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_the_same_timeline_gives_the_same_file(suffix: str, tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 512)

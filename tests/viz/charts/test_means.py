@@ -73,6 +73,7 @@ def test_every_means_has_a_point_or_a_dash(found: Weighing, width: float) -> Non
     assert axis.get_xlabel() == "peak, KiB"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_written_lies_on_anything_else(found: Weighing, width: float) -> None:
     figure = means_figure(found, DARK, width)
@@ -100,6 +101,7 @@ def drawn(place: int, peak: int, times: float, gradients: Any, devices: int) -> 
     )  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=examples(15))
 @given(
     st.lists(
@@ -128,6 +130,7 @@ def test_any_points_can_be_drawn(rows: list[Any], budget: int, width: float) -> 
             assert not one.overlaps(other)
 
 
+@pytest.mark.long
 def test_files(found: Weighing, tmp_path: Path) -> None:
     for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
         path = viz.means(found, tmp_path / f"one.{suffix}")

@@ -158,6 +158,7 @@ def widths() -> list[tuple[float, Theme, list[PipelineTrace]]]:
     return list(product((3, 640 / 150, 8, 1920 / 150), (LIGHT, DARK), (few, many)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "colours", "traces"), widths())
 def test_every_word_is_inside_and_none_covers_another(
     width: float, colours: Theme, traces: list[PipelineTrace]

@@ -211,6 +211,7 @@ def test_every_group_of_a_network_opens(name: str) -> None:
         assert set(view.opens) == {cell.id for cell in view.layout.cells if cell.group}
 
 
+@pytest.mark.long
 def test_a_very_long_chain_opens_as_far_as_a_browser_can_hold() -> None:
     graph = tc.networks.chain(20_000)
     views = views_of(graph)

@@ -137,6 +137,7 @@ def schedules() -> list[PipelineTrace]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_every_moment_is_that_of_the_replay(tmp_path: Path, open_page: Open) -> None:
     traces = schedules()
@@ -237,6 +238,7 @@ def test_a_block_tells_what_it_is_and_what_it_waits_for(tmp_path: Path, open_pag
     assert page.locator("#node-facts dd").nth(1).inner_text() == "0"
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_playing_ends_and_a_schedule_can_stand_alone(tmp_path: Path, open_page: Open) -> None:
     traces = [replay_pipeline(gpipe(2, 4)), replay_pipeline(zb_h1(2, 4))]
@@ -265,6 +267,7 @@ def test_without_motion_time_leaps_from_change_to_change(tmp_path: Path, open_pa
     assert shown == unpacked(page_data([trace], None)["traces"][0]["moments"])[:-1]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
@@ -303,6 +306,7 @@ def test_names_are_text_and_without_scripts_there_is_a_picture(
     assert still.is_hidden("#play")
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_words_beside_lanes_are_whole(width: int, tmp_path: Path, open_page: Open) -> None:

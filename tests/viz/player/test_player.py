@@ -29,6 +29,7 @@ pytestmark = pytest.mark.browser
 # What is shown -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "network", ["chain:16", "residual:3x8", "branching:2x8", "mlp:3x8", "unet"]
 )
@@ -103,6 +104,7 @@ def test_aligning_differently_keeps_the_place_behind_the_end_of_a_shorter_policy
     assert page.evaluate(TICK) == max(trace.evaluations for trace in traces) - 1
 
 
+@pytest.mark.long
 def test_a_deep_link_leads_to_its_step(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:16", ("sqrt_n",))
     path = written(tmp_path, traces)
@@ -158,6 +160,7 @@ def test_pausing_and_playing_within_a_frame_does_not_play_faster(
 # Controls and keys ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("focus", ["body", "#scrub", ".graph .node", "#play", "#steps"])
 def test_keys_move(focus: str, tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))

@@ -60,6 +60,7 @@ STRIPED = """() => [...document.querySelectorAll(".graph .node")].map(node => {
 })"""
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", [*NETWORKS, "by hand"])
 def test_every_node_says_where_its_value_is(network: str, tmp_path: Path, open_page: Open) -> None:
@@ -85,6 +86,7 @@ LANE = """() => player.panels.map(panel => panel.timeline.lanes.map(lane =>
     [Array.from(lane.model.live), lane.model.strip_lines[0].words, lane.scales.highest]))"""
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_caption_and_a_lane_say_what_moves(network: str, tmp_path: Path, open_page: Open) -> None:
@@ -101,6 +103,7 @@ def test_a_caption_and_a_lane_say_what_moves(network: str, tmp_path: Path, open_
     assert label.endswith(f"most {size_text(most)} at step {trace.host.index(most)}")
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @settings(
     max_examples=examples(10), deadline=None,
@@ -159,6 +162,7 @@ def test_a_saved_frame_has_the_lane_too(tmp_path: Path, open_page: Open) -> None
     assert 26 + wide < float(places[counter].get("x", 0))
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])

@@ -117,6 +117,7 @@ def test_it_plays_where_fonts_of_pages_are_blocked(tmp_path: Path, open_page: Op
     assert page.is_visible("#play")
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 2560])
@@ -137,6 +138,7 @@ def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
         assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in grave] == []
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_are_the_themes(scheme: Any, tmp_path: Path, open_page: Open) -> None:
@@ -173,6 +175,7 @@ def test_motion_is_reduced_where_that_is_asked_for(tmp_path: Path, open_page: Op
     assert int(calm.input_value("#speed")) < int(lively.input_value("#speed"))
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_a_hundred_thousand_steps(tmp_path: Path, open_page: Open) -> None:
     traces = traces_of("chain:316", ("recompute_all",))
@@ -218,6 +221,7 @@ def test_a_frame_is_saved(suffix: str, tmp_path: Path, open_page: Open) -> None:
 # Views that open -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["unet", "resnet50"])
 def test_groups_show_their_state_and_open(network: str, tmp_path: Path, open_page: Open) -> None:

@@ -69,6 +69,7 @@ def check_lanes(timeline: tc.Timeline, page: Any) -> None:
     assert page.evaluate(STALLS) == [stalls]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("network", ["chain:9", "residual:3x8"])
 def test_lanes_are_those_of_the_timeline(network: str, tmp_path: Path, open_page: Open) -> None:
@@ -87,6 +88,7 @@ def test_lanes_are_those_of_the_timeline(network: str, tmp_path: Path, open_page
     assert names == ["compute", "to the host", "back"]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @settings(
     max_examples=examples(8), deadline=None,

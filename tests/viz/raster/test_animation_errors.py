@@ -77,6 +77,7 @@ def test_options_that_the_number_of_traces_and_frames_decides(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
     traces = [trace_of("chain:2")] * 50
     with pytest.raises(tc.OptionError, match=r"2400 by \d+ pixels are too many for webp"):
@@ -84,6 +85,7 @@ def test_a_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ENCODERS)
 def test_a_full_disk_is_one_clear_error_and_leaves_the_old_file(tmp_path: Path, form: str) -> None:
     if form in ("mp4", "webm"):

@@ -65,6 +65,7 @@ def equal(one: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize(
     ("name", "every"), [("chain:6", 7), ("chain:40", 7), ("residual:2x4", 7), ("unet", 60)]
@@ -81,6 +82,7 @@ def test_drawing_what_changed_gives_the_same_pixels_as_drawing_all(
             assert np.array_equal(canvas, fresh.canvas)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "names", "policies", "theme", "scale"),
     [
@@ -107,6 +109,7 @@ def test_an_animation_plays_back_what_was_drawn(
     assert sum(delays[1:-1]) == pytest.approx(1000 * (len(delays) - 2) / 30, abs=10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["gif", "apng"])
 def test_another_decoder_sees_the_same(tmp_path: Path, form: str) -> None:
     require("av")
@@ -117,6 +120,7 @@ def test_another_decoder_sees_the_same(tmp_path: Path, form: str) -> None:
     assert starts == pytest.approx([frame / 20 for frame in range(len(frames))])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("form", "apart"), [("mp4", 3), ("webm", 4)])
 @pytest.mark.parametrize("width", [800, 641])
 def test_a_film_shows_nearly_what_was_drawn(
@@ -140,6 +144,7 @@ def test_a_film_shows_nearly_what_was_drawn(
         assert container.duration / 1e6 == pytest.approx(starts[-1] + 0.01)
 
 
+@pytest.mark.long
 def test_imageio_takes_frames(tmp_path: Path) -> None:
     import imageio.v3 as iio
 
@@ -215,6 +220,7 @@ def test_files_are_small(tmp_path: Path, name: str, most: int) -> None:
     assert path.stat().st_size <= most * 1024
 
 
+@pytest.mark.long
 def test_a_part_of_a_trace_looks_as_it_does_in_the_whole(tmp_path: Path) -> None:
     traces = [trace_of("chain:9"), trace_of("chain:3"), trace_of("chain:9", "recompute_all")]
     whole = Picture(traces)
