@@ -83,7 +83,16 @@ def test_the_two_commands_stand_before_the_first_heading() -> None:
     assert "make demo" in top
     assert "make test" in top
     makefile = (ROOT / "Makefile").read_text()
-    for target in ("demo", "test", "test-all", "check", "test-deep", "gpu-test", "images", "newcomer"):
+    for target in (
+        "demo",
+        "test",
+        "test-all",
+        "check",
+        "test-deep",
+        "gpu-test",
+        "images",
+        "newcomer",
+    ):
         assert f"\n{target}:" in makefile
 
 

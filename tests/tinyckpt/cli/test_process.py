@@ -44,8 +44,9 @@ import os, signal, sys, time
 from tinyckpt import files
 from tinyckpt.cli import main
 
-# A shell starts what runs in its background with interrupts ignored.
+# A shell starts what runs in its background with interrupts ignored, nohup with hang-ups.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 whole = files.os.replace
 def slow(*paths):
     os.kill(os.getpid(), getattr(signal, sys.argv[1]))
