@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tinyckpt as tc
-from tests.conftest import require
+from tests.conftest import PROFILE, require
 
 require("torch")
 
@@ -15,7 +15,8 @@ import torch
 from tests.torch_models import EXAMPLES, eager_step, example
 from tinyckpt.interop import torch as tct
 
-BUDGETS = 10  # from the smallest peak that is found in SECONDS, up to store-all's
+# From the smallest peak that is found in SECONDS, up to store-all's.
+BUDGETS = 10 if PROFILE == "deep" else 5
 SECONDS = 4
 STORED_MISS, PLAN_MISS = 0.002, 0.005  # of the peak
 
