@@ -36,7 +36,6 @@ from tinyckpt.pipeline import (
     supervise,
 )
 from tinyckpt.pipeline.channel import PATIENCE
-from tinyckpt.pipeline.orders import HALVED
 from tinyckpt.table import table
 from tinyckpt.training import adam
 from tinyckpt.units import cost_text, size_text
@@ -98,15 +97,15 @@ def pipe_job(options: Any) -> int:
         wrong_usage(options, "--theme auto: a chart is light or dark")
     graph, specs = graph_of(options)
     costs = COSTS[options.cost]
-    asked = [(schedule, asked_pipeline(options, schedule)) for schedule in schedules]
+    asked = [asked_pipeline(options, schedule) for schedule in schedules]
     if options.chunks is not None and "interleaved" not in schedules:
         wrong_usage(options, f"--chunks is for --schedule interleaved, not {schedules[0]}")
     if options.zero and options.replicas == 1:
         wrong_usage(options, f"--zero {options.zero} is for several --replicas, which share")
     traces = []
-    for schedule, pipeline in asked:
+    for pipeline in asked:
         cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
-        stages = planned_stages(options, TrainingGraph(graph), cuts, schedule in HALVED)
+        stages = planned_stages(options, TrainingGraph(graph), cuts, pipeline.halves)
         replicated = data_parallel(pipeline, options.replicas, options.zero)
         if under_launcher:
             return run_rank(replicated, stages, specs, options.patience)

@@ -175,5 +175,3 @@ PIPELINES: dict[str, Callable[..., Pipeline]] = {
     "v-min": v_min,
     "v-half": v_half,
 }
-# Whose backwards are in two halves.
-HALVED = ("zb-h1", "v-min", "v-half")

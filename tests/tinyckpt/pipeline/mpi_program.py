@@ -50,8 +50,7 @@ def main(name: str, replicas: int, fault: str) -> None:
     graph = tc.differentiate(tc.build(loss, *batches[0]))
     devices = 4 // replicas
     pipeline = PIPELINES[name](devices, 8 // replicas, recompute="early")
-    halves = name in ("zb-h1", "v-min", "v-half")
-    cut = stages_of(graph, partition(graph, pipeline.stages), halves)
+    cut = stages_of(graph, partition(graph, pipeline.stages), pipeline.halves)
     stages = plan_stages(cut, "sqrt_n", early=True)
     if fault:
         rank = int(os.environ["PMI_RANK"])

@@ -23,7 +23,6 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
-from tinyckpt.pipeline.orders import HALVED
 from tinyckpt.tree import leaves
 
 SAMPLES, WIDTH, ROWS = 5, 6, 7
@@ -86,7 +85,7 @@ def test_drawn_networks_and_pipelines_equal_one_device(seed: int) -> None:
     places = np.arange(1, graph.forward_count)
     cuts = sorted(draw.choice(places, depth - 1, replace=False).tolist())
     policy = ["store_all", "sqrt_n", "recompute_all", "chen_recursive"][draw.integers(4)]
-    halves, early = pipeline.name in HALVED, bool(draw.integers(2))
+    halves, early = pipeline.halves, bool(draw.integers(2))
     stages = plan_stages(stages_of(graph, cuts, halves), policy, early=early)
     costs = pipeline_costs(pipeline, stages)
     trace = replay_pipeline(pipeline, costs, [each.footprint for each in stages])

@@ -28,7 +28,6 @@ from tinyckpt.pipeline import (
     stages_of,
     v_half,
 )
-from tinyckpt.pipeline.orders import HALVED
 from tinyckpt.pipeline.working import Message, Worker
 from tinyckpt.tree import leaves
 
@@ -70,7 +69,7 @@ def test_drawn_partitions_and_pipelines_equal_one_device(
         (params, generator.normal(size=x.shape), unused) for _ in range(pipeline.micro_batches)
     ]
     policy = data.draw(st.sampled_from(["store_all", "sqrt_n", "recompute_all", "chen_recursive"]))
-    halves, early = pipeline.name in HALVED, data.draw(st.booleans())
+    halves, early = pipeline.halves, data.draw(st.booleans())
     stages = plan_stages(stages_of(graph, cuts, halves), policy, early=early)
     trace = replay_pipeline(
         pipeline, pipeline_costs(pipeline, stages), [each.footprint for each in stages]
@@ -163,7 +162,7 @@ def test_networks_are_bitwise_equal(name: str, schedule: str) -> None:
     batches = [(arguments[0], *random_arrays(network.specs, seed)[1:]) for seed in range(4)]
     pipeline = PIPELINES[schedule](2, 4, recompute="early")
     cuts = partition(graph, pipeline.stages, costs=tc.cost.flops(graph))
-    stages = plan_stages(stages_of(graph, cuts, schedule in HALVED), "sqrt_n", early=True)
+    stages = plan_stages(stages_of(graph, cuts, pipeline.halves), "sqrt_n", early=True)
     result = run_pipeline(pipeline, stages, batches)
     values, gradients = on_one_device(graph, batches)
     assert all(map(np.array_equal, leaves(result.values), leaves(values)))
@@ -193,7 +192,7 @@ def test_a_perceptron_is_bitwise_equal(name: str, policy: str) -> None:
     graph, batches = perceptron()
     pipeline = PIPELINES[name](2, len(batches), recompute="early")
     cuts = partition(graph, pipeline.stages)
-    stages = plan_stages(stages_of(graph, cuts, name in HALVED), policy)
+    stages = plan_stages(stages_of(graph, cuts, pipeline.halves), policy)
     result = run_pipeline(pipeline, stages, batches)
     values, gradients = on_one_device(graph, batches)
     assert result.values == values

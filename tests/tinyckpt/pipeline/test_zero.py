@@ -25,7 +25,6 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
-from tinyckpt.pipeline.orders import HALVED
 from tinyckpt.pipeline.replicas import replica_of
 from tinyckpt.pipeline.running import exchanged
 from tinyckpt.pipeline.working import TOGETHER, Worker
@@ -240,7 +239,7 @@ def test_every_pipeline_trains_as_one_device(name: str, zero: int, recompute: st
     graph, batches = perceptron(3 * 2 * 2)
     pipeline = data_parallel(PIPELINES[name](2, 2, recompute=recompute), 3, zero)
     cuts = partition(graph, pipeline.stages // 3)
-    stages = plan_stages(stages_of(graph, cuts, name in HALVED), "sqrt_n", early=True)
+    stages = plan_stages(stages_of(graph, cuts, pipeline.halves), "sqrt_n", early=True)
     result = run_pipeline(pipeline, stages, batches, tc.adam(1e-2))
     for ours, theirs in zip(
         leaves(result.parameters), trained(tc.adam(1e-2), batches, 6), strict=True
