@@ -8,6 +8,7 @@ from typing import Any
 
 from tinyckpt.cli.request import (
     COSTS,
+    check_folder,
     number_or_text,
     searching,
     time_to_search,
@@ -90,6 +91,7 @@ def check(options: Any) -> None:
         wrong_usage(options, f"--bandwidth {options.bandwidth}: it must be 0 or more, and finite")
     if options.output and not options.output.lower().endswith(OUTPUTS):
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(OUTPUTS)}")
+    check_folder(options)
     if options.output and not options.output.lower().endswith(".json"):
         import viz  # noqa: F401 - says what is missing before any work is done
 

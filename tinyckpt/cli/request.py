@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tinyckpt import cost
@@ -45,8 +46,16 @@ def check_output(options: Any, *suffixes: str) -> None:
     """Refuse a file whose suffix does not say what to write; before any work is done."""
     if options.output and not options.output.lower().endswith(suffixes):
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
+    check_folder(options)
     if options.output and options.output.lower().endswith(CHARTS):
         import viz  # noqa: F401 - says what is missing before any work is done
+
+
+def check_folder(options: Any) -> None:
+    """Refuse to write in a folder that there is not; before any work is done."""
+    folder = Path(options.output or "x").parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"cannot write {options.output}: there is no folder {folder}")
 
 
 def graph_of(options: Any) -> tuple[Graph, Any]:

@@ -94,3 +94,17 @@ def test_a_wrong_budget(capsys: pytest.CaptureFixture[str], budget: str, message
     assert (code, out) == (1, "")
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["compare chain:4 --means", "pipe chain:4 --stages 2 --micro-batches 2", "graph chain:4"],
+)
+def test_a_folder_that_is_not_there_is_said_before_any_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    path = tmp_path / "no" / ("x.json" if "pipe" not in command else "x.html")
+    assert main([*command.split(), "-o", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"tinyckpt: cannot write {path}: there is no folder {path.parent}\n"
