@@ -44,6 +44,7 @@ from tinyckpt.errors import OptionError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.networks import random_arrays
 from tinyckpt.orders.retaining import expected_length
+from tinyckpt.pipeline.supervising import supervise
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.explain import explain
 from tinyckpt.planning.plan import best_within_each, frontier, plan
@@ -72,6 +73,8 @@ LOOK = ("theme", "scale", "width", "aspect", "arrange", "labels", "group", "titl
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0, 1 for a failed job, 2 for wrong usage."""
     open_closed_streams()
+    if list(sys.argv[1:] if arguments is None else arguments)[:1] == ["pipe"]:
+        supervise()  # if a launcher started it, and before anything is said
     options = make_parser(JOBS).parse(arguments)
     try:
         with ending_cleanly():

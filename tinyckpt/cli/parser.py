@@ -159,7 +159,8 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
     sub.add_argument("--title", help="of the page; for one policy, in place of its name too")
     add_naming(sub)
 
-    add_pipe(command("pipe", "cut a network into the stages of a pipeline, and time it"))
+    pipe = command("pipe", "cut a network into the stages of a pipeline; time it, or run it")
+    add_pipe(pipe, policy_name)
     add_torch(command("torch", "say whether a PyTorch model fits, and what to write"))
     return parser
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -33,47 +35,65 @@ from tinyckpt.pipeline import (
     replay_pipeline,
     replay_state,
     stages_of,
-    supervise,
 )
 from tinyckpt.pipeline.channel import PATIENCE
 from tinyckpt.table import table
-from tinyckpt.training import adam
+from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
 from tinyckpt.units import cost_text, size_text
 
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
 process is a device, and works on random arrays, as in
   mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
+with --optimizer it trains, on the same batch in every step, as in
+  mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16 --optimizer adam --steps 3
 with --replicas R, R times as many processes, which share out what --zero says; then stages are
 what is gathered and scattered at a time, so have several a device, as in
   mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 1 --micro-batches 2 --schedule interleaved
-    --chunks 8 --replicas 4 --zero 3"""
+    --chunks 8 --replicas 4 --zero 3
+What is counted is what runs, but for time, which is in units of --cost and not measured, and the
+copies that MPI makes. With --zero 3 each process holds all parameters of its stages for a moment,
+when it begins."""
+OPTIMIZERS: dict[str, Callable[[float], Optimizer]] = {
+    "sgd": sgd, "momentum": momentum, "adam": adam, "adamw": adamw,
+}  # fmt: skip
+RATE = 1e-3
+RUNNING = ("steps", "rate", "patience")  # options of what a launcher runs
 
 
-def add_pipe(parser: Any) -> None:
-    """Add what ``tinyckpt pipe`` is told."""
+def add_pipe(parser: Any, policy_name: Callable[[str], str]) -> None:
+    """Add what ``tinyckpt pipe`` is told; a policy's name is checked as in other commands."""
     parser.epilog = f"{parser.epilog}\n\n{PIPE_HELP}"
     parser.add_argument("network", metavar="NETWORK", help="what to cut, see below")
     parser.add_argument("--stages", type=int, required=True, metavar="K", help="devices")
-    parser.add_argument("--micro-batches", type=int, required=True, metavar="M")
+    parser.add_argument(
+        "--micro-batches", type=int, required=True, metavar="M",
+        help="into how many a batch is parted; of each replica",
+    )  # fmt: skip
     parser.add_argument(
         "--schedule", action="append", choices=tuple(PIPELINES),
         help="1f1b by default; may be given several times, to be compared",
     )  # fmt: skip
     parser.add_argument(
         "--recompute", choices=("early", "late"),
-        help="compute the insides of stages again as the policy says, while waiting or after",
+        help="compute the insides of stages again as the policy or the budget says, while waiting "
+        "or after",
     )  # fmt: skip
-    parser.add_argument("--policy", metavar="POLICY", help="of each stage; store_all by default")
+    parser.add_argument(
+        "--policy", type=policy_name, metavar="POLICY", help="of each stage; store_all by default"
+    )
     parser.add_argument("--budget", metavar="BUDGET", help="of a micro-batch in a stage")
-    parser.add_argument("--cost", default="flops", choices=tuple(COSTS))
+    parser.add_argument(
+        "--cost", default="flops", choices=tuple(COSTS),
+        help="what stages are balanced by, and time is counted in; flops by default",
+    )  # fmt: skip
     parser.add_argument("--replicas", type=int, default=1, metavar="R", help="for data parallelism")
     parser.add_argument(
         "--zero", type=int, default=0, choices=range(4),
         help="whether replicas share out the optimizer's state (1), gradients too (2), all (3)",
     )  # fmt: skip
     parser.add_argument(
-        "--patience", type=float, default=PATIENCE, metavar="SECONDS",
-        help="how long a process waits for another before all are ended",
+        "--optimizer", choices=("none", *OPTIMIZERS),
+        help="what updates the parameters; with several replicas adam by default, else none",
     )  # fmt: skip
     parser.add_argument("--chunks", type=int, metavar="V", help="stages a device, if interleaved")
     parser.add_argument(
@@ -81,50 +101,95 @@ def add_pipe(parser: Any) -> None:
         help="draw devices against time: a .png, .svg or .pdf; or an .html, which plays it",
     )  # fmt: skip
     parser.add_argument("--theme", choices=("auto", "light", "dark"), help="auto for pages only")
+    running = parser.add_argument_group("under an MPI launcher")
+    running.add_argument("--steps", type=int, metavar="S", help="of the optimizer; 1 by default")
+    running.add_argument(
+        "--rate", type=float, metavar="X", help=f"of the optimizer; {RATE} by default"
+    )
+    running.add_argument(
+        "--patience", type=float, metavar="SECONDS",
+        help=f"how long a process waits for another before all are ended; {PATIENCE:g} by default",
+    )  # fmt: skip
 
 
 def pipe_job(options: Any) -> int:
     """Print what pipelines take, and draw them; under a launcher, run one."""
-    schedules = options.schedule or ["1f1b"]
     under_launcher = launched_rank() is not None
-    if under_launcher:
-        if options.output or len(schedules) > 1:
-            wrong_usage(options, "a launcher runs one --schedule, and draws nothing with -o")
-        supervise()
-    check_output(options, *CHARTS, *PAGES)
-    is_page = bool(options.output) and options.output.lower().endswith(PAGES)
-    if options.theme == "auto" and not is_page:
-        wrong_usage(options, "--theme auto: a chart is light or dark")
+    schedules = options.schedule or ["1f1b"]
+    check(options, schedules, under_launcher)
+    name, optimizer = asked_optimizer(options)
     graph, specs = graph_of(options)
     costs = COSTS[options.cost]
     asked = [asked_pipeline(options, schedule) for schedule in schedules]
-    if options.chunks is not None and "interleaved" not in schedules:
-        wrong_usage(options, f"--chunks is for --schedule interleaved, not {schedules[0]}")
-    if options.zero and options.replicas == 1:
-        wrong_usage(options, f"--zero {options.zero} is for several --replicas, which share")
     traces = []
     for pipeline in asked:
         cuts = partition(TrainingGraph(graph), pipeline.stages, costs=costs(graph))
         stages = planned_stages(options, TrainingGraph(graph), cuts, pipeline.halves)
         replicated = data_parallel(pipeline, options.replicas, options.zero)
         if under_launcher:
-            return run_rank(replicated, stages, specs, options.patience)
+            steps, patience = options.steps or 1, options.patience or PATIENCE
+            return run_rank(replicated, stages, specs, optimizer, steps, patience)
         trace = replay_pipeline(
             pipeline, pipeline_costs(pipeline, stages, costs), [each.footprint for each in stages]
         )
         print(summary(trace, stages, cuts, costs(graph).unit))
-        if options.replicas > 1:
-            print(state_summary(replay_state(replicated, stages, adam(1e-3))))
+        if options.replicas > 1 or optimizer is not None:
+            print(state_summary(replay_state(replicated, stages, optimizer or sgd(0.0)), name))
         traces.append(trace)
     if options.output:
         draw(traces, options)
     return 0
 
 
-def asked_pipeline(options: Any, schedule: str) -> Pipeline:
-    """Return the pipeline of one replica that the options ask for."""
+def check(options: Any, schedules: Sequence[str], under_launcher: bool) -> None:
+    """Refuse options that would do nothing, or not together, before any work is done."""
+    if under_launcher and (options.output or len(schedules) > 1):
+        wrong_usage(options, "a launcher runs one --schedule, and draws nothing with -o")
+    for name in () if under_launcher else RUNNING:
+        if getattr(options, name) is not None:
+            wrong_usage(
+                options, f"--{name} is for what runs; start it by mpiexec, as --help says, or "
+                "leave it out: without, everything is counted"
+            )  # fmt: skip
+    check_output(options, *CHARTS, *PAGES)
+    is_page = bool(options.output) and options.output.lower().endswith(PAGES)
+    if options.theme is not None and not options.output:
+        wrong_usage(options, f"--theme {options.theme} is for what -o draws")
+    if options.theme == "auto" and not is_page:
+        wrong_usage(options, "--theme auto: a chart is light or dark")
+    if options.recompute and options.budget is None and options.policy in (None, "store_all"):
+        wrong_usage(
+            options, f"--recompute {options.recompute}: store_all computes nothing again; give "
+            "another --policy, or a --budget"
+        )  # fmt: skip
+    if options.chunks is not None and "interleaved" not in schedules:
+        wrong_usage(options, f"--chunks is for --schedule interleaved, not {schedules[0]}")
     if options.replicas < 1:
         wrong_usage(options, f"--replicas {options.replicas}: it must be 1 or more")
+    if options.zero and options.replicas == 1:
+        wrong_usage(options, f"--zero {options.zero} is for several --replicas, which share")
+    if options.steps is not None and options.steps < 1:
+        wrong_usage(options, f"--steps {options.steps}: it must be 1 or more")
+    if options.patience is not None and not 0 < options.patience < inf:
+        wrong_usage(options, f"--patience {options.patience}: it must be a number of seconds")
+
+
+def asked_optimizer(options: Any) -> tuple[str, Optimizer | None]:
+    """Return the optimiser that the options ask for, and its name; None if there is none."""
+    name = options.optimizer or ("adam" if options.replicas > 1 else "none")
+    if name == "none":
+        for option in ("zero", "steps", "rate"):
+            if getattr(options, option):
+                wrong_usage(options, f"--{option} is about an --optimizer, and there is none")
+        return name, None
+    rate = RATE if options.rate is None else options.rate
+    if not 0 < rate < inf:
+        wrong_usage(options, f"--rate {rate}: it must be a number above 0")
+    return name, OPTIMIZERS[name](rate)
+
+
+def asked_pipeline(options: Any, schedule: str) -> Pipeline:
+    """Return the pipeline of one replica that the options ask for."""
     given = {"recompute": options.recompute}
     if options.chunks is not None and schedule == "interleaved":
         given["chunks"] = options.chunks
@@ -143,13 +208,14 @@ def draw(traces: list[PipelineTrace], options: Any) -> None:
         print(f"written to {options.output}")
 
 
-def state_summary(trace: StateTrace) -> str:
+def state_summary(trace: StateTrace, optimizer: str) -> str:
     """Return what the devices of one replica hold, and exchange with the others."""
     whole = trace.pipeline
     count = whole.devices // whole.replicas
     shared = f"ZeRO-{whole.zero}" if whole.zero else "sharing nothing"
+    replicas = "" if whole.replicas == 1 else f"{whole.replicas} replicas, {shared}; "
     return (
-        f"{whole.replicas} replicas with Adam, {shared}; in bytes when all gradients are there:\n"
+        f"{replicas}optimizer: {optimizer}; in bytes when all gradients are there:\n"
         + "\n".join(str(trace).splitlines()[: count + 1])
     )
 

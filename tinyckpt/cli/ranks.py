@@ -2,69 +2,202 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from tinyckpt.errors import GraphError, OptionError
 from tinyckpt.networks import random_arrays
-from tinyckpt.pipeline import Pipeline, PlannedStage, rank_in, run_pipeline_mpi
+from tinyckpt.pipeline import (
+    Pipeline,
+    PipelineResult,
+    PlannedStage,
+    rank_in,
+    replay_state,
+    run_pipeline_mpi,
+)
 from tinyckpt.pipeline.working import needed_by
-from tinyckpt.tree import leaves
+from tinyckpt.training import Optimizer, sgd
+from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.units import size_text
+
+# Where launchers say how many of the ranks are on this machine: MPICH, Open MPI.
+LOCAL_NAMES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
+MOST_BATCHES = 10_000_000  # micro-batches of all steps: each has results, some hundred bytes
 
 
 class Drawn(Sequence[Any]):
     """The arguments for each micro-batch, drawn when they are looked up, and once.
 
     Parameters are those of ``Network.arrays()``, and the n-th micro-batch has the seed n + 1: the
-    same in every process, however many there are. What this process does not need is a view of one
-    zero.
+    same in every process, however many there are, and in every step. What this process does not
+    need is a view of one zero.
     """
 
-    def __init__(self, specs: Any, count: int, needed: set[int]) -> None:
+    def __init__(
+        self,
+        specs: Any,
+        pipeline: Pipeline,
+        stages: Sequence[PlannedStage],
+        steps: int = 1,
+        lasting: bool = True,
+        place: tuple[int, int] | None = None,
+    ) -> None:
         """Take what there is to draw.
 
         Args:
             specs: of the arguments, the parameters first.
-            count: of micro-batches, of all replicas.
-            needed: leaves of the arguments that this process reads, by their place.
+            pipeline: of all replicas.
+            stages: of one.
+            steps: how many there are, each with the same batch.
+            lasting: whether every micro-batch reads the parameters that are drawn; or else only the
+                first does, for the process to keep its part of them.
+            place: which replica and device this process is; MPI knows.
         """
-        self.specs, self.size = tuple(specs), count
-        behind = len(leaves(self.specs[0]))
-        self.of_batch = {place - behind for place in needed if place >= behind}
-        self.parameters = random_arrays(self.specs[0], needed=needed)
+        self.specs, self.pipeline, self.stages = tuple(specs), pipeline, stages
+        self.steps, self.lasting, self.place = steps, lasting, place
+        self.batch = pipeline.micro_batches * pipeline.replicas
         self.known: dict[int, tuple[Any, ...]] = {}
 
     def __len__(self) -> int:
-        return self.size
+        return self.batch * self.steps
+
+    @cached_property
+    def needed(self) -> set[int]:
+        """The leaves of the arguments that this process reads, by their place."""
+        _, device = self.place or rank_in(self.pipeline)
+        own = np.flatnonzero(self.pipeline.device_of == device).tolist()
+        read = needed_by(self.stages[k] for k in own)
+        ids = leaves(self.stages[0].stage.whole.arguments)
+        return {place for place, data in enumerate(ids) if data in read}
+
+    @cached_property
+    def parameters(self) -> Any:
+        """The parameters, as long as they are read."""
+        return self.first_parameters()
+
+    def first_parameters(self) -> Any:
+        """Return the parameters, drawn anew."""
+        return random_arrays(self.specs[0], needed=self.needed)
 
     def __getitem__(self, number: Any) -> Any:
-        if number not in self.known:
-            seed = number + 1  # with 0, data would have the numbers of the parameters
-            self.known[number] = random_arrays(self.specs[1:], seed, self.of_batch)
-        return (self.parameters, *self.known[number])
+        if self.lasting:
+            parameters = self.parameters
+        elif number == (self.place or rank_in(self.pipeline))[0] * self.pipeline.micro_batches:
+            parameters = self.first_parameters()
+        else:
+            parameters = map_leaves(
+                lambda spec: np.broadcast_to(np.zeros((), spec.dtype), spec.shape), self.specs[0]
+            )
+        place = number % self.batch
+        if place not in self.known:
+            behind = len(leaves(self.specs[0]))
+            own = {leaf - behind for leaf in self.needed if leaf >= behind}
+            # With the seed 0, data would have the numbers of the parameters.
+            self.known[place] = random_arrays(self.specs[1:], place + 1, own)
+        return (parameters, *self.known[place])
 
 
 def run_rank(
-    pipeline: Pipeline, stages: tuple[PlannedStage, ...], specs: Any, patience: float
+    pipeline: Pipeline,
+    stages: tuple[PlannedStage, ...],
+    specs: Any,
+    optimizer: Optimizer | None,
+    steps: int,
+    patience: float,
 ) -> int:
-    """Run this process's device on random arrays; rank 0 says what came out."""
-    _, device = rank_in(pipeline)
-    own = [stages[k] for k in np.flatnonzero(pipeline.device_of == device).tolist()]
-    ids, read = leaves(stages[0].stage.whole.arguments), needed_by(own)
-    needed = {place for place, data in enumerate(ids) if data in read}
-    batches = Drawn(specs, pipeline.micro_batches * pipeline.replicas, needed)
-    begin = perf_counter()
-    result = run_pipeline_mpi(pipeline, stages, batches, patience=patience)
-    if result is not None:
-        losses = [float(found[0]) for value in result.values if (found := leaves(value))]
-        loss = f"loss {np.mean(losses):.12g}, " if losses else ""
-        norm = np.sqrt(sum(float((array**2).sum()) for array in leaves(result.gradients)))
-        print(
-            f"{pipeline.name} of {stages[0].stage.whole.name}"
-            f"{f', ZeRO-{pipeline.zero},' if pipeline.zero else ''} in "
-            f"{pipeline.devices} processes: {loss}norm of the "
-            f"gradient {norm:.12g}, {1000 * (perf_counter() - begin):.1f} ms"
+    """Run this process's device on random arrays; rank 0 says what came out.
+
+    Raises:
+        OptionError: if there are too many steps, or this machine has not the memory for it.
+    """
+    count = pipeline.micro_batches * pipeline.replicas
+    if steps * count > MOST_BATCHES:
+        raise OptionError(
+            f"{steps:,} steps of {count:,} micro-batches; at most {MOST_BATCHES:,} micro-batches "
+            "in all"
         )
+    check_memory(estimate(pipeline, stages, optimizer), os.environ)
+    lasting = optimizer is None and pipeline.zero < 3
+    batches = Drawn(specs, pipeline, stages, steps, lasting)
+    begin = perf_counter()
+    result = run_pipeline_mpi(
+        pipeline, stages, batches, 1, optimizer, patience, collect=optimizer is None
+    )
+    if result is not None:
+        name = "" if optimizer is None else optimizer.name
+        what = f"{pipeline.name} of {stages[0].stage.whole.name}"
+        zero = f", ZeRO-{pipeline.zero}," if pipeline.zero else ""
+        head = f"{what}{zero} in {pipeline.devices} process{'es' * (pipeline.devices > 1)}"
+        print(f"{head}: {report(result, count, name)}, {1000 * (perf_counter() - begin):.1f} ms")
     return 0
+
+
+def report(result: PipelineResult, count: int, optimizer: str) -> str:
+    """Return what came out of a run.
+
+    Args:
+        result: of all steps.
+        count: of micro-batches a step.
+        optimizer: its name; or nothing, if there was none.
+    """
+    losses = [float(found[0]) for value in result.values if (found := leaves(value))]
+    means = [np.mean(losses[k : k + count]) for k in range(0, len(losses), count)]
+    if not optimizer:
+        norm = np.sqrt(sum(float((array**2).sum()) for array in leaves(result.gradients)))
+        loss = f"loss {means[0]:.12g}, " if means else ""
+        return f"{loss}norm of the gradient {norm:.12g}; no optimizer"
+    lines = [f"step {number}: loss {mean:.12g}" for number, mean in enumerate(means, 1)]
+    return "\n".join(
+        [f"trained by {optimizer}", *lines, f"{len(means)} step{'s' * (len(means) > 1)}"]
+    )
+
+
+# Memory -------------------------------------------------------------------------------------------
+
+
+def estimate(
+    pipeline: Pipeline, stages: Sequence[PlannedStage], optimizer: Optimizer | None
+) -> int:
+    """Return the most bytes that a process takes: as they are counted, with what it is given."""
+    whole = stages[0].stage.whole
+    try:
+        counted = max(replay_state(pipeline, stages, optimizer or sgd(0.0)).peaks)
+    except GraphError:  # a graph of another kind, whose gradients can be taken all the same
+        counted = max(each.footprint.backward + each.fixed_bytes for each in stages)
+    most = 0
+    for device in range(pipeline.devices // pipeline.replicas):
+        own = np.flatnonzero(pipeline.device_of == device).tolist()
+        read = needed_by(stages[k] for k in own)
+        of_batch = {data for data in leaves(whole.arguments[1:]) if data in read}
+        of_parameters = {data for data in leaves(whole.arguments[0]) if data in read}
+        most = max(
+            most,
+            sum(whole.data[data].nbytes for data in of_parameters)
+            + pipeline.micro_batches * sum(whole.data[data].nbytes for data in of_batch),
+        )
+    return counted + most
+
+
+def check_memory(nbytes: int, environment: Mapping[str, str]) -> None:
+    """Raise an OptionError if the processes of this machine need more memory than it has.
+
+    Args:
+        nbytes: of each of them.
+        environment: where the launcher says how many they are.
+    """
+    numbers = [environment.get(name, "") for name in LOCAL_NAMES]
+    ranks = next((int(text) for text in numbers if text.isdecimal()), 1)
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # no POSIX
+        return
+    if ranks * nbytes > there:
+        raise OptionError(
+            f"a process takes about {size_text(nbytes)}, and this machine, with {ranks} of them, "
+            f"has {size_text(there)}; without a launcher, everything is counted and nothing held"
+        )

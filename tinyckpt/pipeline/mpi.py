@@ -89,6 +89,7 @@ def run_pipeline_mpi(
     optimizer: Optimizer | None = None,
     patience: float = PATIENCE,
     state: Any = None,
+    collect: bool = True,
 ) -> PipelineResult | None:
     """Run one device of a pipeline in each process; all call it with the same arguments.
 
@@ -103,6 +104,8 @@ def run_pipeline_mpi(
         optimizer: as for ``run_pipeline``.
         patience: seconds to wait for another process before all are ended.
         state: as for ``run_pipeline``; each process is given all of it, and keeps its part.
+        collect: whether rank 0 is to have gradients, or parameters and state, as a whole; or else
+            values alone, so that no process holds more than its part.
 
     Returns:
         In rank 0 what ``run_pipeline`` returns; None elsewhere.
@@ -145,8 +148,8 @@ def run_pipeline_mpi(
         worker.post = channel.post
         outcome = driven(device_program(worker), channel.receive, across.exchange)
         channel.finish()
-        outcomes = meeting.outcomes(needed_of(outcome, pipeline, number))
-    return None if outcomes is None else gathered(pipeline, stages, outcomes, optimizer)
+        outcomes = meeting.outcomes(needed_of(outcome, pipeline, number, collect))
+    return None if outcomes is None else gathered(pipeline, stages, outcomes, optimizer, collect)
 
 
 @contextmanager
@@ -166,8 +169,10 @@ def unsendable(message: Message, arrays: list[Any]) -> None:
     raise AssertionError(f"{message} before all have met")
 
 
-def needed_of(outcome: Outcome, pipeline: Pipeline, number: int) -> Outcome:
+def needed_of(outcome: Outcome, pipeline: Pipeline, number: int, collect: bool) -> Outcome:
     """Return what rank 0 needs of an outcome: of what all replicas have alike, the first one's."""
+    if not collect:
+        return replace(outcome, gradients={}, state={}, parameters={})
     if number == 0:
         return outcome
     zero = pipeline.zero

@@ -217,6 +217,7 @@ def gathered(
     stages: Sequence[PlannedStage],
     outcomes: Sequence[Outcome],
     optimizer: Optimizer | None,
+    collect: bool = True,
 ) -> PipelineResult:
     """Return what all devices made, in the function's nesting.
 
@@ -225,6 +226,7 @@ def gathered(
         stages: of one.
         outcomes: of every device.
         optimizer: that updated parameters, if they were.
+        collect: whether all of it; or values alone.
     """
     whole, devices = stages[0].stage.whole, pipeline.devices // pipeline.replicas
     replicas = [merged(outcomes[k : k + devices]) for k in range(0, len(outcomes), devices)]
@@ -236,6 +238,8 @@ def gathered(
         for results in each.results[step * pipeline.micro_batches :][: pipeline.micro_batches]
     ]
     values = [map_leaves(partial(dict.__getitem__, batch), whole.results) for batch in batches]
+    if not collect:
+        return PipelineResult(values, None)
 
     def joined(ids: Tree, shares: Sequence[Arrays], is_shared: bool) -> Tree:
         def array(data: int) -> Any:

@@ -1,5 +1,6 @@
 """``tinyckpt pipe``: what it counts and refuses; what it runs is in the tests under MPI."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,9 @@ def test_what_is_not_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert (code, out) == (2, "")
     assert "x.gif: it must end in .png, .svg, .pdf, .html, .htm" in err
     code, out, err = run(
-        capsys, "chain:8", "--stages", "2", "--micro-batches", "2", "--theme", "auto"
-    )
+        capsys, "chain:8", "--stages", "2", "--micro-batches", "2", "--theme", "auto",
+        "-o", str(tmp_path / "x.png"),
+    )  # fmt: skip
     assert (code, out) == (2, "")
     assert "--theme auto: a chart is light or dark" in err
     assert not list(tmp_path.iterdir())
@@ -95,6 +97,7 @@ def test_a_launcher_draws_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setattr(import_module("tinyckpt.cli.main"), "supervise", lambda: None)
     for more in (("-o", "x.png"), ("--schedule", "gpipe", "--schedule", "1f1b")):
         code, _, err = run(capsys, "chain:8", "--stages", "2", "--micro-batches", "2", *more)
         assert code == 2
@@ -107,7 +110,7 @@ def test_replicas_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, *shared, *layers, "3")
     assert code == 0
     assert out.splitlines()[-3:-1] == [
-        "4 replicas with Adam, ZeRO-3; in bytes when all gradients are there:",
+        "4 replicas, ZeRO-3; optimizer: adam; in bytes when all gradients are there:",
         "device  parameters  gradients  optimizer state  peak of all  exchanged",
     ]
     code, _, error = run(capsys, *shared, "--chunks", "4")
@@ -120,9 +123,53 @@ def test_options_that_would_do_nothing(capsys: pytest.CaptureFixture[str]) -> No
     for more, what in (
         (("--zero", "2"), "--zero 2 is for several --replicas"),
         (("--chunks", "2"), "--chunks is for --schedule interleaved, not 1f1b"),
+        (("--theme", "dark"), "--theme dark is for what -o draws"),
+        (("--recompute", "early"), "--recompute early: store_all computes nothing again"),
+        (("--recompute", "late", "--policy", "store_all"), "--recompute late: store_all computes"),
+        (("--patience", "3"), "--patience is for what runs; start it by mpiexec"),
+        (("--steps", "3"), "--steps is for what runs"),
+        (("--rate", "0.1"), "--rate is for what runs"),
+        (("--zero", "1", "--replicas", "2", "--optimizer", "none"), "--zero is about an --optimiz"),
+        (("--replicas", "0"), "--replicas 0: it must be 1 or more"),
+        (("--policy", "sqrtn"), "unknown policy 'sqrtn' (did you mean sqrt_n?)"),
     ):
         code, out, err = run(capsys, *given, *more)
         assert (code, out) == (2, "")
         assert what in err
     both = ("--schedule", "interleaved", "--chunks", "2", "--schedule", "1f1b")
     assert run(capsys, *given, *both)[0] == 0
+
+
+def test_options_under_a_launcher(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setattr(import_module("tinyckpt.cli.main"), "supervise", lambda: None)
+    given = ("mlp:4x8", "--stages", "2", "--micro-batches", "4")
+    for more, what in (
+        (("--steps", "3"), "--steps is about an --optimizer, and there is none"),
+        (("--rate", "3"), "--rate is about an --optimizer, and there is none"),
+        (("--optimizer", "sgd", "--steps", "0"), "--steps 0: it must be 1 or more"),
+        (("--optimizer", "sgd", "--steps", "100000000"), "at most 10,000,000 micro-batches in all"),
+        (("--optimizer", "sgd", "--rate", "nan"), "--rate nan: it must be a number above 0"),
+        (("--optimizer", "sgd", "--rate", "0"), "--rate 0.0: it must be a number above 0"),
+        (("--patience", "inf"), "--patience inf: it must be a number of seconds"),
+        (("--patience", "0"), "--patience 0.0: it must be a number of seconds"),
+    ):
+        code, out, err = run(capsys, *given, *more)
+        assert (code, out) == (2, "")
+        assert what in err
+
+
+@pytest.mark.parametrize("optimizer", ["none", "sgd", "momentum", "adam", "adamw"])
+def test_the_state_of_an_optimizer_is_counted(
+    capsys: pytest.CaptureFixture[str], optimizer: str
+) -> None:
+    given = ("mlp:4x8", "--stages", "1", "--micro-batches", "4", "--replicas", "2")
+    code, out, _ = run(capsys, *given, "--optimizer", optimizer)
+    assert code == 0
+    head, _, row = out.splitlines()[-3:]
+    assert head.startswith(f"2 replicas, sharing nothing; optimizer: {optimizer}; in bytes when")
+    parameters, _, state = row.split()[1:7:2]
+    times = {"momentum": 1, "adam": 2, "adamw": 2}.get(optimizer, 0)
+    assert abs(float(state) - times * float(parameters)) <= 0.15  # KiB, rounded

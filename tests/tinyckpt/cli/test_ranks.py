@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tinyckpt as tc
-from tinyckpt.cli.ranks import Drawn
+from tinyckpt.cli.ranks import Drawn, check_memory, estimate
+from tinyckpt.errors import OptionError
 from tinyckpt.networks import random_arrays
 from tinyckpt.pipeline import (
     data_parallel,
@@ -38,19 +40,47 @@ def test_what_is_not_needed_is_a_view_of_one_zero() -> None:
 
 
 def test_parameters_are_the_networks_and_data_are_drawn_once() -> None:
-    places = set(range(len(leaves(NETWORK.specs))))
-    drawn = Drawn(NETWORK.specs, 4, places)
-    assert len(drawn) == 4
+    graph = NETWORK.graph()
+    whole = plan_stages(stages_of(graph, []))
+    drawn = Drawn(NETWORK.specs, one_f_one_b(1, 4), whole, steps=3, place=(0, 0))
+    assert len(drawn) == 12
     params, *batch = drawn[2]
     for ours, theirs in zip(leaves(params), leaves(NETWORK.arrays()[0]), strict=True):
         assert np.array_equal(ours, theirs)
     others = [leaves(drawn[number][1:])[0] for number in (0, 1)]
     assert not np.array_equal(others[0], others[1])
     assert drawn[2][1] is batch[0]
-    last = max(places)
-    some = leaves(Drawn(NETWORK.specs, 4, {last})[2])
-    assert np.array_equal(some[last], leaves(batch)[-1])
-    assert not any(any(array.strides) for array in some[:last])
+    assert drawn[6][1] is batch[0]  # each step has the same batch
+    assert drawn[2][0] is drawn[0][0]
+    # What another device reads is a view; together they have all.
+    pipeline, stages = one_f_one_b(2, 4), plan_stages(stages_of(graph, partition(graph, 2)))
+    parts = [leaves(Drawn(NETWORK.specs, pipeline, stages, place=(0, k))[2]) for k in range(2)]
+    for ours, theirs, known in zip(*parts, leaves(drawn[2]), strict=True):
+        assert any(ours.strides) != any(theirs.strides)
+        assert np.array_equal(ours if any(ours.strides) else theirs, known)
+
+
+def test_parameters_that_a_process_keeps_a_share_of_are_handed_over_once() -> None:
+    pipeline = data_parallel(one_f_one_b(1, 2), 2, zero=3)
+    stages = plan_stages(stages_of(NETWORK.graph(), []))
+    drawn = Drawn(NETWORK.specs, pipeline, stages, steps=2, lasting=False, place=(1, 0))
+    for number in (2, 3, 6, 7):
+        params = leaves(drawn[number][0])
+        assert all(any(array.strides) == (number == 2) for array in params)
+        assert all(array is not other for array in params for other in leaves(drawn[2][0]))
+
+
+def test_memory_is_estimated_and_refused() -> None:
+    pipeline, graph = data_parallel(one_f_one_b(2, 3), 2, 1), NETWORK.graph()
+    stages = plan_stages(stages_of(graph, partition(graph, 2)))
+    plain, trained = (estimate(pipeline, stages, each) for each in (None, tc.adam(1e-3)))
+    of_parameters = sum(node.nbytes for node in graph.data if node.role == "parameter")
+    assert 0 < trained - plain <= of_parameters
+    check_memory(plain, {})
+    check_memory(0, {"MPI_LOCALNRANKS": "1000"})
+    for environment, nbytes in (({}, 2**60), ({"MPI_LOCALNRANKS": str(2**40)}, 2**20)):
+        with pytest.raises(OptionError, match=r"and this machine, with .* of them, has "):
+            check_memory(nbytes, environment)
 
 
 class Watched(Sequence[Any]):

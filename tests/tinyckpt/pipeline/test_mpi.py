@@ -9,9 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tinyckpt as tc
 from tests.conftest import require
+from tinyckpt.cli.ranks import Drawn
+from tinyckpt.pipeline import one_f_one_b, plan_stages, stages_of
 
 require("mpi4py")
 
@@ -151,17 +155,37 @@ def test_as_many_processes_as_devices() -> None:
 def test_the_command_runs_under_a_launcher() -> None:
     command = ("-m", "tinyckpt", "pipe", "mlp:4x16", "--micro-batches")
     one = launched(*command, "8", "--stages", "4", "--schedule", "zb-h1")
-    two = launched(*command, "4", "--stages", "2", "--replicas", "2", "--recompute", "late")
+    two = launched(
+        *command, "4", "--stages", "2", "--replicas", "2", "--recompute", "late",
+        "--policy", "sqrt_n", "--optimizer", "none",
+    )  # fmt: skip
     assert one.returncode == two.returncode == 0, one.stderr + two.stderr
     assert "zb-h1 of mlp:4x16 in 4 processes: loss " in one.stdout
     assert "1f1b of mlp:4x16 in 4 processes: loss " in two.stdout
     three = launched(
         *command, "2", "--stages", "1", "--replicas", "4", "--zero", "3", "--chunks", "4",
-        "--schedule", "interleaved",
+        "--schedule", "interleaved", "--optimizer", "adamw", "--steps", "3", "--rate", "0.01",
     )  # fmt: skip
     assert three.returncode == 0, three.stderr
-    assert "interleaved of mlp:4x16, ZeRO-3, in 4 processes: loss " in three.stdout
+    assert "interleaved of mlp:4x16, ZeRO-3, in 4 processes: trained by adamw" in three.stdout
     # The same batch, cut otherwise.
-    found = [done.stdout.split("loss ")[1].split()[0] for done in (one, two, three)]
+    found = [re.split(r"[\s,;]", done.stdout.split("loss ")[1])[0] for done in (one, two, three)]
     assert found[0] == found[1] == found[2]
     assert one.stdout.count("loss") == 1
+    lines = [line for line in three.stdout.splitlines() if line.startswith("step ")]
+    steps = [float(line.split(": loss ")[1]) for line in lines]
+    np.testing.assert_allclose(steps, losses_of_one_device(3), rtol=1e-11)
+
+
+def losses_of_one_device(steps: int) -> list[float]:
+    network = tc.networks.mlp(4, 16)
+    batches = Drawn(network.specs, one_f_one_b(1, 8), plan_stages(stages_of(network.graph(), [])),
+                    place=(0, 0))  # fmt: skip
+    step = tc.train_step(network.loss, tc.adamw(0.01), micro_batches=8)
+    state = step.init(batches[0][0])
+    own = [np.concatenate([batches[n][k] for n in range(8)]) for k in (1, 2)]
+    found = []
+    for _ in range(steps):
+        state, value = step(state, *own)
+        found.append(float(value))
+    return found
