@@ -44,7 +44,7 @@ from tinyckpt.errors import OptionError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.networks import random_arrays
 from tinyckpt.orders.retaining import expected_length
-from tinyckpt.pipeline.supervising import supervise
+from tinyckpt.pipeline.supervising import after_rank_0, supervise
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.explain import explain
 from tinyckpt.planning.plan import best_within_each, frontier, plan
@@ -102,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def failed(reason: str) -> int:
     """Say why a job failed; return its exit code."""
+    after_rank_0()
     print(f"tinyckpt: {printable(reason)}", file=sys.stderr)
     return 1
 

@@ -17,6 +17,7 @@ from tinyckpt.cli.request import COSTS
 from tinyckpt.display import printable
 from tinyckpt.errors import meant
 from tinyckpt.networks import NETWORKS
+from tinyckpt.pipeline.supervising import after_rank_0
 from tinyckpt.policies import POLICIES
 
 FORMS = "\n".join(f"  {form:26} {what}" for form, _, what in NETWORKS.values())
@@ -72,6 +73,7 @@ class Parser(argparse.ArgumentParser):
         found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
         if found:
             message += meant(found[1], re.findall(r"\w+", found[2]))
+        after_rank_0()
         super().error(printable(message))
 
 

@@ -19,12 +19,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from time import sleep
 
 # Where launchers of MPI say which rank a process is: MPICH and Intel, Open MPI, PMIx.
 RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 # Slurm's steps that no srun made: from here on up, for the script of a job, its shell, and others.
 FIRST_SPECIAL_STEP = 0xFFFF_FFF0
 STDERR = 2
+BEHIND = 3.0  # seconds that others wait until rank 0 has said what is wrong in all
 LIFELINE = "TINYCKPT_LIFELINE"  # the file descriptor that ends when the parent does
 
 
@@ -81,6 +83,15 @@ def supervise() -> None:
             what = "has lost its patience: it waited for all ranks to begin, and one of them hangs"
     say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after_rank_0() -> None:
+    """Wait a moment before an error is said, in all supervised ranks but the first.
+
+    What is wrong in all of them is then said once: when rank 0 has said it, all are ended.
+    """
+    if LIFELINE in os.environ and launched_rank() not in (None, "0"):
+        sleep(BEHIND)
 
 
 def say(text: str) -> None:

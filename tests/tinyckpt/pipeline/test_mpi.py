@@ -152,6 +152,22 @@ def test_as_many_processes_as_devices() -> None:
     assert done.stderr.count("takes 3 processes") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--stages", "2", "--micro-batches", "0"), "error: 1f1b: micro-batches=0; it must be"),
+        (("--stages", "3", "--micro-batches", "2"), "1f1b on 3 devices takes 3 processes; there"),
+        (("--stages", "2"), "error: the following arguments are required: --micro-batches"),
+    ],
+)
+def test_what_is_wrong_in_all_ranks_is_said_once(arguments: tuple[str, ...], message: str) -> None:
+    done = launched("-m", "tinyckpt", "pipe", "mlp:4x8", *arguments)
+    assert done.returncode != 0
+    assert done.stderr.count(message) == 1
+    assert done.stderr.count("usage:") <= 1
+    assert "Traceback" not in done.stderr
+
+
 def test_the_command_runs_under_a_launcher() -> None:
     command = ("-m", "tinyckpt", "pipe", "mlp:4x16", "--micro-batches")
     one = launched(*command, "8", "--stages", "4", "--schedule", "zb-h1")
