@@ -21,13 +21,11 @@ only come earlier with more bandwidth, less latency or a larger budget.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import itemgetter
-from typing import Any
+from typing import Any, NoReturn
 
 from tinyckpt.cost import Costs, given
 from tinyckpt.display import mimebundle
@@ -164,11 +162,18 @@ def timed(
 class Clock:
     """A replay with times.
 
+    What each step takes is a look at the first of a heap or two: moments only go on, those of
+    evaluations and those at which fetches begin, so a copy that has ended is gone past once.
+
     Attributes:
         machine: the replay; a copy to the host holds the block that it reads until it ends.
         now: when the last evaluation ended, and every wait behind it.
         out, back: when the engine of each direction is free.
-        flights: copies that hold memory which nothing else may need, by when they end.
+        flights: a heap of the copies that hold memory which nothing else may need.
+        flying: how many of them hold each block, and when the last one ends.
+        leaving: a heap of the blocks that copies alone hold, by when they end.
+        left: blocks of those that are gone by the time that the last fetch begins; not by now.
+        left_bytes: what they weigh.
         there: when each value that was moved out is on the host.
         arrival: when each fetched value has arrived, and the position of its step.
     """
@@ -181,6 +186,10 @@ class Clock:
         self.durations: dict[int, Fraction] = {}
         self.now = self.out = self.back = Fraction(0)
         self.flights: list[Flight] = []
+        self.flying: dict[int, tuple[int, Fraction]] = {}
+        self.leaving: list[tuple[Fraction, int]] = []
+        self.left: set[int] = set()
+        self.left_bytes = 0
         self.there: dict[int, Fraction] = {}
         self.arrival: dict[int, tuple[Fraction, int]] = {}
         count = len(schedule.steps)
@@ -192,9 +201,13 @@ class Clock:
         operator = self.machine.graph.operators[step.operator]
         workspace = self.machine.take(position, step)
         self.await_arrival(operator.inputs)
-        for end, at in self.waits(position, self.now, workspace):
+        while self.budget is not None and self.held(workspace) > self.budget:
+            if not self.flights:
+                self.fail(position, self.held(workspace))
+            end, at, _ = self.flights[0]
             self.stall[at] += end - self.now
             self.now = end
+            self.land_first()
         self.land()
         for data in operator.outputs:
             self.arrival.pop(data, None)
@@ -228,28 +241,34 @@ class Clock:
         self.there[step.data] = self.out
         self.hold(position, block, self.out)
         self.machine.take(position, step)
-        self.settle(position)
+        self.settle(position, block)
 
     def fetch(self, position: int, step: Fetch) -> None:
         """Begin a copy back, once there is room for it."""
         self.machine.take(position, step)
         begin = max(self.now, self.back, self.there.pop(step.data))
-        for end, _ in self.waits(position, begin, 0):
-            begin = end
+        self.leave_by(begin)
+        while self.budget is not None and self.held(0) - self.left_bytes > self.budget:
+            if not self.leaving:
+                self.fail(position, self.held(0) - self.left_bytes)
+            begin = max(begin, self.leaving[0][0])
+            self.leave_first()
+        self.leave_by(begin)
         self.back = self.copied(position, step.data, begin)
         if self.link.engines == 1:
             self.out = self.back
         self.arrival[step.data] = self.back, position
-        self.memory[position] = self.left(begin)
+        self.memory[position] = self.held(0) - self.left_bytes
 
     def free(self, position: int, step: Free) -> None:
         """Give a value up; where it has not arrived, its memory is written to until it has."""
+        block = self.machine.block[step.data]
         if step.data in self.arrival:
             arrived, _ = self.arrival.pop(step.data)
-            self.hold(position, self.machine.block[step.data], arrived)
+            self.hold(position, block, arrived)
         self.machine.take(position, step)
         self.begin[position] = self.end[position] = self.now
-        self.settle(position)
+        self.settle(position, block)
 
     def copied(self, position: int, data: int, begin: Fraction) -> Fraction:
         """Note a copy; return when it ends."""
@@ -263,10 +282,16 @@ class Clock:
         """Let a copy hold a block until it ends; a view of a source is in none."""
         if block is not None and block >= 0:
             self.machine.holders[block] += 1
-            insort(self.flights, (end, position, block))
+            count, last = self.flying.get(block, (0, end))
+            self.flying[block] = count + 1, max(last, end)
+            heapq.heappush(self.flights, (end, position, block))
 
-    def settle(self, position: int) -> None:
-        """Note what is held behind a step that takes no memory."""
+    def settle(self, position: int, block: int | None) -> None:
+        """Note what is held behind a step that takes no memory, and gave a block up."""
+        if block in self.flying:
+            count, last = self.flying[block]
+            if count == self.machine.holders[block]:
+                heapq.heappush(self.leaving, (last, block))
         self.land()
         self.memory[position] = self.held(0)
 
@@ -276,47 +301,35 @@ class Clock:
 
     def land(self) -> None:
         """Let go of what copies held that have ended by now."""
-        count = 0
-        for end, _, block in self.flights:
-            if end > self.now:
-                break
-            self.machine.let_go(block)
-            count += 1
-        del self.flights[:count]
+        while self.flights and self.flights[0][0] <= self.now:
+            self.land_first()
 
-    def left(self, moment: Fraction) -> int:
-        """Return the bytes on the device once the copies have ended that end by a moment."""
-        count = bisect_right(self.flights, moment, key=itemgetter(0))
-        gone = Counter([block for _, _, block in self.flights[:count]])
-        holders, sizes = self.machine.holders, self.machine.block_bytes
-        return self.held(0) - sum(sizes[b] for b, times in gone.items() if times == holders[b])
+    def land_first(self) -> None:
+        """Let go of what the copy held that ends first."""
+        block = heapq.heappop(self.flights)[2]
+        count, last = self.flying.pop(block)
+        if count > 1:
+            self.flying[block] = count - 1, last
+        self.machine.let_go(block)
+        if not self.machine.holders[block] and block in self.left:
+            self.left.remove(block)
+            self.left_bytes -= self.machine.block_bytes[block]
 
-    def landings(self, held: int) -> Iterator[tuple[Flight, int]]:
-        """Yield the copies on their way in the order of their ends, and what is held after each."""
-        gone: Counter[int] = Counter()
-        for flight in self.flights:
-            block = flight[2]
-            gone[block] += 1
-            if gone[block] == self.machine.holders[block]:
-                held -= self.machine.block_bytes[block]
-            yield flight, held
+    def leave_by(self, moment: Fraction) -> None:
+        """Note the blocks that are gone by the time that a fetch begins; it is never earlier."""
+        while self.leaving and self.leaving[0][0] <= moment:
+            self.leave_first()
 
-    def waits(self, position: int, moment: Fraction, workspace: int) -> list[tuple[Fraction, int]]:
-        """Return the copies to wait for, from a moment on, until there is room: when, and whose.
+    def leave_first(self) -> None:
+        """Note that the block which leaves first is gone, unless it is by now."""
+        block = heapq.heappop(self.leaving)[1]
+        if self.machine.holders[block]:
+            self.left.add(block)
+            self.left_bytes += self.machine.block_bytes[block]
 
-        Raises:
-            BudgetError: if there is room behind none of them, with the bytes that are wanted.
-        """
-        held = self.held(workspace)
-        if self.budget is None or held <= self.budget:
-            return []
-        found = []
-        for (end, at, _), held_then in self.landings(held):
-            held = held_then
-            if end > moment:
-                found.append((end, at))
-            if held <= self.budget:
-                return found
+    def fail(self, position: int, held: int) -> NoReturn:
+        """Raise the BudgetError of a step for which there is no room, with what it wants."""
+        assert self.budget is not None
         title = " ".join(step_title(self.machine.graph, self.machine.schedule.steps[position]))
         raise BudgetError(
             f"step {position}: {title} needs {size_text(held)} with nothing on its way to the "

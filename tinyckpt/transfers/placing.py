@@ -8,8 +8,8 @@ it. Fetches stay in the order in which values are read, which is the order of an
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -106,17 +106,61 @@ def fetched_early(
         wanted = [turn] * len(fetches)
     else:
         wanted = starts(schedule, costs, link, fetches)
-    placed = 0
+    room = Room(rows, budget)
     for (data, read_at), lowest, target in zip(fetches, earliest, wanted, strict=True):
         nbytes = schedule.graph.data[data].spec.nbytes
-        lowest = max(placed, lowest, target)
-        place = read_at
-        while place > lowest and (budget is None or rows[place - 1] + nbytes <= budget):
-            place -= 1
-            rows[place] += nbytes
-        placed = max(placed, place)
-        before.setdefault(placed, []).append(Fetch(data))
+        place = room.take(nbytes, max(lowest, target), read_at)
+        before.setdefault(place, []).append(Fetch(data))
     return replace(schedule, steps=tuple(with_fetches(steps, before)))
+
+
+class Room:
+    """Memory at each evaluation, of which fetches take more, one after another.
+
+    Fetches come in the order in which they are read, and none is placed before the last one. So at
+    an evaluation behind the last place, of those fetches alone which are read by then the memory is
+    free again: what all that came before weigh when the evaluation is first come to. From then on
+    all fetches add to it alike, and which evaluations have less room than others never changes.
+
+    Attributes:
+        rows: bytes at each evaluation, without what fetches take.
+        budget: bytes; None without limit.
+        taken: what all fetches so far weigh.
+        last: the place of the last one.
+        come_to: evaluations that have been come to.
+        places, spare: evaluations which all behind them have more room than, and how much that is
+            before fetches take of it; both ascend.
+        first: the first of them that is of interest.
+    """
+
+    def __init__(self, rows: Sequence[int], budget: int | None) -> None:
+        self.rows, self.budget = rows, budget
+        self.taken = self.last = self.come_to = self.first = 0
+        self.places: list[int] = []
+        self.spare: list[int] = []
+
+    def take(self, nbytes: int, lowest: int, read_at: int) -> int:
+        """Return the earliest place for a fetch, and take its memory from there to its reading."""
+        self.last = max(self.last, min(max(lowest, self.behind_full(nbytes, read_at)), read_at))
+        self.taken += nbytes
+        return self.last
+
+    def behind_full(self, nbytes: int, read_at: int) -> int:
+        """Return the place behind the last evaluation, before one, without room for some bytes."""
+        if self.budget is None:
+            return 0
+        for place in range(self.come_to, read_at):
+            spare = self.budget + self.taken - self.rows[place]
+            while len(self.places) > self.first and self.spare[-1] >= spare:
+                self.places.pop()
+                self.spare.pop()
+            self.places.append(place)
+            self.spare.append(spare)
+        self.come_to = max(self.come_to, read_at)
+        while self.first < len(self.places) and self.places[self.first] < self.last:
+            self.first += 1
+        full = bisect_left(self.spare, self.taken + nbytes, self.first)
+        return self.places[full - 1] + 1 if full > self.first else 0
 
 
 def starts(

@@ -185,6 +185,20 @@ def test_the_clock_agrees_with_a_machine_that_ticks(case: Any, link: tc.Link, da
             if not isinstance(step, tc.Free):
                 assert line.begin[position] == machine.begun[position], position
                 assert line.end[position] == machine.done[position], position
+            if not isinstance(step, tc.Free | tc.Offload):
+                away = sum(
+                    graph.data[earlier.data].spec.nbytes
+                    for at, earlier in enumerate(with_some.steps[:position])
+                    if isinstance(earlier, tc.Offload) and line.end[at] > line.begin[position]
+                )
+                away += sum(
+                    graph.data[earlier.data].spec.nbytes
+                    for at, earlier in enumerate(with_some.steps[:position])
+                    if isinstance(earlier, tc.Free)
+                    and (fetched := machine.last_fetch(earlier.data, at)) is not None
+                    and line.end[fetched] > line.begin[position]
+                )
+                assert line.memory[position] == trace.live_bytes[position] + away, position
         assert budget is None or line.peak_bytes <= budget
         assert line.makespan == line.computing + line.stalled
         assert line.computing == sum(
