@@ -42,6 +42,7 @@ ERFC_CHEBYSHEV = (
     -2.8166630877471769718e-17,
 )
 
+FLAT = 40.0  # exp(-40^2 / 2) is 0 in float64, and 16 times 40 is a float16
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, odd: splitmix64's step
 
 
@@ -76,13 +77,16 @@ def times_normal_bell(xp, x, exponent, spare):
     """Replace the exponent by ``exp(exponent - x^2 / 2)``; ``spare`` is overwritten.
 
     Rounding x^2 would cost as many digits as the exponent is large. So x = h + r with h a multiple
-    of 1/16, of which the square is exact, and exp(-h^2 / 2) is a factor of its own.
+    of 1/16, of which the square is exact, and exp(-h^2 / 2) is a factor of its own. From FLAT on it
+    is 0, and so is what it is multiplied by: x stops there, before 16 x is more than floats hold.
     """
-    h = xp.asarray(x * 16)
+    xp.minimum(x, FLAT, out=spare)
+    xp.maximum(spare, -FLAT, out=spare)
+    h = xp.asarray(spare * 16)
     xp.rint(h, out=h)
     h /= 16
     # (x^2 - h^2) / 2 = r (r / 2 + h)
-    xp.subtract(x, h, out=spare)
+    spare -= h
     rest = xp.asarray(spare * 0.5)
     rest += h
     rest *= spare

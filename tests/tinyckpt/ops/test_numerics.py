@@ -90,6 +90,21 @@ def test_nothing_overflows_at_the_ends(dtype: str) -> None:
         assert kernels.log_sigmoid(np, x).tolist() == [x[0], 0.0]
         assert units(kernels.silu_vjp(np, x, ones), np.array([0, 1], Long)) <= 1
         assert kernels.log_sigmoid_vjp(np, kernels.log_sigmoid(np, x), ones).tolist() == [1.0, 0.0]
+        assert kernels.gelu(np, x).tolist() == [0.0, x[1]]
+        assert kernels.gelu_vjp(np, x, ones).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", RANGES)
+def test_gelu_is_flat_wherever_x_is_large(dtype: str) -> None:
+    large = np.array([41, 100, 250, 300, 4095, 5000, 65504, np.finfo(dtype).max], dtype)
+    ones = np.ones_like(large)
+    with np.errstate(over="ignore"):  # of the cube, within tanh
+        for name in ("gelu", "gelu_tanh"):
+            forward, backward = getattr(kernels, name), getattr(kernels, f"{name}_vjp")
+            assert np.array_equal(forward(np, large), large)
+            assert np.array_equal(forward(np, -large), 0 * large)
+            assert np.array_equal(backward(np, large, ones), ones)
+            assert np.array_equal(backward(np, -large, ones), 0 * large)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
