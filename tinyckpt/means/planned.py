@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -71,7 +72,13 @@ def movable_of(case: Case) -> set[int]:
     return found
 
 
-def within(case: Case, graph: Graph, besides: int = 0, seconds: float | None = None) -> Schedule:
+def within(
+    case: Case,
+    graph: Graph,
+    besides: int = 0,
+    seconds: float | None = None,
+    seeds: Sequence[Schedule] = (),
+) -> Schedule:
     """Return the best schedule of a graph that is found within the budget.
 
     Args:
@@ -79,6 +86,7 @@ def within(case: Case, graph: Graph, besides: int = 0, seconds: float | None = N
         graph: what is planned.
         besides: bytes of the budget that something else takes.
         seconds: to search for it; the case's time limit if not given.
+        seeds: schedules of the graph that are known, and compared with what is found.
 
     Raises:
         BudgetError: if none was found, with the smallest peak that was, ``besides`` included.
@@ -92,6 +100,7 @@ def within(case: Case, graph: Graph, besides: int = 0, seconds: float | None = N
             costs=case.costs_of(graph),
             time_limit=case.time_limit if seconds is None else seconds,
             progress=case.progress,
+            seeds=seeds,
         )
     except BudgetError as error:
         smallest = None if error.smallest is None else error.smallest + besides

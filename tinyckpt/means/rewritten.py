@@ -16,6 +16,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator
 from tinyckpt.means.case import Case, Planned
 from tinyckpt.means.planned import begin_run, of_schedule, on_device, within
+from tinyckpt.means.staged import fewest_stages
 from tinyckpt.networks import Network
 from tinyckpt.ops.elementwise import add
 from tinyckpt.ops.linalg import matmul
@@ -31,6 +32,7 @@ from tinyckpt.tree import leaves_like
 from tinyckpt.units import counted
 
 Planner = Callable[[Case, Graph], Schedule]
+SHARES = 4  # of the time limit, one is for the schedules of the fewest stages
 SEED = 0  # of the codes, where a step is run
 
 
@@ -191,5 +193,6 @@ def in_pieces(
 
 
 def recomputed(case: Case, graph: Graph) -> Schedule:
-    """Return the best schedule within the budget."""
-    return within(case, graph)
+    """Return the best schedule within the budget, that of the fewest stages among others."""
+    few = fewest_stages(graph, case.costs_of(graph), case.budget, case.time_limit / SHARES)
+    return within(case, graph, seeds=() if few is None else (few,))
