@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from time import sleep
 from typing import Any
 
 from tinyckpt.errors import BackendError, OptionError
@@ -25,7 +26,7 @@ from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
 from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered, going_on
-from tinyckpt.pipeline.supervising import launched_rank, say
+from tinyckpt.pipeline.supervising import BEHIND, launched_rank, say
 from tinyckpt.pipeline.working import Message, Outcome, Program, Worker, device_program
 from tinyckpt.training.optimizers import Optimizer
 
@@ -159,6 +160,8 @@ def ending_all(world: Any, who: str) -> Iterator[None]:
         yield
     except Exception as error:
         if world.Get_size() > 1:
+            if isinstance(error, get_mpi().Exception):
+                sleep(BEHIND)  # most likely another rank has died, and its parent will say so
             say(f"{who}: {error}")
             end_all(world)
         raise

@@ -26,7 +26,7 @@ RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 # Slurm's steps that no srun made: from here on up, for the script of a job, its shell, and others.
 FIRST_SPECIAL_STEP = 0xFFFF_FFF0
 STDERR = 2
-BEHIND = 3.0  # seconds that others wait until rank 0 has said what is wrong in all
+BEHIND = 3.0  # seconds that a rank waits for the one that knows best what is wrong
 LIFELINE = "TINYCKPT_LIFELINE"  # the file descriptor that ends when the parent does
 
 

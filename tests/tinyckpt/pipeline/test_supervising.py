@@ -1,12 +1,15 @@
 """Who is a rank, and what becomes of its parent; no MPI is needed."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tinyckpt.cli.test_pipe import run
-from tinyckpt.pipeline import launched_rank
-from tinyckpt.pipeline.supervising import RANK_NAMES
+from tinyckpt.pipeline import launched_rank, mpi
+from tinyckpt.pipeline.supervising import BEHIND, RANK_NAMES, name_of
 
 # What Slurm sets in every process of a job, in its script and in its shells.
 JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
@@ -58,3 +61,38 @@ def test_the_command_counts_in_the_script_of_a_job(
     code, out, _ = run(capsys, "chain:8", "--stages", "2", "--micro-batches", "2")
     assert code == 0
     assert "from end to end" in out
+
+
+class LostError(Exception):
+    """What MPI raises where the process at the other end has gone."""
+
+
+class EndedError(Exception):
+    """All processes have been ended."""
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"), [(LostError("lost"), [BEHIND]), (ValueError("no"), [])]
+)
+def test_who_lost_another_rank_lets_its_parent_speak_first(
+    error: Exception, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+
+    def end(world: Any) -> None:
+        raise EndedError
+
+    monkeypatch.setattr(mpi, "get_mpi", lambda: SimpleNamespace(Exception=LostError))
+    monkeypatch.setattr(mpi, "sleep", done.append)
+    monkeypatch.setattr(mpi, "say", done.append)
+    monkeypatch.setattr(mpi, "end_all", end)
+    world = SimpleNamespace(Get_size=lambda: 4)
+    with pytest.raises(EndedError), mpi.ending_all(world, "rank 3"):
+        raise error
+    assert done == [*waits, f"rank 3: {error}"]
+    with pytest.raises(type(error)), mpi.ending_all(SimpleNamespace(Get_size=lambda: 1), ""):
+        raise error
+
+
+def test_signals_have_names_or_numbers() -> None:
+    assert (name_of(9), name_of(50)) == ("SIGKILL", "signal 50")
