@@ -6,13 +6,13 @@ import signal
 import sys
 import time
 
-from tinyckpt.pipeline.supervising import supervise
+from tinyckpt.pipeline.supervising import launched_rank, supervise
 
 if __name__ == "__main__":
     supervise()
-    if sys.argv[-1] == "killed before" and os.environ["PMI_RANK"] == "2":
+    if sys.argv[-1] == "killed before" and launched_rank() == "2":
         os.kill(os.getpid(), signal.SIGKILL)  # before it has met the others in MPI
-    if sys.argv[-1] == "left before" and os.environ["PMI_RANK"] == "2":
+    if sys.argv[-1] == "left before" and launched_rank() == "2":
         sys.exit(3)
 
 from typing import Any
@@ -53,7 +53,7 @@ def main(name: str, replicas: int, fault: str) -> None:
     cut = stages_of(graph, partition(graph, pipeline.stages), pipeline.halves)
     stages = plan_stages(cut, "sqrt_n", early=True)
     if fault:
-        rank = int(os.environ["PMI_RANK"])
+        rank = int(launched_rank() or 0)
         if fault in AT:
             fail_at(fault, rank)
         elif fault == "late" and rank == 2:
