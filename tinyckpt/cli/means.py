@@ -85,7 +85,7 @@ def means_job(options: Any) -> int:
 def check(options: Any) -> None:
     """Refuse what does not go with means, before any work is done."""
     for name in OF_POLICIES:
-        if getattr(options, name):  # of --set, a list
+        if getattr(options, name) not in (None, []):  # --segments 0 was given, too
             wrong_usage(options, f"--{name} is about policies; leave it out, or --means")
     if options.bandwidth is not None and not 0 <= options.bandwidth < math.inf:
         wrong_usage(options, f"--bandwidth {options.bandwidth}: it must be 0 or more, and finite")

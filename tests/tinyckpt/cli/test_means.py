@@ -67,6 +67,7 @@ def test_it_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("mlp:2x8", "--means", "--policy", "sqrt_n"), "--policy is about policies"),
+        (("mlp:2x8", "--means", "--segments", "0"), "--segments is about policies"),
         (("mlp:2x8", "--means", "--set", "slots=3"), "--set is about policies"),
         (("mlp:2x8", "--means", "-o", "x.txt"), "-o x.txt: it must end in .json, .png, .svg, .pdf"),
         (("mlp:2x8", "--means", "--bandwidth", "-1"), "--bandwidth -1.0: it must be 0 or more"),
