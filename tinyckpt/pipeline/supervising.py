@@ -27,7 +27,9 @@ RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 FIRST_SPECIAL_STEP = 0xFFFF_FFF0
 STDERR = 2
 BEHIND = 3.0  # seconds that a rank waits for the one that knows best what is wrong
-LIFELINE = "TINYCKPT_LIFELINE"  # the file descriptor that ends when the parent does
+# The pipe that ends when the parent does: its file descriptor, and the inode. Whoever has the
+# variable from a rank, such as a launcher that a rank starts, has not the pipe.
+LIFELINE = "TINYCKPT_LIFELINE"
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> str | None:
@@ -61,14 +63,14 @@ def supervise() -> None:
     rank = launched_rank()
     if rank is None:
         return
-    if LIFELINE in os.environ:
-        die_with_parent()
+    if (lifeline := lifeline_of(os.environ)) is not None:
+        die_with_parent(lifeline)
         return
     ours, theirs = os.pipe()  # nothing is ever written: it ends with the process that holds it
     os.set_inheritable(ours, True)
     child = subprocess.Popen(
         [sys.executable, *sys.orig_argv[1:]],
-        env={**os.environ, LIFELINE: str(ours)},
+        env={**os.environ, LIFELINE: f"{ours} {os.fstat(ours).st_ino}"},
         close_fds=False,  # the launcher's own are among them
     )
     os.close(ours)
@@ -90,7 +92,7 @@ def after_rank_0() -> None:
 
     What is wrong in all of them is then said once: when rank 0 has said it, all are ended.
     """
-    if LIFELINE in os.environ and launched_rank() not in (None, "0"):
+    if lifeline_of(os.environ) is not None and launched_rank() not in (None, "0"):
         sleep(BEHIND)
 
 
@@ -117,15 +119,24 @@ def ended(process: int, rank: str) -> int:
         say(f"rank {rank} (process {process}) was stopped by {name}; the others wait for it")
 
 
-def die_with_parent() -> None:
+def lifeline_of(environment: Mapping[str, str]) -> int | None:
+    """Return the file descriptor that ends with this process's parent; None if it has none."""
+    try:
+        number, inode = map(int, environment.get(LIFELINE, "").split())
+        return number if os.fstat(number).st_ino == inode else None
+    except (ValueError, OSError, OverflowError):
+        return None
+
+
+def die_with_parent(lifeline: int) -> None:
     """Have this process end as soon as its parent has, even while it waits in MPI."""
     if sys.platform == "linux":
         # A stopped process runs no thread, but the kernel ends it. 1 is PR_SET_PDEATHSIG.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
 
 
-def end_with_parent() -> None:
+def end_with_parent(lifeline: int) -> None:
     """Wait until the parent has ended, and end this process."""
-    os.read(int(os.environ[LIFELINE]), 1)
+    os.read(lifeline, 1)
     os._exit(1)

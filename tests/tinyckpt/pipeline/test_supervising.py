@@ -1,5 +1,10 @@
 """Who is a rank, and what becomes of its parent; no MPI is needed."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.tinyckpt.cli.test_pipe import run
 from tinyckpt.pipeline import launched_rank, mpi
-from tinyckpt.pipeline.supervising import BEHIND, RANK_NAMES, name_of
+from tinyckpt.pipeline.supervising import BEHIND, LIFELINE, RANK_NAMES, lifeline_of, name_of
 
 # What Slurm sets in every process of a job, in its script and in its shells.
 JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
@@ -92,6 +97,45 @@ def test_who_lost_another_rank_lets_its_parent_speak_first(
     assert done == [*waits, f"rank 3: {error}"]
     with pytest.raises(type(error)), mpi.ending_all(SimpleNamespace(Get_size=lambda: 1), ""):
         raise error
+
+
+def test_a_lifeline_is_a_pipe_that_is_there() -> None:
+    ours, theirs = os.pipe()
+    text = f"{ours} {os.fstat(ours).st_ino}"
+    assert lifeline_of({LIFELINE: text}) == ours
+    for other in (f"{ours} 1", "4", "", "x y", f"{2**70} 1", f"{text} 1"):
+        assert lifeline_of({LIFELINE: other}) is None
+    os.close(ours)
+    os.close(theirs)
+    assert lifeline_of({LIFELINE: text}) is None
+    assert lifeline_of({}) is None
+
+
+PARENT = """
+import os, subprocess, sys
+from tinyckpt.pipeline import supervise
+supervise()
+# A rank starts something by itself, which has the variables of a rank, and is watched over anew.
+if "inner" in sys.argv:
+    sys.exit(5)
+sys.exit(subprocess.run([sys.executable, sys.argv[0], "inner"]).returncode + 40)
+"""
+
+
+def test_what_a_rank_starts_is_watched_over_anew(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PARENT, encoding="utf-8")
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PMI_RANK": "3", "PYTHONPATH": root}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
+    )
+    lines = [re.sub(r"\d+(?=\))", "N", line) for line in done.stderr.splitlines()]
+    assert lines == [
+        "tinyckpt: rank 3 (process N) ended with code 5; the launcher ends the other ranks",
+        "tinyckpt: rank 3 (process N) ended with code 31; the launcher ends the other ranks",
+    ]
+    assert done.returncode == -9
 
 
 def test_signals_have_names_or_numbers() -> None:
