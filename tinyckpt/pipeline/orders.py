@@ -2,17 +2,20 @@
 
 All of them wait for a batch to end before the parameters change (a flush), so that each computes
 the same gradient as one device with accumulation does. They differ in how long devices stand idle
-(the bubble) and how many micro-batches each holds. With K devices, M micro-batches, and a forward
-F, a backward of inputs B and one of weights W that take the same everywhere:
+(the bubble) and how many micro-batches each holds. With K devices, M micro-batches, messages that
+take no time, and a forward F, a backward of inputs B and one of weights W that take the same
+everywhere, a device stands idle for exactly
 
-- ``gpipe``: all forwards, then all backwards. Idle for (K-1) (F+B+W), M in flight.
+- ``gpipe``: (K-1) (F+B+W), with M in flight. All forwards, then all backwards.
   Huang et al., "GPipe", NeurIPS 2019, arXiv 1811.06965.
-- ``one_f_one_b``: a backward as soon as there is one. As long idle, min(K-k, M) in flight on
-  device k. Narayanan et al., "PipeDream-Flush", SC 2021, arXiv 2104.04473, section 2.2.
-- ``interleaved``: v stages a device. Idle for (K-1) (F+B+W) / v. The same paper, figure 4.
-- ``zb_h1``: backwards in two halves, and what nobody waits for is put off by k micro-batches on
-  device k. Idle for (K-1) (F+B-W) if W takes the least, min(K, M) in flight. Qi et al., "Zero
-  bubble pipeline parallelism", ICLR 2024, arXiv 2401.10241, section 2.
+- ``one_f_one_b``: (K-1) (F+B+W), with min(K-k, M) in flight on device k. A backward as soon as
+  there is one. Narayanan et al., SC 2021, arXiv 2104.04473, section 2.2 (PipeDream-Flush).
+- ``interleaved``: (K-1) (F+B+W), of one of its v > 1 stages, so a v-th of what 1F1B has. In flight,
+  counted by stage, min(2 (K-1-k) + (v-1) K + 1, v M). With v = 1 it is 1F1B. The same paper,
+  figure 4.
+- ``zb_h1``: (K-1) (F+B-W), if W takes no more than F nor than B, and M >= K; min(K, M) in flight in
+  any case. Backwards in two halves, and what nobody waits for is put off by k micro-batches on
+  device k. Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, arXiv 2401.10241, section 2.
 
 ``vshape`` has two more. None of the searches for orders of these papers is done here.
 """
@@ -81,7 +84,7 @@ def interleaved(
     Args:
         devices: a K-th of the stages; device k holds stages k, k + K, k + 2 K, and so on.
         micro_batches: a multiple of the devices.
-        chunks: stages a device.
+        chunks: stages a device; with one it is 1F1B, for any number of micro-batches.
         recompute: as in ``with_messages``.
 
     >>> print(interleaved(2, 2))
@@ -91,7 +94,7 @@ def interleaved(
     checked_size(
         "interleaved", recompute, devices=devices, micro_batches=micro_batches, chunks=chunks
     )
-    if micro_batches % devices:
+    if chunks > 1 and micro_batches % devices:
         raise OptionError(
             f"interleaved: {micro_batches} micro-batches on {devices} devices; it needs a multiple "
             f"of {devices}, such as {-(-micro_batches // devices) * devices}"
@@ -103,7 +106,10 @@ def interleaved(
     micro_batch = group * devices + among
 
     def lane(device: int) -> Lane:
-        ahead = min(2 * (devices - 1 - device) + (chunks - 1) * devices, count)
+        # With one chunk a device has as many ahead as in 1F1B; with several, twice as many, so that
+        # what comes back finds them all at work.
+        turn_ahead = (1 if chunks == 1 else 2) * (devices - 1 - device)
+        ahead = min(turn_ahead + (chunks - 1) * devices, count)
         turn = in_order(turns(count, ahead))
         numbers = turn.micro_batch  # the n-th forward, or the n-th backward
         own = np.where(turn.kind == FORWARD, chunk[numbers], chunks - 1 - chunk[numbers])

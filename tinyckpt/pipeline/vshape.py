@@ -2,19 +2,26 @@
 
 A *building block* says when the four passes of one micro-batch (forward down and up again, backward
 down and up again) take place on each device, at a unit of time each. Micro-batches follow each
-other 6 units apart, so that a device does F, F, B, B, W, W in 6 units; and the two W take what the
-other four leave free. How long a micro-batch stays decides how many are there at once: that is the
-dial, and every device turns out to hold the same.
+other 6 units apart, so that a device does F, F, B, B, W, W in 6 units. How long a micro-batch stays
+decides how many are there at once: that is the dial, and every device turns out to hold the same.
 
 ``v_min`` sends each pass on at once; ``v_half`` lets every second one wait a unit on each device,
 so that the order also fits passes that do not take the same.
 
+The block gives each device the order of its passes. Then all begin as early as they can, without
+holding more, and what time is left goes to W: so nothing waits for a place in a pattern in which
+the first and the last micro-batches leave it alone. With F, B and W of a unit each and no time for
+messages, the bubble is, in units, for K > 1 devices and M micro-batches:
+
+- ``v_min``: 4 K - 5; or 4 K - 3 if 3 divides K and M > 1. The paper's estimate is 4 K.
+- ``v_half``: 3 K - 3 for even K, 3 K - 4 for odd, if M > K/2. The paper's estimate is 3 K.
+
+That is of 6 a micro-batch. In flight are, counted by stage, of which a device has two, at most
+2 floor((K + 4)/3) and 2 floor((K + 2)/2), and so many from half as many micro-batches on.
+
 Source: Qi et al., "Pipeline parallelism with controllable memory", NeurIPS 2024, arXiv 2405.15362,
-section 3: blocks, and repeating and squeezing them. Not done here: the last part of the paper's
-way, which moves passes of the first and last micro-batches forward where devices are idle. It
-changes no peak. The bubbles are, in units, with 6 a micro-batch: 4 K - 5 of ``v_min``, or 4 K - 3
-if 3 divides K, against the published estimate of 4 K; and 7 K / 2 - 2 of ``v_half``, or
-7 (K - 1) / 2 if K is odd, against 3 K, which takes that last part.
+section 3: blocks, and repeating, squeezing and reordering them. How W fill the time is found here
+by a rule of its own, in ``scheduled``.
 """
 
 from __future__ import annotations
@@ -37,6 +44,8 @@ from tinyckpt.pipeline.program import (
 
 # Units from one micro-batch to the next: two stages, each with F, B and W.
 INTERVAL = 6
+LEAD = 4  # micro-batches for each device, after which a pipeline repeats itself up to its end
+NEVER = 2**62
 Block = Callable[[int, int], tuple[int, int, int, int]]
 
 
@@ -44,15 +53,15 @@ def v_min(devices: int, micro_batches: int, recompute: Recompute | None = None) 
     """Return the V-shaped pipeline with the fewest micro-batches in flight: about K/3.
 
     >>> print(v_min(2, 2))
-    device 0: F0.0 F0.3 B0.3 W0.3 F1.0 B0.0 W0.0 F1.3 B1.3 W1.3 B1.0 W1.0
+    device 0: F0.0 F0.3 B0.3 F1.0 W0.3 B0.0 W0.0 F1.3 B1.3 W1.3 B1.0 W1.0
     device 1: F0.1 F0.2 B0.2 B0.1 F1.1 F1.2 W0.2 W0.1 B1.2 B1.1 W1.2 W1.1
     """
-    return repeated("v-min", least_block, devices, micro_batches, recompute)
+    return repeated("v-min", least_block, devices, micro_batches, recompute, (4, 3))
 
 
 def v_half(devices: int, micro_batches: int, recompute: Recompute | None = None) -> Pipeline:
     """Return the V-shaped pipeline with about K/2 micro-batches in flight, and less of a bubble."""
-    return repeated("v-half", half_block, devices, micro_batches, recompute)
+    return repeated("v-half", half_block, devices, micro_batches, recompute, (2, 2))
 
 
 def least_block(devices: int, device: int) -> tuple[int, int, int, int]:
@@ -82,54 +91,133 @@ def half_block(devices: int, device: int) -> tuple[int, int, int, int]:
 
 
 def repeated(
-    name: str, block: Block, devices: int, micro_batches: int, recompute: Recompute | None
+    name: str,
+    block: Block,
+    devices: int,
+    micro_batches: int,
+    recompute: Recompute | None,
+    flight: tuple[int, int],
 ) -> Pipeline:
-    """Return the pipeline that repeats a building block for every micro-batch."""
+    """Return the pipeline that repeats a building block for every micro-batch.
+
+    Args:
+        name: of the pipeline.
+        block: when a device does its four passes of a micro-batch, from the first one's begin.
+        devices, micro_batches, recompute: as in the pipelines.
+        flight: a and b of floor((K + a)/b), the micro-batches that a device may hold of a stage.
+    """
     checked_size(
         name, recompute, halved=True, devices=devices, micro_batches=micro_batches, chunks=2
     )
+    # What is in the middle repeats itself, so only the beginning and the end are looked for.
+    few = min(micro_batches, LEAD * devices + LEAD)
+    each = np.arange(few)[:, None]
+    times = [
+        (np.array(block(devices, device)) + INTERVAL * each).reshape(-1)
+        for device in range(devices)
+    ]
+    orders = np.argsort(np.array(times), axis=1)
+    passes, numbers = orders % 4, orders // 4
+    starts, weights = scheduled(passes, numbers, 2 * ((devices + flight[0]) // flight[1]))
     lanes = (
-        lane(block(devices, device), devices, device, micro_batches) for device in range(devices)
+        stretched(lane(device, devices, *own), micro_batches - few)
+        for device, own in enumerate(zip(passes, numbers, starts, weights, strict=True))
     )
     down = np.arange(devices, dtype=np.int32)
     return with_messages(name, np.append(down, down[::-1]), micro_batches, lanes, recompute)
 
 
-def lane(times: tuple[int, int, int, int], devices: int, device: int, micro_batches: int) -> Lane:
-    """Return what one device does: the four passes of each micro-batch, and W in between."""
-    each = np.arange(micro_batches, dtype=np.int64)
-    starts = np.array(times)[:, None] + INTERVAL * each
-    stages = np.array([device, 2 * devices - 1 - device], np.int32)
-    stage = np.repeat(np.array([stages[0], stages[1], stages[1], stages[0]]), micro_batches)
-    kind = np.repeat(
-        np.array([FORWARD, FORWARD, BACKWARD_INPUT, BACKWARD_INPUT], np.int8), micro_batches
-    )
-    micro_batch = np.tile(each, 4).astype(np.int32)
-    start = starts.reshape(-1)
-    backward = np.flatnonzero(kind == BACKWARD_INPUT)
-    backward = backward[np.argsort(start[backward])]
-    weights = free_times(start, start[backward])
-    every = np.concatenate([start, weights])
-    order = np.argsort(every)
-    return Lane(
-        np.append(kind, np.full(len(backward), BACKWARD_WEIGHT, np.int8))[order],
-        np.append(stage, stage[backward])[order],
-        np.append(micro_batch, micro_batch[backward])[order],
-    )
+def scheduled(passes: Integers, numbers: Integers, most: int) -> tuple[Integers, Integers]:
+    """Return when the devices do their passes, and their W, if they wait for nothing else.
 
-
-def free_times(taken: Integers, ready: Integers) -> Integers:
-    """Return a free unit of time for each of some jobs, in turn, each after it is ready.
+    In each unit of time, a device does the next of its passes, if what that reads is there, and if
+    it may hold one more; or else a W, the oldest first; or else it is idle.
 
     Args:
-        taken: units of time that are not free.
-        ready: units after which the jobs may be done, ascending.
+        passes: what each device does in which order, (devices, count): 0 and 1 for F on the way
+            down and up, 2 and 3 for B.
+        numbers: of which micro-batch.
+        most: how many a device holds.
+
+    Returns:
+        Times of the passes, and of the W, which are in the order of the B.
     """
-    horizon = int(taken.max()) + len(ready) + 1
-    is_free = np.ones(horizon + 1, bool)
-    is_free[taken] = False
-    free = np.flatnonzero(is_free)
-    # Job j has the first free unit after it is ready, or the one behind that of job j - 1: of what
-    # is free, number max over i <= j of (first for i) + (j - i).
-    number = np.arange(len(ready))
-    return free[np.maximum.accumulate(np.searchsorted(free, ready) - number) + number]
+    devices, count = passes.shape
+    every = np.arange(devices)
+    # Who is next on the way of a micro-batch: the pass, and the device. Nobody is after the last.
+    steps = np.array([1, -1, 1, -1])[:, None]
+    turns = (every + steps < 0) | (every + steps == devices)
+    next_pass = np.arange(4)[:, None] + turns
+    next_device = np.where(turns, every, every + steps)
+    ready = np.full((5, devices, count // 4), NEVER)
+    ready[0, 0] = 0
+    # Behind the last pass there is one that is never ready.
+    passes = np.pad(passes, ((0, 0), (0, 1)), constant_values=4)
+    numbers = np.pad(numbers, ((0, 0), (0, 1)))
+    at, held, waiting, done = (np.zeros(devices, np.int64) for _ in range(4))
+    starts = np.zeros((devices, count), np.int64)
+    weights = np.zeros((devices, count // 2), np.int64)
+    time, left = 0, weights.size
+    awake = np.zeros(1, np.int64)  # those that did something just now, or were sent something
+    while left:
+        one, number = passes[awake, at[awake]], numbers[awake, at[awake]]
+        may = (one >= 2) | (held[awake] < most)
+        goes = (ready[one, awake, number] <= time) & may
+        own, rest = awake[goes], awake[~goes & (waiting[awake] > 0)]
+        one, number = one[goes], number[goes]
+        starts[own, at[own]] = time
+        weights[rest, done[rest]] = time
+        after, receiver = next_pass[one, own], next_device[one, own]
+        ready[after, receiver, number] = np.where(after < 4, time + 1, NEVER)
+        at[own] += 1
+        held[own] += one < 2
+        waiting[own] += one >= 2
+        done[rest] += 1
+        waiting[rest] -= 1
+        held[rest] -= 1
+        left -= len(rest)
+        awake = np.unique(np.concatenate([own, rest, receiver[after < 4]]))
+        time += 1
+    return starts, weights
+
+
+def lane(
+    device: int, devices: int, passes: Integers, numbers: Integers, starts: Integers,
+    weights: Integers,
+) -> Lane:  # fmt: skip
+    """Return what one device does, by the times of its passes, and of the W of its B."""
+    is_backward = passes >= 2
+    kind = np.where(is_backward, BACKWARD_INPUT, FORWARD)
+    # The way back begins with the stage that the way forth ended with.
+    is_down = (passes == 0) | (passes == 3)
+    stage = np.where(is_down, device, 2 * devices - 1 - device)
+    order = np.argsort(np.append(starts, weights))
+    return Lane(
+        np.append(kind, np.full(len(weights), BACKWARD_WEIGHT))[order].astype(np.int8),
+        np.append(stage, stage[is_backward])[order].astype(np.int32),
+        np.append(numbers, numbers[is_backward])[order].astype(np.int32),
+    )
+
+
+def stretched(few: Lane, more: int) -> Lane:
+    """Return a lane with as many micro-batches more in its middle, which repeats itself."""
+    if not more:
+        return few
+    kind, stage, number = few
+    again = (
+        (kind[:-INTERVAL] == kind[INTERVAL:])
+        & (stage[:-INTERVAL] == stage[INTERVAL:])
+        & (number[:-INTERVAL] + 1 == number[INTERVAL:])
+    )
+    # Where as many actions as a micro-batch has come again with the next one.
+    (places,) = (np.convolve(again, np.ones(INTERVAL, int), "valid") == INTERVAL).nonzero()
+    end = int(places[len(places) // 2]) + INTERVAL
+    inside = slice(end - INTERVAL, end)
+    added = np.repeat(np.arange(1, more + 1, dtype=np.int32), INTERVAL)
+    return Lane(
+        np.concatenate([kind[:end], np.tile(kind[inside], more), kind[end:]]),
+        np.concatenate([stage[:end], np.tile(stage[inside], more), stage[end:]]),
+        np.concatenate(
+            [number[:end], np.tile(number[inside], more) + added, number[end:] + np.int32(more)]
+        ),
+    )

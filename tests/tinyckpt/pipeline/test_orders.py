@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tinyckpt.pipeline import (
     replay_pipeline,
     v_half,
     v_min,
+    vshape,
     zb_h1,
 )
 
@@ -78,17 +80,46 @@ def test_one_forward_one_backward(devices: int, micro_batches: int) -> None:
     assert trace.bubble == Fraction(devices - 1, micro_batches + devices - 1)
 
 
-@pytest.mark.parametrize(
-    ("devices", "groups", "chunks"), [(1, 3, 2), (2, 2, 2), (4, 3, 3), (8, 4, 2)]
-)
-def test_interleaved(devices: int, groups: int, chunks: int) -> None:
-    trace = replay_pipeline(interleaved(devices, devices * groups, chunks))
-    # In units of a chunk; the bubble is that of 1F1B divided by the chunks.
-    assert trace.makespan == 3 * chunks * devices * groups + 3 * (devices - 1)
-    ahead = 2 * (devices - 1) + (chunks - 1) * devices + 1
-    assert trace.peaks[0] == min(ahead, chunks * devices * groups)
+UNEQUAL = [(1, 1, 1), (4, 5, 3), (1, 2, 3), (3, 1, 1), (1, 3, 0), (0, 1, 1), (1, 0, 5)]
+
+
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
+@pytest.mark.parametrize("each", UNEQUAL)
+def test_flushing_stands_idle_for_a_device_less_than_all(make: Any, each: Any) -> None:
+    for devices, micro_batches in product(range(1, 6), range(1, 9)):
+        trace = replay_pipeline(make(devices, micro_batches), PipelineCosts(*each))
+        assert trace.makespan == (micro_batches + devices - 1) * sum(each)
+
+
+@pytest.mark.parametrize("each", UNEQUAL)
+def test_interleaved(each: tuple[int, int, int]) -> None:
+    for devices, groups, chunks in product(range(1, 5), range(1, 4), range(2, 4)):
+        count = devices * groups
+        trace = replay_pipeline(interleaved(devices, count, chunks), PipelineCosts(*each))
+        # In units of a chunk; the bubble is that of 1F1B divided by the chunks.
+        assert trace.makespan == (chunks * count + devices - 1) * sum(each)
+        ahead = [2 * (devices - 1 - k) + (chunks - 1) * devices + 1 for k in range(devices)]
+        assert trace.peaks == tuple(min(most, chunks * count) for most in ahead)
     with pytest.raises(OptionError, match="it needs a multiple of 4, such as 8"):
         interleaved(4, 6)
+
+
+def test_interleaved_with_a_stage_a_device_is_one_forward_one_backward() -> None:
+    for devices, micro_batches in product(range(1, 6), range(1, 9)):
+        ours, theirs = interleaved(devices, micro_batches, 1), one_f_one_b(devices, micro_batches)
+        for name in ("kind", "stage", "micro_batch", "first", "device_of"):
+            assert (getattr(ours, name) == getattr(theirs, name)).all()
+
+
+@pytest.mark.parametrize("each", UNEQUAL)
+def test_zb_h1_where_its_formula_holds_and_where_not(each: tuple[int, int, int]) -> None:
+    forward, inputs, weights = each
+    for devices, micro_batches in product(range(2, 6), range(1, 12)):
+        trace = replay_pipeline(zb_h1(devices, micro_batches), PipelineCosts(*each))
+        bubble = trace.makespan - micro_batches * sum(each)
+        holds = weights <= min(forward, inputs) and (micro_batches >= devices or not weights)
+        assert (bubble == (devices - 1) * (forward + inputs - weights)) == holds
+        assert trace.peaks == (min(devices, micro_batches),) * devices
 
 
 @pytest.mark.parametrize(
@@ -124,20 +155,34 @@ def test_v_shapes_never_hold_more_than_that(devices: int) -> None:
         assert peaks[most] == peaks[-1] == 2 * most
 
 
-@pytest.mark.parametrize("devices", range(1, 34))
-def test_v_shapes_stand_idle_less_than_one_forward_one_backward(devices: int) -> None:
-    count = 6 * devices
-    least, half, flush = (
-        replay_pipeline(make(devices, count), PipelineCosts(*each)).makespan - 6 * count
-        for make, each in ((v_min, (1, 1, 1)), (v_half, (1, 1, 1)), (one_f_one_b, (2, 2, 2)))
-    )
-    # The paper's estimates are 2K/3 and K/2 micro-batches of 6 units: 4K and 3K.
-    if devices > 1:
-        assert least == 4 * devices - (5 if devices % 3 else 3)
-        assert half == (7 * devices - 4) // 2 if devices % 2 == 0 else 7 * (devices - 1) // 2
-        assert max(least, half) < flush == 6 * (devices - 1)
-    else:
-        assert least == half == flush == 0
+@pytest.mark.parametrize("devices", [*range(1, 14), 24, 33])
+def test_v_shapes_bubbles(devices: int) -> None:
+    for count in sorted({*range(1, devices + 3), 4 * devices + 3, 5 * devices + 7}):
+        least, half, flush = (
+            replay_pipeline(make(devices, count), PipelineCosts(*each)).makespan - 6 * count
+            for make, each in ((v_min, (1, 1, 1)), (v_half, (1, 1, 1)), (one_f_one_b, (2, 2, 2)))
+        )
+        if devices == 1:
+            assert least == half == flush == 0
+            continue
+        # The paper's estimates are 2K/3 and K/2 micro-batches of 6 units: 4K and 3K.
+        assert least == 4 * devices - (3 if devices % 3 == 0 and count > 1 else 5)
+        formula = 3 * devices - (4 if devices % 2 else 3)
+        assert half == formula if count > devices // 2 or devices == 2 else half > formula
+        assert least < flush == 6 * (devices - 1)
+        assert half <= flush
+
+
+@pytest.mark.parametrize("make", [v_min, v_half])
+def test_what_repeats_itself_is_as_if_all_were_looked_for(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for devices in (1, 2, 3, 4, 6, 9):
+        count = 5 * devices + 6
+        short = make(devices, count)
+        with monkeypatch.context() as patch:
+            patch.setattr(vshape, "LEAD", 1000)
+            assert str(make(devices, count)) == str(short)
 
 
 @pytest.mark.parametrize("name", PIPELINES)
