@@ -237,7 +237,7 @@ def summary(
 ) -> str:
     """Return what a pipeline takes, with a row for each device."""
     pipeline = trace.pipeline
-    in_flight = replay_pipeline(pipeline, trace.costs).peaks
+    in_flight, by_stage = trace.in_flight, " by stage" if pipeline.folded else ""
     ends = [0, *cuts, stages[0].stage.whole.forward_count]
     rows = []
     for device in range(pipeline.devices):
@@ -248,7 +248,7 @@ def summary(
                 str(device),
                 ", ".join(f"{spans[k][0]} to {spans[k][1] - 1}" for k in own),
                 cost_text(float(trace.busy[device]), unit),
-                str(in_flight[device]),
+                f"{in_flight[device]}{by_stage}",
                 size_text(trace.peaks[device]),
                 size_text(sum(stages[k].fixed_bytes for k in own)),
             ]

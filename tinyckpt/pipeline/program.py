@@ -110,6 +110,11 @@ class Pipeline:
         return len(self.device_of)
 
     @property
+    def folded(self) -> bool:
+        """Whether devices hold several stages: then what is in flight is counted by stage."""
+        return self.stages > self.devices
+
+    @property
     def halves(self) -> bool:
         """Whether backwards are in two halves; ``stages_of`` wants to know it."""
         return bool((self.kind == BACKWARD_INPUT).any())

@@ -56,7 +56,7 @@ class PipelineTrace:
         makespan: when the last device is done; all begin at 0.
         busy: for each device how long it computes; messages and collectives are not in it.
         peaks: for each device the most that its micro-batches hold, in units of the footprints;
-            with none given, how many micro-batches are in flight, each stage's by itself.
+            with none given, how many micro-batches are in flight, as in ``in_flight``.
         starts: when each action begins, in 1/``unit``.
         unit: of the starts, and of the durations.
         durations: how long an action of each kind takes of its device in each stage; 0 for what
@@ -86,6 +86,17 @@ class PipelineTrace:
             shares = [float(busy) / self.makespan for busy in self.busy]
             return max(0.0, 1 - math.fsum(shares) / len(shares))
         return 1 - part(sum(self.busy), len(self.busy) * self.makespan)
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """For each device how many micro-batches are in flight at most, counted by stage.
+
+        A micro-batch that is in both stages of a device counts twice.
+        """
+        if self.footprints is None:
+            return self.peaks
+        stages = self.pipeline.stages
+        return peaks_of(self.pipeline, memory_tables([Footprint()] * stages, [False] * stages))
 
     def start(self, device: int, step: int) -> Number:
         """Return when an action begins: the moment that its device turns to it.
@@ -117,6 +128,7 @@ class PipelineTrace:
             f"{self.pipeline.name}, {self.pipeline.devices} devices, "
             f"{self.pipeline.micro_batches} micro-batches: makespan {self.makespan}, "
             f"bubble {float(self.bubble):.1%}, peaks {' '.join(map(str, self.peaks))}"
+            f"{' by stage' if self.footprints is None and self.pipeline.folded else ''}"
         )
 
 

@@ -320,8 +320,13 @@ def counted(count: int, what: str) -> str:
 
 
 def held_text(trace: PipelineTrace, amount: int) -> str:
-    """Return what a device holds: bytes if there were footprints, else micro-batches in flight."""
-    return f"{count_text(amount)} in flight" if trace.footprints is None else size_text(amount)
+    """Return what a device holds: bytes if there were footprints, else micro-batches in flight.
+
+    Where a device has several stages, a micro-batch counts in each of them that it is in.
+    """
+    if trace.footprints is not None:
+        return size_text(amount)
+    return f"{count_text(amount)} {'by stage' if trace.pipeline.folded else 'in flight'}"
 
 
 def scale_of(trace: PipelineTrace, longest: float) -> tuple[float, str]:

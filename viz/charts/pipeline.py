@@ -235,7 +235,8 @@ def draw_curves(axis: Any, trace: PipelineTrace, per: float, highest: int, colou
 def caption(axis: Any, trace: PipelineTrace, rows: int, highest: int, colours: Theme) -> None:
     """Say above curves what they are, and their scale."""
     counts = trace.footprints is None
-    what = "micro-batches in flight" if counts else "memory of micro-batches"
+    each = " by stage" if trace.pipeline.folded else ""
+    what = f"micro-batches in flight{each}" if counts else "memory of micro-batches"
     few = -(-trace.pipeline.devices // rows)
     which = "on each device" if few == 1 else f"on one of each {few} devices, with the highest peak"
     texts = (f"{what} {which}; a row is {peak_text(trace, highest)} high", f"{what} {which}", what)

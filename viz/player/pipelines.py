@@ -123,6 +123,7 @@ def trace_data(
         "measure": measure,
         "bubble": dict(counters_of(trace))["bubble"],
         "counts": trace.footprints is None,
+        "folded": own.folded,
         "makespan": ticks_of(trace) / per,
         "way": float(trace.costs.communication) / factor,
         "stages": own.stages,

@@ -43,6 +43,8 @@ def test_stages_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = run(capsys, *given, "--schedule", schedule, "--policy", "sqrt_n")
         assert code == 0
         assert f"{schedule} of chain:16" in out
+        # What is in flight is counted by stage where a device has two.
+        assert (" by stage" in out) == (schedule in ("interleaved", "v-min", "v-half"))
 
 
 def test_wrong_numbers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -218,6 +218,18 @@ def test_actions_that_do_not_exist() -> None:
     )
 
 
+@given(pipelines())
+def test_what_is_in_flight_is_counted_whatever_it_weighs(pipeline: Pipeline) -> None:
+    sizes = [Footprint(9 + k, 5, 8, 7, 12, 11 + k, 3, 4) for k in range(pipeline.stages)]
+    counted, weighed = replay_pipeline(pipeline), replay_pipeline(pipeline, None, sizes)
+    assert weighed.in_flight == counted.in_flight == counted.peaks
+    assert ("by stage" in str(counted)) == (pipeline.stages > pipeline.devices)
+    assert "by stage" not in str(weighed)
+    if pipeline.name == "1f1b":
+        most = pipeline.devices, pipeline.micro_batches
+        assert counted.in_flight == tuple(min(most[0] - k, most[1]) for k in range(most[0]))
+
+
 @pytest.mark.parametrize(
     ("given", "what"),
     [

@@ -101,7 +101,7 @@ def test_schedules_share_a_time_axis_and_a_scale_of_memory() -> None:
 def test_stages_of_a_device_have_a_row_each() -> None:
     trace = replay_pipeline(v_half(2, 2))
     lanes = pipeline_figure([trace], LIGHT).axes[0]
-    assert texts(lanes)[1] == "4 stages on 2 devices, 2 micro-batches; peaks 3, 4 in flight"
+    assert texts(lanes)[1] == "4 stages on 2 devices, 2 micro-batches; peaks 3, 4 by stage"
     assert [label.get_text() for label in lanes.get_yticklabels()] == ["0", "3", "1", "2"]
     assert lanes.get_ylabel() == "stage"
     tops: dict[float, int] = {}

@@ -292,7 +292,7 @@ class Lanes {
       context.fillText(model.idle[device], this.width - this.right + AIR, top + this.lane / 2);
       context.fillText(model.peakTexts[device], this.width - this.right + AIR, curve);
     }
-    const what = model.counts ? "micro-batches in flight" : "memory of micro-batches";
+    const what = model.counts ? `micro-batches in flight${model.folded ? " by stage" : ""}` : "memory of micro-batches";
     const high = model.counts ? countText(this.scales.highest) : sizeText(this.scales.highest);
     context.fillText(`${what} on each device; a row is ${high} high`, LEFT, this.curves - 12);
     this.drawAxis(context);

@@ -104,7 +104,8 @@ class PipelineModel {
   }
 
   heldText(amount) {
-    return this.counts ? `${countText(amount)} in flight` : sizeText(amount);
+    if (!this.counts) return sizeText(amount);
+    return `${countText(amount)} ${this.folded ? "by stage" : "in flight"}`;
   }
 
   timeText(time) {
