@@ -17,6 +17,7 @@ been copied there before and is copied back after: at most bandwidth times half 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd, inf
@@ -24,6 +25,7 @@ from time import monotonic
 from typing import Any
 
 from tinyckpt.analysis.bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
 from tinyckpt.analysis.limits import ENDLESS, Clock, checked_seconds
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import LARGEST_COST, Costs
@@ -35,8 +37,7 @@ from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.moved import tried
 from tinyckpt.planning.plan import Budget, costs_of
 from tinyckpt.planning.portfolio import DEFAULT_SECONDS
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Certificate, Offload, Schedule
+from tinyckpt.schedule import EVALUATIONS, Certificate, Offload, Schedule
 from tinyckpt.transfers.clock import Timeline, timed
 from tinyckpt.transfers.link import Link
 from tinyckpt.units import counted, size_text
@@ -148,10 +149,12 @@ def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
 
 def note_of(line: Timeline) -> str:
     """Return what a plan did, in a sentence."""
-    trace = replay(line.schedule)
-    count = sum(isinstance(step, Offload) for step in line.schedule.steps)
+    steps = line.schedule.steps
+    count = sum(isinstance(step, Offload) for step in steps)
+    evaluated = [step.operator for step in steps if isinstance(step, EVALUATIONS)]
+    again = len(evaluated) - len(set(evaluated))
     return (
-        f"{trace.evaluations} evaluations, {trace.recomputations} of them recomputations; "
+        f"{len(evaluated)} evaluations, {again} of them recomputations; "
         f"{counted(count, 'value')} moved; {float(line.stalled):.6g} stalled"
     )
 
@@ -186,22 +189,38 @@ def host_bound(
     For every x, a schedule holds less than x bytes on the host at all times, and is no cheaper than
     those of the device with x more, or it holds x at some time, and takes 2 x / bandwidth.
     """
+    within = bound_of(graph, costs, limit)
     if link.bandwidth == 0:
-        return cost_bound(graph, costs, budget, limit)
+        return within(budget)
     everything = sum(costs.data)
     most = everything if host_budget == inf else min(everything, int(host_budget))
     if link.bandwidth == inf:
-        return cost_bound(graph, costs, budget + most, limit)
+        return within(budget + most)
     unit = gcd(*costs.data, *costs.workspace) or 1
     bandwidth = Fraction(link.bandwidth)
     # The bound holds for each x; the best is where the two are alike. In units:
     low, high = 0, most // unit + 1
-    while high - low > 1:
+    while high - low > 1 and limit.left():
         middle = (low + high) // 2
-        without = cost_bound(graph, costs, budget + (middle - 1) * unit, limit)
+        without = within(budget + (middle - 1) * unit)
         if 2 * middle * unit < bandwidth * Fraction(min(without, LARGEST_COST)):
             low = middle
         else:
             high = middle
-    without = cost_bound(graph, costs, budget + (high - 1) * unit, limit)
+    without = within(budget + (high - 1) * unit)
     return min(without, float(2 * high * unit / bandwidth)) if high <= most // unit else without
+
+
+def bound_of(graph: Graph, costs: Costs, limit: Clock) -> Callable[[int], float]:
+    """Return what tells a cost that no schedule on one device is below, for any budget.
+
+    It is asked some twenty times: whether a graph is a chain is found once.
+    """
+    chain = uniform_chain(graph, costs)
+    if chain is None:
+        return lambda budget: cost_bound(graph, costs, budget, limit)
+    n, size = chain
+    cost = costs.operators[0]
+    return lambda budget: (
+        fewest_evaluations(n, budget // size) * cost if budget // size >= 3 else inf
+    )

@@ -12,11 +12,14 @@ later with more of either (``transfers.clock``); so does the best of them, if al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
+from typing import TypeVar
 
 from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
-from tinyckpt.analysis.limits import MOST_EVALUATIONS, Clock
+from tinyckpt.analysis.limits import ENDLESS, MOST_EVALUATIONS, Clock, OutOfTimeError, Pace
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
@@ -25,7 +28,7 @@ from tinyckpt.planning.asked import planned
 from tinyckpt.planning.portfolio import frontier as search
 from tinyckpt.policies.levels import thinned
 from tinyckpt.replay import replay
-from tinyckpt.schedule import Fetch, Schedule
+from tinyckpt.schedule import EVALUATIONS, Fetch, Schedule
 from tinyckpt.transfers.clock import Timeline, timed
 from tinyckpt.transfers.link import Link
 from tinyckpt.transfers.placing import fetched_early, idle_copies, movable_values
@@ -36,13 +39,42 @@ BASES = 12  # how many of its schedules are tried with a host
 PARTS = 20  # of the largest peak: goals, so that 5 %, 10 % and so on of it are goals themselves
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A schedule for one device: its peak, its cost, and how to make it."""
+    """A schedule for one device: its peak, its cost and its evaluations, and how to make it."""
 
     peak: int
     cost: float
+    evaluations: int
     made: Callable[[], Schedule]
+
+
+class Watch:
+    """Work that is begun only if it will probably be done in time: all of it goes along schedules.
+
+    Args:
+        clock: of the time.
+        tail: evaluations that are to be gone along once more when all is done.
+    """
+
+    def __init__(self, clock: Clock, tail: int = 0) -> None:
+        self.clock, self.tail, self.pace = clock, tail, Pace()
+
+    def over(self, evaluations: int, work: Callable[[], T], must: bool = False) -> T:
+        """Return what work over a schedule of so many evaluations comes to.
+
+        Raises:
+            OutOfTimeError: if there is probably no time for it, unless it must be done.
+        """
+        if not must:
+            self.pace.check(self.clock, evaluations + self.tail)
+        begin = self.clock.spent()
+        made = work()
+        self.pace.note(self.clock.spent() - begin, evaluations)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +108,7 @@ def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Know
         return Known(made[-1] if budget // size >= least else None, made[:-1], True)
     found = search(graph, costs, seconds, budget=budget)  # the budget says what comes first
     points = [
-        Base(p.peak, p.cost, partial(from_order, graph, p.order.tolist(), p.policy))
+        Base(p.peak, p.cost, len(p.order), partial(from_order, graph, p.order.tolist(), p.policy))
         for p in found.points
     ]
     within = [base for base in points if base.peak <= budget]
@@ -86,9 +118,9 @@ def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Know
 def revolve_base(graph: Graph, costs: Costs, n: int, room: int, size: int) -> Base:
     """Return the best schedule of ``chain(n)`` with room for so many values, at least 3."""
     room = min(max(room, 3), n + 2)
-    cost = fewest_evaluations(n, room) * float(costs.operators[0])
+    count = fewest_evaluations(n, room)
     made = partial(planned, graph, "revolve", costs, {"slots": min(room - 2, n)})
-    return Base(room * size, cost, made)
+    return Base(room * size, count * float(costs.operators[0]), count, made)
 
 
 def tried(
@@ -115,35 +147,58 @@ def tried(
     """
     known = known_bases(graph, costs, budget, SEARCH_SHARE * clock.left())
     smallest = known.some[0].peak
+    watch = Watch(clock, len(graph.operators))
     if known.within is not None:
-        stored = timed(known.within.made(), link, costs, budget=budget)
-        best = stored if best is None or stored.makespan < best.makespan else best
-    for base, made in variants(graph, costs, known.some, budget) if link.bandwidth else ():
-        if best is not None and clock.left() == 0:
-            return best, False
-        if best is not None and base.cost >= best.makespan:
-            continue
-        schedule = made()
-        if schedule is None:
-            continue
-        trace = replay(schedule)
-        smallest = min(smallest, trace.peak_bytes)
-        if trace.peak_bytes <= budget and max(trace.host, default=0) <= host_budget:
-            line = timed(schedule, link, costs, budget=budget)
+        base = known.within
+        must = best is None
+        with suppress(OutOfTimeError):
+            stored = watch.over(base.evaluations, base.made, must)
+            line = watch.over(
+                base.evaluations, partial(timed, stored, link, costs, budget=budget), must
+            )
             best = line if best is None or line.makespan < best.makespan else best
+    fastest = inf if best is None else best.makespan
+    is_whole = known.is_whole
+    for base, goal, made in variants(graph, costs, known.some, budget) if link.bandwidth else ():
+        if base.cost >= fastest:
+            continue
+        must = best is None and goal == 0  # as little as can be: the last resort
+        try:
+            schedule = made(watch, must)
+            if schedule is None:
+                continue
+            trace = watch.over(base.evaluations, partial(replay, schedule), must)
+            smallest = min(smallest, trace.peak_bytes)
+            if trace.peak_bytes > budget or max(trace.host, default=0) > host_budget:
+                continue
+            with_copies = 2 * base.evaluations  # as many steps again, or nearly
+            line = watch.over(
+                with_copies, partial(timed, schedule, link, costs, budget=budget), must
+            )
+        except OutOfTimeError:
+            is_whole = False
+            if best is not None and clock.left() == 0:
+                break
+            continue
+        makespan = line.makespan
+        if makespan < fastest:
+            best, fastest = line, makespan
     if best is None:
-        cut = "" if known.is_whole else " in the time given; give it more (time_limit=...)"
+        cut = "" if is_whole else " in the time given; give it more (time_limit=...)"
         raise BudgetError(
             f"nothing was found within {memory_text(budget, costs.memory_unit)}{cut}; the smallest "
             f"peak that was found is {memory_text(smallest, costs.memory_unit)}",
             smallest,
         )
-    return best, known.is_whole
+    return best, is_whole
+
+
+Made = Callable[[Watch, bool], Schedule | None]  # a schedule, and whether it must be made
 
 
 def variants(
     graph: Graph, costs: Costs, some: list[Base], budget: int
-) -> Iterator[tuple[Base, Callable[[], Schedule | None]]]:
+) -> Iterator[tuple[Base, int, Made]]:
     """Yield schedules with values on the host that may be within a budget, and how to make them.
 
     Each of some schedules for each goal; a goal of 0 is for as little as can be. What is next to
@@ -155,16 +210,17 @@ def variants(
     movable = set(movable_values(graph))
     orders: dict[int, tuple[Schedule, list[int]]] = {}
 
-    def made(base: Base, goal: int) -> Schedule | None:
+    def made(base: Base, goal: int, watch: Watch, must: bool) -> Schedule | None:
         if base.peak not in orders:
-            stored = base.made()
-            orders[base.peak] = stored, leaving_order(stored, movable)
-        return moved_within(*orders[base.peak], goal, costs)
+            stored = watch.over(base.evaluations, base.made, must)
+            order = watch.over(base.evaluations, partial(leaving_order, stored, movable), must)
+            orders[base.peak] = stored, order
+        return moved_within(*orders[base.peak], goal, costs, watch, must)
 
     for goal in goals:
         for base in reversed(some):
             if goal <= budget < base.peak:
-                yield base, partial(made, base, goal)
+                yield base, goal, partial(made, base, goal)
 
 
 def leaving_order(stored: Schedule, movable: set[int]) -> list[int]:
@@ -175,7 +231,14 @@ def leaving_order(stored: Schedule, movable: set[int]) -> list[int]:
     return [data for data in reversed(returns) if data not in idle]
 
 
-def moved_within(stored: Schedule, order: list[int], goal: int, costs: Costs) -> Schedule | None:
+def moved_within(
+    stored: Schedule,
+    order: list[int],
+    goal: int,
+    costs: Costs,
+    watch: Watch | None = None,
+    must: bool = True,
+) -> Schedule | None:
     """Return the schedule with as few values on the host as a peak takes; None if it takes more.
 
     Args:
@@ -183,14 +246,26 @@ def moved_within(stored: Schedule, order: list[int], goal: int, costs: Costs) ->
         order: which values leave, the first ones first.
         goal: bytes; 0 for as few as there can be.
         costs: of the evaluations that copies are beside of.
+        watch: of the time.
+        must: whether it is made even if there is none.
+
+    Raises:
+        OutOfTimeError: if there is no time for it, and it need not be made.
     """
+    watch = Watch(ENDLESS) if watch is None else watch
+    count = sum(isinstance(step, EVALUATIONS) for step in stored.steps)
+
+    def moved(some: int) -> Schedule:
+        return watch.over(count, partial(offloading, stored, set(order[:some])), must)
+
     low, high = 0, len(order) + (goal > 0)
     while goal and high - low > 1:
         middle = (low + high) // 2
-        if replay(offloading(stored, set(order[:middle]))).peak_bytes <= goal:
+        if watch.over(count, partial(replay, moved(middle)), must).peak_bytes <= goal:
             high = middle
         else:
             low = middle
     if high > len(order):
         return None
-    return fetched_early(offloading(stored, set(order[:high])), costs, None, goal or None)
+    early = partial(fetched_early, moved(high), costs, None, goal or None)
+    return watch.over(count, early, must)

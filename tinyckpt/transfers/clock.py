@@ -73,12 +73,17 @@ class Timeline:
     def computing(self) -> Fraction:
         """The sum of all evaluations."""
         spans = zip(self.schedule.steps, self.begin, self.end, strict=True)
-        return sum((e - b for step, b, e in spans if isinstance(step, EVALUATIONS)), Fraction(0))
+        return total(
+            time
+            for step, begin, end in spans
+            if isinstance(step, EVALUATIONS)
+            for time in ((end, 1), (begin, -1))
+        )
 
     @property
     def stalled(self) -> Fraction:
         """The sum of all stalls."""
-        return sum(self.stall, Fraction(0))
+        return total((stall, 1) for stall in self.stall)
 
     @property
     def peak_bytes(self) -> int:
@@ -113,6 +118,15 @@ class Timeline:
             f"peak {size_text(self.peak_bytes)}, {size_text(self.moved(Offload))} to the host and "
             f"{size_text(self.moved(Fetch))} back"
         )
+
+
+def total(times: Iterable[tuple[Fraction, int]]) -> Fraction:
+    """Return the sum of times with their signs: in whole numbers, which are quickly added."""
+    parts: dict[int, int] = {}
+    for time, sign in times:
+        below = time.denominator
+        parts[below] = parts.get(below, 0) + sign * time.numerator
+    return sum((Fraction(above, below) for below, above in parts.items()), Fraction(0))
 
 
 def timed(

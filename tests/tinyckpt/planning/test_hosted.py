@@ -21,6 +21,7 @@ from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.exact import hosted, remaining
 from tinyckpt.planning import hosted as planning
+from tinyckpt.planning import moved
 from tinyckpt.tree import leaves
 
 CHAIN = tc.networks.chain(4)
@@ -213,3 +214,47 @@ def test_executed_to_the_bit(case: Any, bandwidth: float) -> None:
 def test_the_host_has_bytes_of_its_own(host_budget: str) -> None:
     with pytest.raises(tc.BudgetError, match="legal are bytes, such as '4 GiB'"):
         tc.plan_with_host(CHAIN, tc.Link(1), budget=1536, host_budget=host_budget)
+
+
+class Passes:
+    """A clock that goes on by what is gone along: a second for each pass over a schedule."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        for name in ("offloading", "replay", "timed", "fetched_early", "leaving_order", "planned"):
+            real = getattr(moved, name)
+            monkeypatch.setattr(moved, name, self.counted(real))
+        monkeypatch.setattr(limits, "perf_counter", lambda: self.now)
+
+    def counted(self, real: Any) -> Any:
+        def function(*args: Any, **options: Any) -> Any:
+            self.now += 1
+            return real(*args, **options)
+
+        return function
+
+
+@pytest.mark.parametrize("seconds", [0, 5, 10, 20, 60])
+def test_no_pass_over_a_long_schedule_is_begun_that_would_not_end(
+    seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tc.networks.chain(100)
+    passes = Passes(monkeypatch)
+    plan = tc.plan_with_host(graph, tc.Link(256), budget="50%", time_limit=seconds)
+    assert passes.now <= max(seconds, 2)  # a schedule is made, and timed, in any case
+    assert plan.note.endswith("more time may find more")
+    free = tc.plan_with_host(graph, tc.Link(256), budget="50%", time_limit=inf)
+    assert free.certificate is not None
+    assert plan.certificate is not None
+    assert free.certificate.cost <= plan.certificate.cost
+    assert "more time" not in free.note
+
+
+def test_when_the_time_is_up_only_as_little_as_can_be_is_tried() -> None:
+    # Nothing is within the budget without copies, and no time is left for any with them.
+    graph = tc.networks.mlp(4, 8).graph()
+    peak = tc.replay(tc.plan(graph, "store_all")).peak_bytes
+    least = tc.replay(tc.plan(graph, "offload")).peak_bytes
+    for budget in (least, (least + peak) // 2):
+        plan = tc.plan_with_host(graph, tc.Link(200), budget=budget, time_limit=0)
+        assert tc.timed(plan, tc.Link(200), budget=budget).peak_bytes <= budget
