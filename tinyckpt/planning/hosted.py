@@ -39,7 +39,7 @@ from tinyckpt.planning.plan import Budget, costs_of
 from tinyckpt.planning.portfolio import DEFAULT_SECONDS
 from tinyckpt.schedule import EVALUATIONS, Certificate, Offload, Schedule
 from tinyckpt.transfers.clock import Timeline, timed
-from tinyckpt.transfers.link import Link
+from tinyckpt.transfers.link import Link, checked_link
 from tinyckpt.units import counted, size_text
 
 MOST_SEARCHED = 17  # operators: chain:8, in seconds
@@ -77,6 +77,7 @@ def plan_with_host(
 
     Raises:
         BudgetError: if nothing was found within the budgets.
+        ScheduleError: if the link is none, or memory is not counted in bytes.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(4)
@@ -88,7 +89,7 @@ def plan_with_host(
     12 evaluations, 3 of them recomputations; 1 value moved; 3 stalled
     10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled
     """
-    own = costs_of(graph, costs)
+    link, own = checked_link(link), costs_of(graph, costs)
     limit, own = parse_budget(graph, own, budget)
     host = inf if host_budget is None else host_bytes(graph, own, host_budget)
     if own.memory_unit != "bytes":

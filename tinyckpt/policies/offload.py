@@ -65,6 +65,8 @@ def plan_offload(
     'offload on chain:16: 33 evaluations, 0 stalled; ...'
     """
     link = None if bandwidth is None else Link(bandwidth, latency, engines)
+    if link is None and (latency != 0 or engines != MOST_ENGINES):
+        raise PolicyOptionError("offload: latency and engines are of a link: give its bandwidth=")
     if costs.memory_unit != "bytes":
         raise PolicyOptionError("offload: what is moved is counted in bytes; so is its budget")
     if nothing_to_reverse(graph):
@@ -78,7 +80,7 @@ def plan_offload(
         order = retaining_order(graph, [*chosen, *kept], reuse=True)
         options["keep"] = names_of(graph, kept)
     if link is not None:
-        options |= {"bandwidth": bandwidth, "latency": latency, "engines": engines}
+        options |= {"bandwidth": link.bandwidth, "latency": link.latency, "engines": link.engines}
     stored = from_order(graph, order, "offload", options, "", [*chosen, *kept])
     leaving = set(chosen) - set(graph.outputs)
     moved = offloading(stored, leaving - idle_copies(offloading(stored, leaving)))

@@ -25,6 +25,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 from typing import Any, NoReturn
 
 from tinyckpt.cost import Costs, given
@@ -33,7 +34,7 @@ from tinyckpt.errors import BudgetError, ScheduleError
 from tinyckpt.replay import Machine, replay
 from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch, Free, Offload, Schedule, step_title
 from tinyckpt.trace import Trace
-from tinyckpt.transfers.link import Link
+from tinyckpt.transfers.link import Link, checked_link
 from tinyckpt.units import cost_text, size_text
 
 Flight = tuple[Fraction, int, int]  # when a copy ends, the position of its step, the block it holds
@@ -143,7 +144,7 @@ def timed(
 
     Raises:
         ScheduleError: if a step is not legal, or the link cannot do it.
-        BudgetError: if something has no room though no copy is on its way.
+        BudgetError: if something has no room though no copy is on its way, or the budget is none.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(2)  # f1 l b2 b1; f1 waits on the host while f2 is gone through
@@ -156,7 +157,7 @@ def timed(
     own = given(schedule.graph) if costs is None else costs
     if len(own.operators) != len(schedule.graph.operators):
         raise ScheduleError(f"the costs are not those of {schedule.graph.name}: other operators")
-    clock = Clock(schedule, link, own, budget)
+    clock = Clock(schedule, checked_link(link), own, checked_bytes(budget))
     for position, step in enumerate(schedule.steps):
         if isinstance(step, EVALUATIONS):
             clock.evaluate(position, step)
@@ -171,6 +172,18 @@ def timed(
         schedule, link, tuple(clock.begin), tuple(clock.end), tuple(clock.stall),
         tuple(clock.memory), own.unit,
     )  # fmt: skip
+
+
+def checked_bytes(budget: object) -> int | None:
+    """Return a budget in bytes, or raise a BudgetError that says what one is here."""
+    if budget is None:
+        return None
+    if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 0:
+        raise BudgetError(
+            f"timed: budget={budget!r:.80}; it must be a whole number of bytes, 0 or more, or None "
+            "for a device without limit"
+        )
+    return int(budget)
 
 
 class Clock:

@@ -76,3 +76,10 @@ class Link:
         if self.bandwidth == 0:
             raise ScheduleError(f"link: {nbytes:,} bytes cannot be moved at a bandwidth of 0")
         return Fraction(self.latency) + nbytes / Fraction(self.bandwidth)
+
+
+def checked_link(link: object) -> Link:
+    """Return a link, or raise a ScheduleError that says what one is."""
+    if not isinstance(link, Link):
+        raise ScheduleError(f"link={link!r:.80}; give a Link, such as tc.Link(bandwidth=25e9)")
+    return link

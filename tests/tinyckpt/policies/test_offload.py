@@ -160,3 +160,16 @@ def test_what_updates_read_can_wait_as_well(case: Any) -> None:
 def test_what_may_not_be_evaluated_twice_is_moved_all_the_same(case: Any, data: Any) -> None:
     graph = data.draw(with_once(case[0]))
     tc.replay(tc.plan(graph, "offload", values=lambda node: node.id % 2 == 0, keep=[]))
+
+
+@pytest.mark.parametrize("options", [{"latency": 1}, {"engines": 1}, {"latency": float("nan")}])
+def test_a_link_has_a_bandwidth(options: Any) -> None:
+    with pytest.raises(tc.PolicyOptionError, match="are of a link: give its bandwidth="):
+        tc.plan(CHAIN, "offload", **options)
+
+
+def test_options_are_numbers_of_python() -> None:
+    options = {"bandwidth": np.float32(0.5), "latency": np.int64(1), "engines": np.int8(1)}
+    known = tc.plan(CHAIN, "offload", **options).options
+    assert known == {"bandwidth": 0.5, "latency": 1, "engines": 1}
+    assert [type(value) for value in known.values()] == [float, int, int]

@@ -241,3 +241,19 @@ def test_numbers_of_numpy_do_not_overflow() -> None:
 def test_links_that_no_machine_has(number: Any) -> None:
     with pytest.raises(tc.ScheduleError, match=r"link: bandwidth="):
         tc.Link(number)
+
+
+@pytest.mark.parametrize("budget", ["1 MiB", "50%", 0.5, 1e6, -1, float("nan"), True, [1]])
+def test_a_budget_is_a_number_of_bytes(budget: Any) -> None:
+    with pytest.raises(tc.BudgetError, match="it must be a whole number of bytes, 0 or more"):
+        tc.timed(BOTH, tc.Link(256), budget=budget)
+    whole = np.int64(3 * 512)
+    assert tc.timed(BOTH, tc.Link(256), budget=whole) == tc.timed(BOTH, tc.Link(256), budget=1536)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("link", [256, None, "256", (256, 0, 2)])
+def test_a_link_that_is_none(link: Any) -> None:
+    with pytest.raises(tc.ScheduleError, match=r"^link=.*; give a Link, such as tc\.Link\("):
+        tc.timed(BOTH, link)
+    with pytest.raises(tc.ScheduleError, match=r"^link=.*; give a Link, such as tc\.Link\("):
+        tc.plan_with_host(CHAIN, link, budget=1536)
