@@ -5,7 +5,7 @@ The documents, version 2 (ids are positions in the lists of the graph):
 - ``tinyckpt.graph``: see ``tinyckpt.documents.graphs``.
 - ``tinyckpt.schedule``: ``graph``; ``steps``, each ``["compute" | "update", id of an operator]`` or
   ``["free" | "offload" | "fetch", id of a data node]``; ``policy``, ``options``, ``note``,
-  ``checkpoints``.
+  ``checkpoints``. An option that is a fraction is ``{"fraction": [above, below]}``.
 - ``tinyckpt.trace``: ``schedule`` and one list a column, as in ``Trace``.
 
 No arrays and no kernels are in them: a schedule that is read plans, replays and draws; it executes
@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from tinyckpt.documents.graphs import graph_document, load_graph, read_graph, save_graph
@@ -73,7 +74,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
     return {
         "graph": graph_document(schedule.graph),
         "policy": schedule.policy,
-        "options": dict(schedule.options),
+        "options": {name: written(value) for name, value in schedule.options.items()},
         "note": schedule.note,
         "checkpoints": schedule.checkpoints,
         "steps": [
@@ -81,6 +82,13 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
             for s in schedule.steps
         ],
     }
+
+
+def written(option: Any) -> Any:
+    """Return an option as JSON data; what JSON lacks, but for fractions, is written as text."""
+    if isinstance(option, Fraction):
+        return {"fraction": [option.numerator, option.denominator]}
+    return option
 
 
 def trace_document(trace: Trace) -> dict[str, Any]:
@@ -116,7 +124,7 @@ def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
         graph,
         tuple(steps),
         reader.get(document, "policy", str, where),
-        reader.get(document, "options", dict, where),
+        read_options(reader, reader.get(document, "options", dict, where), f"{where}.options"),
         reader.get(document, "note", str, where),
         reader.counts(
             reader.get(document, "checkpoints", list, where),
@@ -124,6 +132,21 @@ def read_schedule(reader: Reader, document: Any, where: str) -> Schedule:
             len(graph.data),
         ),
     )
+
+
+def read_options(reader: Reader, options: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the options of a document."""
+    read = {}
+    for name, option in options.items():
+        read[name] = option
+        if isinstance(option, dict) and set(option) == {"fraction"}:
+            at = f"{where}.{name}.fraction"
+            above, below = reader.row(option["fraction"], 2, at)
+            reader.check(above, int, f"{at}[0]")
+            if not reader.count(below, f"{at}[1]"):
+                reader.fail(f"{at}[1]", "0 is below no fraction")
+            read[name] = Fraction(above, below)
+    return read
 
 
 def load_schedule(path: str | os.PathLike[str], graph: Graph | None = None) -> Schedule:

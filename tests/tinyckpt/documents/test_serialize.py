@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import stat
+from fractions import Fraction
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -400,3 +402,31 @@ def test_values_may_be_listed_in_any_order(tmp_path: Path) -> None:
     graph = tc.load_graph(path)
     assert [node.name for node in graph.data] == ["x", "h", "y", "dy", "dh", "dx"]
     assert tc.replay(tc.plan(graph)).peak_bytes == 450
+
+
+@pytest.mark.parametrize("bandwidth", [Fraction(512, 3), Fraction(1, 10**29), 256, 0.1, inf])
+def test_options_come_back_as_they_were(bandwidth: Any, tmp_path: Path) -> None:
+    graph = tc.networks.chain(4)
+    plans = [
+        tc.plan(graph, "offload", bandwidth=bandwidth, latency=Fraction(1, 3)),
+        tc.plan_with_host(graph, tc.Link(bandwidth, Fraction(1, 3)), budget=2048),
+    ]
+    for number, plan in enumerate(plans):
+        path = tmp_path / f"{number}.json"
+        tc.save_schedule(plan, path)
+        known = tc.load_schedule(path).options
+        assert known == plan.options
+        assert [type(value) for value in known.values()] == [*map(type, plan.options.values())]
+        tc.save_trace(tc.replay(plan), path)
+        assert tc.load_trace(path).schedule.options == plan.options
+
+
+@pytest.mark.parametrize("fraction", [[1, 0], [1], [1, -2], [0.5, 1], ["1", 2], [True, 2], "1/2"])
+def test_fractions_that_are_damaged(fraction: Any, tmp_path: Path) -> None:
+    path = tmp_path / "schedule.json"
+    tc.save_schedule(tc.plan(tc.networks.chain(2), "offload", bandwidth=Fraction(1, 3)), path)
+    document = json.loads(path.read_text())
+    document["options"]["bandwidth"] = {"fraction": fraction}
+    path.write_text(json.dumps(document))
+    with pytest.raises(tc.FormatError, match=r"options\.bandwidth\.fraction"):
+        tc.load_schedule(path)
