@@ -72,7 +72,7 @@ def figures() -> list[Figure]:
 def zero(mixed: tc.Ledger) -> Figure:
     """Return the row of a state that ranks share out among themselves."""
     claimed = ["31.4", "16.6", "1.9"]
-    shares = [sharded(mixed, RANKS, stage) for stage in range(4)]
+    shares = [sharded(mixed, RANKS, zero) for zero in range(4)]
     found = [f"{share.nbytes / 1e9:.1f}" for share in shares[1:]]
     sent = [f"{share.exchanged / 1e9:.0f} GB" for share in shares]
     return Figure(

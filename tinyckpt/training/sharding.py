@@ -17,7 +17,7 @@ from tinyckpt.errors import OptionError
 from tinyckpt.training.ledger import Ledger
 from tinyckpt.units import size_text
 
-SHARED_FROM = {"optimizer state": 1, "gradients": 2, "parameters": 3}  # by which stage of ZeRO
+SHARED_FROM = {"optimizer state": 1, "gradients": 2, "parameters": 3}  # by which kind of ZeRO
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Sharding:
     """What one rank holds, and what it exchanges with the others in a step.
 
     Attributes:
-        stage: of ZeRO: 1, 2 or 3; 0 for plain data parallelism.
+        zero: which kind: 1, 2 or 3; 0 for plain data parallelism.
         ranks: how many share.
         parameters, gradients, optimizer_state: bytes on each rank, rounded up.
         exchanged: bytes that a rank sends in a step, for large numbers of ranks: a gradient is
@@ -33,7 +33,7 @@ class Sharding:
             parameters come for the forward and again for the backward.
     """
 
-    stage: int
+    zero: int
     ranks: int
     parameters: int
     gradients: int
@@ -47,13 +47,13 @@ class Sharding:
 
     def __str__(self) -> str:
         return (
-            f"ZeRO-{self.stage} on {self.ranks} ranks: {size_text(self.nbytes)} on each "
+            f"ZeRO-{self.zero} on {self.ranks} ranks: {size_text(self.nbytes)} on each "
             f"(parameters {size_text(self.parameters)}, gradients {size_text(self.gradients)}, "
             f"optimizer state {size_text(self.optimizer_state)})"
         )
 
 
-def sharded(ledger: Ledger, ranks: int, stage: int) -> Sharding:
+def sharded(ledger: Ledger, ranks: int, zero: int) -> Sharding:
     """Return what each of some ranks holds if they share the state of a step.
 
     >>> import tinyckpt as tc
@@ -70,15 +70,15 @@ def sharded(ledger: Ledger, ranks: int, stage: int) -> Sharding:
         ledger: of a step's schedule; with ``gradients="held"`` all gradients are there at once, as
             where they are reduced after the backward.
         ranks: how many share, 1 or more.
-        stage: of ZeRO: 0 for plain data parallelism, 1, 2 or 3.
+        zero: which kind: 0 for plain data parallelism, 1, 2 or 3.
 
     Raises:
         OptionError: if a number is out of its range.
     """
     if type(ranks) is not int or ranks < 1:
         raise OptionError(f"ranks={ranks!r}; it must be an integer of 1 or more")
-    if type(stage) is not int or stage not in range(4):
-        raise OptionError(f"stage={stage!r}; ZeRO has 1, 2 and 3, and 0 stands for none of it")
+    if type(zero) is not int or zero not in range(4):
+        raise OptionError(f"zero={zero!r}; ZeRO has 1, 2 and 3, and 0 stands for none of it")
     whole = {
         "parameters": ledger.sources["parameters"],
         "gradients": max(ledger.held["gradients"], default=0)
@@ -86,11 +86,11 @@ def sharded(ledger: Ledger, ranks: int, stage: int) -> Sharding:
         "optimizer state": ledger.sources["optimizer state"],
     }
     share = {
-        what: -(-nbytes // ranks) if stage >= SHARED_FROM[what] else nbytes
+        what: -(-nbytes // ranks) if zero >= SHARED_FROM[what] else nbytes
         for what, nbytes in whole.items()
     }
-    passes = 2 if stage == 3 else 1
+    passes = 2 if zero == 3 else 1
     exchanged = 0 if ranks == 1 else whole["gradients"] + passes * whole["parameters"]
     return Sharding(
-        stage, ranks, share["parameters"], share["gradients"], share["optimizer state"], exchanged
+        zero, ranks, share["parameters"], share["gradients"], share["optimizer state"], exchanged
     )

@@ -22,7 +22,7 @@ def ledger_of(layers: int, width: int, optimizer: tc.Optimizer, dtype: str) -> t
 
 def test_seven_and_a_half_billion_parameters_on_64_ranks() -> None:
     ledger = ledger_of(75, 10_000, tc.with_master_weights(tc.adam(1e-3)), "float16")
-    found = [sharded(ledger, 64, stage) for stage in range(4)]
+    found = [sharded(ledger, 64, zero) for zero in range(4)]
     gigabytes = [f"{each.nbytes / 1e9:.1f}" for each in found]
     assert gigabytes == ["120.0", "31.4", "16.6", "1.9"]
     # Twice the parameters' bytes, and three times with ZeRO-3: section 7.
@@ -39,7 +39,7 @@ def test_every_rank_has_its_share_rounded_up() -> None:
     third = sharded(ledger, 7, 3)
     assert (third.parameters, third.gradients, third.optimizer_state) == (6, 6, 12)
     for ranks in (1, 2, 5, 100):
-        sizes = [sharded(ledger, ranks, stage).nbytes for stage in range(4)]
+        sizes = [sharded(ledger, ranks, zero).nbytes for zero in range(4)]
         assert sizes == sorted(sizes, reverse=True)
 
 
@@ -47,7 +47,7 @@ def test_what_is_no_sharding() -> None:
     ledger = ledger_of(1, 3, tc.sgd(0.1), "float32")
     with pytest.raises(tc.OptionError, match="ranks=0; it must be an integer of 1 or more"):
         sharded(ledger, 0, 1)
-    with pytest.raises(tc.OptionError, match="stage=4; ZeRO has 1, 2 and 3"):
+    with pytest.raises(tc.OptionError, match="zero=4; ZeRO has 1, 2 and 3"):
         sharded(ledger, 2, 4)
 
 
