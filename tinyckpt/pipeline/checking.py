@@ -218,7 +218,7 @@ def unfinished(places: Places) -> Iterator[Complaint]:
             yield *places.end_of(stage), f"the device ends without the {action}"
     yield from places.first_of(BACKWARD, whole & halves, says("it is done in halves as well"))
     is_recomputed = (of[RECOMPUTE] != ABSENT).any(axis=1)
-    wrong = is_recomputed[:, None] & (of[RECOMPUTE] == ABSENT)
+    wrong = is_recomputed[:, None] & (of[RECOMPUTE] == ABSENT) & (places.back != ABSENT)
     what = "it is not recomputed before, as others of its stage are"
     yield from places.first_of(BACKWARD, wrong, says(what), places.back)
 
