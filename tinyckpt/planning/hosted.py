@@ -44,7 +44,7 @@ from tinyckpt.units import counted, size_text
 
 MOST_SEARCHED = 17  # operators: chain:8, in seconds
 STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
-SMALL_SECONDS = 60.0  # chain:8 takes up to 15, within 3 nodes
+SMALL_SECONDS = 180.0  # chain:8 takes up to 15, within 3 nodes; more where cores are shared
 SEARCH_SHARE = 0.5  # of the time that is left, for the exact search
 BOUND_SHARE = 0.2
 
@@ -69,7 +69,7 @@ def plan_with_host(
         host_budget: of the host; without limit if not given.
         costs: the duration of each evaluation; if not given, as in ``plan``.
         time_limit: seconds for all of it; half of them for the search of a small graph. What has
-            been found by then is the answer. If not given, as in ``plan``, and 60 for a small
+            been found by then is the answer. If not given, as in ``plan``, and 180 for a small
             graph, of which the search is to end.
 
     Returns:
