@@ -161,7 +161,8 @@ class Cutter:
         for index in operators:
             if whole.operators[index].phase == "backward":
                 self.copy(index)
-        gradients = set(leaves(whole.gradients))
+        # Of the stage itself: one of a later stage may pass through, and then it stays as a result.
+        gradients = set(leaves(whole.gradients)) & set(outputs)
         # Without an exchange, nothing reads what is given: it stays as a result.
         last = () if exchange is not None else gives
         given = [data for data in (*outputs, *gives_back, *last) if data not in gradients]
