@@ -135,3 +135,52 @@ def test_a_file_in_which_nothing_waits_begins_anew() -> None:
     kept = disk.park(np.ones(8))
     assert disk.end == 64
     assert disk.fetch(kept, [], ())[0] == 1
+
+
+LIMITED = """
+import resource, sys, numpy as np, tinyckpt as tc
+backend = tc.on_disk(sys.argv[1])
+disk = backend.host()
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+kept = disk.park(np.arange(2_000.0))
+try:
+    tc.run(tc.plan(tc.networks.chain(16), "offload"), np.ones((8, 8)), backend=backend)
+except tc.BackendError as error:
+    print(error)
+assert (disk.fetch(kept, [], ()) == np.arange(2_000.0)).all()
+"""
+
+WRITING = """
+import sys, numpy as np, tinyckpt as tc
+backend, x = tc.on_disk(sys.argv[1]), np.linspace(-1, 1, 64).reshape(8, 8)
+schedule = tc.plan(tc.networks.chain(200), "offload")
+expected = tc.run(schedule, x).gradients
+while True:
+    assert np.array_equal(tc.run(schedule, x, backend=backend).gradients, expected)
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="such limits are of POSIX")
+def test_a_file_that_may_not_grow_any_more(tmp_path: Path) -> None:
+    # 16,000 of 20,000 bytes are taken: seven values of 512 bytes have room, the eighth has not.
+    run = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert "512 B cannot be written in" in done.stdout
+    assert done.stdout.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX")
+def test_two_runs_at_once_in_one_folder_and_killed_while_they_write(tmp_path: Path) -> None:
+    run = [sys.executable, "-c", WRITING, str(tmp_path)]
+    both = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == ["done\n"] * 3
+    for process in both:
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert process.stdout is not None
+        process.stdout.close()
+    assert list(tmp_path.iterdir()) == []
