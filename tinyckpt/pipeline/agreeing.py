@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tinyckpt.pipeline.checking import ABSENT, Complaint, Places, needs, says
+from tinyckpt.pipeline.checking import ABSENT, Complaint, Positions, needs, says
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
     BACKWARD,
@@ -40,26 +40,26 @@ LEGAL = (
 )
 
 
-def between_replicas(places: Places) -> Iterator[Complaint]:
+def between_replicas(positions: Positions) -> Iterator[Complaint]:
     """Yield the first actions that do not fit to what the other replicas do, or are not there."""
-    own, of = places.pipeline, places.of
+    own, of = positions.pipeline, positions.of
     legal = LEGAL[own.zero] if own.replicas > 1 else ()
     why = f"there is none with {own.replicas} replicas and zero={own.zero}"
     for kind in (*COLLECTIVES, FREE_FORWARD, FREE_BACKWARD):
         if kind not in legal:
-            yield from places.first_of(kind, of[kind] != ABSENT, says(why))
+            yield from positions.first_of(kind, of[kind] != ABSENT, says(why))
     if own.replicas == 1:
         return
-    yield from unequal(places)
+    yield from unequal(positions)
     done = np.maximum(of[BACKWARD], of[BACKWARD_WEIGHT])
-    yield from unreduced(places, done)
+    yield from unreduced(positions, done)
     if own.zero == 3:
-        yield from ungathered(places, done)
+        yield from ungathered(positions, done)
 
 
-def unequal(places: Places) -> Iterator[Complaint]:
+def unequal(positions: Positions) -> Iterator[Complaint]:
     """Yield where a replica of a device first does something else together than replica 0 does."""
-    own = places.pipeline
+    own = positions.pipeline
     devices = own.devices // own.replicas
     is_together = np.isin(own.kind, COLLECTIVES)
     for device in range(own.devices):
@@ -71,7 +71,10 @@ def unequal(places: Places) -> Iterator[Complaint]:
         count = min(len(theirs), len(ours))
         differ = np.flatnonzero(
             (own.kind[theirs[:count]] != own.kind[ours[:count]])
-            | (own.stage[theirs[:count]] % places.depth != own.stage[ours[:count]] % places.depth)
+            | (
+                own.stage[theirs[:count]] % positions.depth
+                != own.stage[ours[:count]] % positions.depth
+            )
             | (own.micro_batch[theirs[:count]] != own.micro_batch[ours[:count]])
         )
         if len(theirs) == len(ours) and not len(differ):
@@ -93,21 +96,21 @@ def unequal(places: Places) -> Iterator[Complaint]:
         )
 
 
-def missing(places: Places, kind: int, wrong: Integers) -> Iterator[Complaint]:
+def missing(positions: Positions, kind: int, wrong: Integers) -> Iterator[Complaint]:
     """Yield the first action of a kind that a device ends without."""
     for stage, micro_batch in np.argwhere(wrong)[:1].tolist():
         action = Action(KINDS[kind], stage, micro_batch)
-        yield *places.end_of(stage), f"the device ends without the {action}"
+        yield *positions.end_of(stage), f"the device ends without the {action}"
 
 
-def unreduced(places: Places, done: Integers) -> Iterator[Complaint]:
+def unreduced(positions: Positions, done: Integers) -> Iterator[Complaint]:
     """Yield what is reduced before it is complete, and updated before it is reduced; or never is.
 
     Args:
-        places: of the actions.
+        positions: of the actions.
         done: for every stage and micro-batch the step at which its gradients are there.
     """
-    of, zero = places.of, places.pipeline.zero
+    of, zero = positions.of, positions.pipeline.zero
     kind = ALL_REDUCE if zero == 0 else REDUCE_SCATTER
     reduced = of[kind]
     if zero < 2:
@@ -115,36 +118,38 @@ def unreduced(places: Places, done: Integers) -> Iterator[Complaint]:
         complete = done.max(axis=1, keepdims=True)
         again = reduced != ABSENT
         again[:, 0] = False
-        yield from places.first_of(kind, again, says("it is done once a batch, of micro-batch 0"))
+        yield from positions.first_of(
+            kind, again, says("it is done once a batch, of micro-batch 0")
+        )
         done, reduced = complete, reduced[:, :1]
     wrong = (reduced != ABSENT) & (reduced < done)
-    yield from places.first_of(
+    yield from positions.first_of(
         kind, wrong, lambda s, m: f"its gradients are not complete before step {done[s, m]}"
     )
-    yield from missing(places, kind, (done != ABSENT) & (reduced == ABSENT))
+    yield from missing(positions, kind, (done != ABSENT) & (reduced == ABSENT))
     update, last = of[UPDATE][:, :1], reduced.max(axis=1, keepdims=True)
-    yield from missing(places, UPDATE, update == ABSENT)
-    yield from places.first_of(
+    yield from missing(positions, UPDATE, update == ABSENT)
+    yield from positions.first_of(
         UPDATE, (update != ABSENT) & (update < last), needs(KINDS[kind], last)
     )
     if zero in (1, 2):
         gathered = of[GATHER_UPDATED][:, :1]
         wrong = (gathered != ABSENT) & (gathered < update)
-        yield from places.first_of(GATHER_UPDATED, wrong, needs("update", update))
-        yield from missing(places, GATHER_UPDATED, gathered == ABSENT)
+        yield from positions.first_of(GATHER_UPDATED, wrong, needs("update", update))
+        yield from missing(positions, GATHER_UPDATED, gathered == ABSENT)
 
 
-def ungathered(places: Places, done: Integers) -> Iterator[Complaint]:
+def ungathered(positions: Positions, done: Integers) -> Iterator[Complaint]:
     """Yield what reads parameters that are not gathered, and parameters that are never freed."""
-    of = places.of
-    again = np.where(of[RECOMPUTE] != ABSENT, of[RECOMPUTE], places.back)
+    of = positions.of
+    again = np.where(of[RECOMPUTE] != ABSENT, of[RECOMPUTE], positions.back)
     again_kind = RECOMPUTE if (of[RECOMPUTE] != ABSENT).any() else BACKWARD
     for kind, steps, gather, free, last in (
         (FORWARD, of[FORWARD], GATHER_FORWARD, FREE_FORWARD, of[FORWARD]),
         (again_kind, again, GATHER_BACKWARD, FREE_BACKWARD, done),
     ):
         wrong = (steps != ABSENT) & ((of[gather] == ABSENT) | (of[gather] > steps))
-        yield from places.first_of(kind, wrong, needs(KINDS[gather], of[gather]), steps)
+        yield from positions.first_of(kind, wrong, needs(KINDS[gather], of[gather]), steps)
         wrong = (of[free] != ABSENT) & (of[free] < last)
-        yield from places.first_of(free, wrong, needs(KINDS[kind], last))
-        yield from missing(places, free, (steps != ABSENT) & (of[free] == ABSENT))
+        yield from positions.first_of(free, wrong, needs(KINDS[kind], last))
+        yield from missing(positions, free, (steps != ABSENT) & (of[free] == ABSENT))

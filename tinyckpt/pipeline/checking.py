@@ -1,8 +1,8 @@
 """Whether the actions of a pipeline may stand in their order: all that needs no clock.
 
 Where an action has to come after another one of its own device, or an update before none, the two
-places are compared, for all micro-batches at once. A pipeline that passes can only fail by devices
-that wait for each other in a circle, which ``replay`` finds.
+positions are compared, for all micro-batches at once. A pipeline that passes can only fail by
+devices that wait for each other in a circle, which ``replay`` finds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Complaint = tuple[int, int, str]  # device, step, and what is wrong there
 Why = Callable[[int, int], str]  # of a stage and a micro-batch
 
 
-class Places:
+class Positions:
     """Where each action stands: its step on its device, by kind, stage and micro-batch.
 
     Attributes:
@@ -109,40 +109,40 @@ class Places:
         stages, micro_batches = wrong.nonzero()
         if not len(stages):
             return
-        places = (self.of[kind] if steps is None else steps)[stages, micro_batches]
+        positions = (self.of[kind] if steps is None else steps)[stages, micro_batches]
         devices = self.pipeline.device_of[stages]
-        chosen = np.lexsort((places, devices))[0]
+        chosen = np.lexsort((positions, devices))[0]
         stage, micro_batch = int(stages[chosen]), int(micro_batches[chosen])
         text = f"{Action(KINDS[kind], stage, micro_batch)}: {why(stage, micro_batch)}"
-        yield int(devices[chosen]), int(places[chosen]), text
+        yield int(devices[chosen]), int(positions[chosen]), text
 
 
-def check_order(places: Places, more: Iterable[Complaint] = ()) -> None:
+def check_order(positions: Positions, more: Iterable[Complaint] = ()) -> None:
     """Raise a ScheduleError about the first action, by device and step, that is not legal.
 
     Args:
-        places: of all actions.
+        positions: of all actions.
         more: what others found to be wrong.
     """
     complaints = [
-        *misplaced(places), *without_input(places), *unmatched(places), *unfinished(places),
-        *stale(places), *more,
+        *misplaced(positions), *without_input(positions), *unmatched(positions),
+        *unfinished(positions), *stale(positions), *more,
     ]  # fmt: skip
     if complaints:
         device, step, what = min(complaints)
         raise ScheduleError(f"device {device}, step {step}: {what}")
 
 
-def misplaced(places: Places) -> Iterator[Complaint]:
+def misplaced(positions: Positions) -> Iterator[Complaint]:
     """Yield of each rule the first action that comes before what its own stage must have done."""
-    of = places.of
+    of = positions.of
     for kind, earlier in LOCAL:
-        needed = places.back if earlier == BACKWARD else of[earlier]
+        needed = positions.back if earlier == BACKWARD else of[earlier]
         wrong = (of[kind] != ABSENT) & ((needed == ABSENT) | (needed >= of[kind]))
-        yield from places.first_of(kind, wrong, needs(KINDS[earlier], needed))
+        yield from positions.first_of(kind, wrong, needs(KINDS[earlier], needed))
     for kind in (BACKWARD, BACKWARD_INPUT):
         wrong = (of[kind] != ABSENT) & (of[RECOMPUTE] > of[kind])
-        yield from places.first_of(kind, wrong, needs("recompute", of[RECOMPUTE]))
+        yield from positions.first_of(kind, wrong, needs("recompute", of[RECOMPUTE]))
 
 
 def needs(what: str, needed: Integers) -> Why:
@@ -156,21 +156,23 @@ def needs(what: str, needed: Integers) -> Why:
     return why
 
 
-def without_input(places: Places) -> Iterator[Complaint]:
+def without_input(positions: Positions) -> Iterator[Complaint]:
     """Yield the first forward and backward before what the stage beside it makes is there."""
     for kind, message, steps, remote, towards in (
-        (FORWARD, RECV_ACTIVATION, places.of[FORWARD], places.remote_before, -1),
-        (BACKWARD, RECV_COTANGENT, places.back, places.remote_after, 1),
+        (FORWARD, RECV_ACTIVATION, positions.of[FORWARD], positions.remote_before, -1),
+        (BACKWARD, RECV_COTANGENT, positions.back, positions.remote_after, 1),
     ):
         by_message = remote[:, None] & (steps != ABSENT)
-        recv = places.of[message]
+        recv = positions.of[message]
         wrong = by_message & ((recv == ABSENT) | (recv >= steps))
-        yield from places.first_of(kind, wrong, needs(KINDS[message], recv), steps)
+        yield from positions.first_of(kind, wrong, needs(KINDS[message], recv), steps)
         neighbour = beside(steps, towards)
         wrong = ~by_message & (steps != ABSENT) & ((neighbour == ABSENT) | (neighbour >= steps))
-        wrong[0 if towards < 0 else places.depth - 1 :: places.depth] = False  # the model's ends
+        wrong[0 if towards < 0 else positions.depth - 1 :: positions.depth] = (
+            False  # the model's ends
+        )
         what = f"{KINDS[kind]} of stage {'before' if towards < 0 else 'after'} it"
-        yield from places.first_of(kind, wrong, needs(what, neighbour), steps)
+        yield from positions.first_of(kind, wrong, needs(what, neighbour), steps)
 
 
 def beside(table: Integers, towards: int) -> Integers:
@@ -183,20 +185,20 @@ def beside(table: Integers, towards: int) -> Integers:
     return found
 
 
-def unmatched(places: Places) -> Iterator[Complaint]:
+def unmatched(positions: Positions) -> Iterator[Complaint]:
     """Yield the first send of each kind that nobody waits for, and recv of what nobody sends."""
     for kind, other, remote, towards in (
-        (SEND_ACTIVATION, RECV_ACTIVATION, places.remote_after, 1),
-        (RECV_ACTIVATION, SEND_ACTIVATION, places.remote_before, -1),
-        (SEND_COTANGENT, RECV_COTANGENT, places.remote_before, -1),
-        (RECV_COTANGENT, SEND_COTANGENT, places.remote_after, 1),
+        (SEND_ACTIVATION, RECV_ACTIVATION, positions.remote_after, 1),
+        (RECV_ACTIVATION, SEND_ACTIVATION, positions.remote_before, -1),
+        (SEND_COTANGENT, RECV_COTANGENT, positions.remote_before, -1),
+        (RECV_COTANGENT, SEND_COTANGENT, positions.remote_after, 1),
     ):
-        is_there = places.of[kind] != ABSENT
+        is_there = positions.of[kind] != ABSENT
         what = f"its {KINDS[other].replace('_', ' ')} is missing on the device of the stage beside"
-        wrong = is_there & remote[:, None] & (beside(places.of[other], towards) == ABSENT)
-        yield from places.first_of(kind, wrong, says(what))
+        wrong = is_there & remote[:, None] & (beside(positions.of[other], towards) == ABSENT)
+        yield from positions.first_of(kind, wrong, says(what))
         wrong = is_there & ~remote[:, None]
-        yield from places.first_of(kind, wrong, says("no other device has the stage beside"))
+        yield from positions.first_of(kind, wrong, says("no other device has the stage beside"))
 
 
 def says(text: str) -> Why:
@@ -204,9 +206,9 @@ def says(text: str) -> Why:
     return lambda stage, micro_batch: text
 
 
-def unfinished(places: Places) -> Iterator[Complaint]:
+def unfinished(positions: Positions) -> Iterator[Complaint]:
     """Yield the first forward or backward that a device ends without, or does twice."""
-    of = places.of
+    of = positions.of
     whole, halves = of[BACKWARD] != ABSENT, of[BACKWARD_INPUT] != ABSENT
     for kind, missing in (
         (FORWARD, of[FORWARD] == ABSENT),
@@ -215,22 +217,22 @@ def unfinished(places: Places) -> Iterator[Complaint]:
     ):
         for stage, micro_batch in np.argwhere(missing)[:1].tolist():
             action = Action(KINDS[kind], stage, micro_batch)
-            yield *places.end_of(stage), f"the device ends without the {action}"
-    yield from places.first_of(BACKWARD, whole & halves, says("it is done in halves as well"))
+            yield *positions.end_of(stage), f"the device ends without the {action}"
+    yield from positions.first_of(BACKWARD, whole & halves, says("it is done in halves as well"))
     is_recomputed = (of[RECOMPUTE] != ABSENT).any(axis=1)
-    wrong = is_recomputed[:, None] & (of[RECOMPUTE] == ABSENT) & (places.back != ABSENT)
+    wrong = is_recomputed[:, None] & (of[RECOMPUTE] == ABSENT) & (positions.back != ABSENT)
     what = "it is not recomputed before, as others of its stage are"
-    yield from places.first_of(BACKWARD, wrong, says(what), places.back)
+    yield from positions.first_of(BACKWARD, wrong, says(what), positions.back)
 
 
-def stale(places: Places) -> Iterator[Complaint]:
+def stale(positions: Positions) -> Iterator[Complaint]:
     """Yield the first action that reads parameters after their update, or adds to its gradient."""
-    update = places.of[UPDATE].max(axis=1)
+    update = positions.of[UPDATE].max(axis=1)
     is_updated = update != ABSENT
     if not is_updated.any():
         return
     for stage in np.flatnonzero(~is_updated)[:1].tolist():
-        yield *places.end_of(stage), f"the device ends without the update of stage {stage}"
+        yield *positions.end_of(stage), f"the device ends without the update of stage {stage}"
 
     def too_late(stage: int, micro_batch: int) -> str:
         return f"its gradient comes after the update of the stage, at step {update[stage]}"
@@ -243,5 +245,7 @@ def stale(places: Places) -> Iterator[Complaint]:
 
     readers = FORWARD, RECOMPUTE, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT
     for kind in (*readers, GATHER_FORWARD, GATHER_BACKWARD):
-        wrong = is_updated[:, None] & (places.of[kind] > update[:, None])
-        yield from places.first_of(kind, wrong, too_late if kind == BACKWARD_WEIGHT else reads_new)
+        wrong = is_updated[:, None] & (positions.of[kind] > update[:, None])
+        yield from positions.first_of(
+            kind, wrong, too_late if kind == BACKWARD_WEIGHT else reads_new
+        )

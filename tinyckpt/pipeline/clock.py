@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyckpt.errors import ScheduleError
-from tinyckpt.pipeline.checking import Places
+from tinyckpt.pipeline.checking import Positions
 from tinyckpt.pipeline.program import (
     COLLECTIVES,
     RECV_ACTIVATION,
@@ -47,7 +47,7 @@ class Meeting(NamedTuple):
     over: list[Any]
 
 
-class Clock:
+class ActionTimes:
     """Finds when each action begins.
 
     Attributes:
@@ -60,9 +60,9 @@ class Clock:
     """
 
     def __init__(
-        self, pipeline: Pipeline, places: Places, durations: Any, communication: Any
+        self, pipeline: Pipeline, positions: Positions, durations: Any, communication: Any
     ) -> None:
-        self.pipeline, self.places, self.communication = pipeline, places, communication
+        self.pipeline, self.positions, self.communication = pipeline, positions, communication
         self.durations = durations.copy()
         self.together = durations[list(COLLECTIVES)]
         self.durations[list(COLLECTIVES)] = 0
@@ -95,7 +95,7 @@ class Clock:
         # What is together has no sender, and gets one that there is, until ``shifts`` marks it.
         stage = np.clip(own.stage[self.recvs] + np.where(is_activation, -1, 1), 0, own.stages - 1)
         micro_batch = own.micro_batch[self.recvs]
-        of = self.places.of
+        of = self.positions.of
         step = np.where(
             is_activation,
             of[SEND_ACTIVATION][stage, micro_batch],

@@ -16,8 +16,8 @@ import numpy as np
 
 from tinyckpt.errors import OptionError
 from tinyckpt.pipeline.agreeing import between_replicas
-from tinyckpt.pipeline.checking import Places, check_order
-from tinyckpt.pipeline.clock import Clock
+from tinyckpt.pipeline.checking import Positions, check_order
+from tinyckpt.pipeline.clock import ActionTimes
 from tinyckpt.pipeline.costs import (
     Footprint,
     Number,
@@ -164,9 +164,9 @@ def replay_pipeline(
     depth = pipeline.stages // pipeline.replicas
     durations, communication, unit = costs.scaled(depth, pipeline.micro_batches * pipeline.replicas)
     durations = np.tile(durations, pipeline.replicas)
-    places = Places(pipeline)
-    check_order(places, between_replicas(places))
-    clock = Clock(pipeline, places, durations, communication)
+    positions = Positions(pipeline)
+    check_order(positions, between_replicas(positions))
+    clock = ActionTimes(pipeline, positions, durations, communication)
     starts = clock.starts()
     own = clock.own
     busy = [own[begin:end].sum() for begin, end in spans(pipeline)]
@@ -193,10 +193,10 @@ def replay_pipeline(
 def check_held(pipeline: Pipeline) -> None:
     """Raise an OptionError if replaying a pipeline takes too much memory."""
     together = np.count_nonzero(np.isin(pipeline.kind, COLLECTIVES))
-    places = pipeline.stages * pipeline.micro_batches
+    cells = pipeline.stages * pipeline.micro_batches
     check_bytes(
         f"{pipeline.name} of {pipeline.stages:,} stages x {pipeline.micro_batches:,} micro batches",
-        len(pipeline), places, pipeline.stages, len(np.unique(pipeline.kind)),
+        len(pipeline), cells, pipeline.stages, len(np.unique(pipeline.kind)),
         int(together) // pipeline.replicas,
     )  # fmt: skip
 

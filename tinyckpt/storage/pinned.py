@@ -32,7 +32,7 @@ MOST = 2  # on their way: one that is being copied, and the next one, so that no
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flight:
+class Copy:
     """A copy that may not be over.
 
     Attributes:
@@ -50,12 +50,12 @@ class Parked:
     """A value in pinned memory, or on its way there.
 
     Attributes:
-        flight: the copy.
+        copy: the copy.
         order: which axis of the array each axis of what is on the host is.
         nbytes: what it weighs.
     """
 
-    flight: Flight
+    copy: Copy
     order: tuple[int, ...]
     nbytes: int
 
@@ -70,17 +70,17 @@ class Pinned:
     def __init__(self, library: Any) -> None:
         self.library = library
         self.out, self.back = (library.cuda.Stream(non_blocking=True) for _ in range(2))
-        self.leaving: deque[Flight] = deque()
-        self.arriving: deque[Flight] = deque()
+        self.leaving: deque[Copy] = deque()
+        self.arriving: deque[Copy] = deque()
         # If the run fails, its memory is not given to others while copies read and write it.
         finalize(self, wait_for, self.leaving, self.arriving)
 
     def park(self, array: Array) -> Parked:
         """Begin a copy to the host."""
         current = self.library.cuda.get_current_stream()
-        for flight in self.arriving:
-            if flight.device is array:
-                current.wait_event(flight.end)
+        for copy in self.arriving:
+            if copy.device is array:
+                current.wait_event(copy.end)
         order = by_memory(array)
         shown = array.transpose(order)
         dense = shown if shown.flags.c_contiguous else shown.copy(order="C")
@@ -88,22 +88,22 @@ class Pinned:
         host = np.ndarray(dense.shape, dense.dtype, memory)
         self.out.wait_event(current.record())
         dense.get(stream=self.out, out=host, blocking=False)
-        flight = Flight(self.out.record(), dense, host)
-        begun(self.leaving, flight)
-        # The flight that the value keeps is without the device's memory.
-        return Parked(Flight(flight.end, None, host), order, array.nbytes)
+        copy = Copy(self.out.record(), dense, host)
+        begun(self.leaving, copy)
+        # The copy that the value keeps is without the device's memory.
+        return Parked(Copy(copy.end, None, host), order, array.nbytes)
 
     def fetch(self, parked: Parked, bound: Bound, readers: Sequence[int]) -> Array:
         """Begin a copy back, and let those that read it wait for it."""
         current = self.library.cuda.get_current_stream()
-        host = parked.flight.host
+        host = parked.copy.host
         dense = self.library.empty(host.shape, host.dtype)
         self.back.wait_event(current.record())
-        self.back.wait_event(parked.flight.end)
+        self.back.wait_event(parked.copy.end)
         dense.set(host, stream=self.back)
         array = dense.transpose(inverse(parked.order))
         end = self.back.record()
-        begun(self.arriving, Flight(end, array, host))
+        begun(self.arriving, Copy(end, array, host))
         for reader in readers:
             kernel, *rest = bound[reader]
             bound[reader] = (partial(after, self.library, end, kernel), *rest)
@@ -112,8 +112,8 @@ class Pinned:
     def settle(self) -> None:
         """Let the computation that follows wait for all that comes back."""
         current = self.library.cuda.get_current_stream()
-        for flight in self.arriving:
-            current.wait_event(flight.end)
+        for copy in self.arriving:
+            current.wait_event(copy.end)
 
 
 def after(library: Any, end: Any, kernel: Callable[..., Any], *arrays: Array) -> Any:
@@ -122,17 +122,17 @@ def after(library: Any, end: Any, kernel: Callable[..., Any], *arrays: Array) ->
     return kernel(*arrays)
 
 
-def begun(line: deque[Flight], flight: Flight) -> None:
+def begun(line: deque[Copy], copy: Copy) -> None:
     """Note a copy; wait for those that are too many before it."""
-    line.append(flight)
+    line.append(copy)
     while len(line) > MOST:
         line[0].end.synchronize()
         line.popleft()
 
 
-def wait_for(*flights: deque[Flight]) -> None:
+def wait_for(*copies: deque[Copy]) -> None:
     """Wait until copies are over."""
-    for line in flights:
-        for flight in line:
-            flight.end.synchronize()
+    for line in copies:
+        for copy in line:
+            copy.end.synchronize()
         line.clear()

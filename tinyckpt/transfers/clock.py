@@ -157,7 +157,7 @@ def timed(
     own = given(schedule.graph) if costs is None else costs
     if len(own.operators) != len(schedule.graph.operators):
         raise ScheduleError(f"the costs are not those of {schedule.graph.name}: other operators")
-    clock = Clock(schedule, checked_link(link), own, checked_bytes(budget))
+    clock = TimedReplay(schedule, checked_link(link), own, checked_bytes(budget))
     for position, step in enumerate(schedule.steps):
         if isinstance(step, EVALUATIONS):
             clock.evaluate(position, step)
@@ -186,7 +186,7 @@ def checked_bytes(budget: object) -> int | None:
     return int(budget)
 
 
-class Clock:
+class TimedReplay:
     """A replay with times.
 
     What each step takes is a look at the first of a heap or two: moments only go on, those of

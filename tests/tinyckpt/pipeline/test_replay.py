@@ -21,8 +21,8 @@ from tinyckpt.pipeline import (
     replay_pipeline,
     zb_h1,
 )
-from tinyckpt.pipeline.checking import Places
-from tinyckpt.pipeline.clock import Clock
+from tinyckpt.pipeline.checking import Positions
+from tinyckpt.pipeline.clock import ActionTimes
 from tinyckpt.pipeline.program import KINDS
 from tinyckpt.pipeline.written import pipeline_of
 
@@ -265,7 +265,7 @@ def test_a_clock_leaves_what_it_is_given_as_it_is() -> None:
     pipeline = data_parallel(gpipe(2, 3), 2)
     durations, way, _ = PipelineCosts(collective=5).scaled(4)
     known = durations.copy()
-    starts = [Clock(pipeline, Places(pipeline), durations, way).starts() for _ in range(2)]
+    starts = [ActionTimes(pipeline, Positions(pipeline), durations, way).starts() for _ in range(2)]
     assert (durations == known).all()
     assert (starts[0] == starts[1]).all()
     assert replay_pipeline(pipeline, PipelineCosts(collective=5)).makespan == 12 + 10

@@ -72,7 +72,7 @@ def test_no_more_than_two_are_on_their_way() -> None:
     host = Pinned(strict)
     arrays = [strict.array(np.full(4, float(n))) for n in range(5)]
     parked = [host.park(array) for array in arrays]
-    assert [kept.flight.end.done for kept in parked] == [True] * 3 + [False] * 2
+    assert [kept.copy.end.done for kept in parked] == [True] * 3 + [False] * 2
     bound = [(strict.negative,)] * 5
     back = [host.fetch(kept, bound, (n,)) for n, kept in enumerate(parked)]
     assert len(host.arriving) == pinned.MOST
