@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from time import sleep
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,7 +21,7 @@ from tinyckpt.pipeline.channel import wait
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.resuming import NOBODY, Resumed
-from tinyckpt.pipeline.supervising import say
+from tinyckpt.pipeline.supervising import HEARD, say
 from tinyckpt.pipeline.working import Outcome, Worker
 from tinyckpt.schedule import Compute
 from tinyckpt.tree import leaves
@@ -45,6 +46,7 @@ class Arrival:
 
 def end_all(world: Any) -> NoReturn:
     """End all processes; this one, too, and without another word."""
+    sleep(HEARD)
     world.Abort(1)
     os._exit(1)  # some MPIs return, and leave it to the launcher
 

@@ -27,6 +27,7 @@ RANK_NAMES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 FIRST_SPECIAL_STEP = 0xFFFF_FFF0
 STDERR = 2
 BEHIND = 3.0  # seconds that a rank waits for the one that knows best what is wrong
+HEARD = 0.5  # seconds in which a launcher hands on what was said; it drops what is left at the end
 # The pipe that ends when the parent does: its file descriptor, and the inode. Whoever has the
 # variable from a rank, such as a launcher that a rank starts, has not the pipe.
 LIFELINE = "TINYCKPT_LIFELINE"
@@ -84,6 +85,7 @@ def supervise() -> None:
         if name_of(-code) == "SIGALRM":  # see get_mpi
             what = "has lost its patience: it waited for all ranks to begin, and one of them hangs"
     say(f"rank {rank} (process {child.pid}) {what}; the launcher ends the other ranks")
+    sleep(HEARD)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
