@@ -48,6 +48,7 @@ LONG = {
     "tests/tinyckpt/ops/test_numpy.py": "what is asked of each of NumPy's names",
     "tests/tinyckpt/cli/test_cli.py": "one command, job by job",
     "tests/tinyckpt/documents/test_serialize.py": "a table of damaged documents",
+    "tests/tinyckpt/exact/chain_optima.py": "a machine of its own, and what it may leave out",
     "tests/tinyckpt/exact/test_optimal.py": "the exhaustive search that the solver is held to",
     "tests/tinyckpt/policies/test_schedules.py": "the verifier's errors, one by one",
     "tests/viz/charts/test_charts.py": "four charts with the same options",
