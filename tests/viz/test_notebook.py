@@ -12,6 +12,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.conftest import require
+from tests.viz.player.player_driver import code_of
 from viz.player import Page
 
 
@@ -35,7 +36,7 @@ def test_a_timeline_is_a_player_with_times() -> None:
     player = timeline._repr_mimebundle_()
     assert player["text/plain"] == repr(timeline)
     assert player["text/html"].startswith("<iframe srcdoc=")
-    assert "class TimeLane" in html.unescape(player["text/html"])
+    assert "class TimeLane" in code_of(html.unescape(player["text/html"]))
 
 
 def test_a_player_without_a_path_displays_itself() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.units import size_text
 from viz.arrange import Design
 from viz.layout.naming import PLAIN, Naming
-from viz.player.data import page_data, shown
+from viz.player.data import deflated, page_data, shown
 from viz.scene import count_text, moves, title_of
 from viz.theme import DARK, LIGHT, Theme, css, faint_edge
 from viz.vector.svg import svg_still
@@ -66,11 +66,13 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts
 
     Args:
         template: its file.
-        styles, scripts: files of style sheets, and names of scripts, in order.
+        styles, scripts: files of style sheets, and names of scripts, in order. Scripts are
+            deflated: they would be most of a page, and are read in the project rather than there.
         parts: what else is put where the template names it.
     """
     parts["styles"] = "\n".join([font_faces(), theme_styles(), *(lean(asset(s)) for s in styles)])
-    parts["scripts"] = "\n".join(lean(asset(f"{name}.js")) for name in scripts)
+    code = "\n".join(lean(asset(f"{name}.js")) for name in scripts)
+    parts["scripts"] = deflated(code.encode())
     # One pass over the template alone: what is put in is not looked at again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset(template))
 

@@ -7,6 +7,7 @@ import pytest
 import tinyckpt as tc
 from tests.conftest import require
 from tests.tinyckpt.cli.test_cli import run
+from tests.viz.player.player_driver import code_of
 
 OFFLOAD = ("--policy", "offload", "--set", "bandwidth=512")
 
@@ -50,7 +51,7 @@ def test_a_page_has_times_where_a_link_is_named(
     )
     for how, timed in cases:
         assert run(capsys, "play", "chain:16", *how, "-o", str(path))[0] == 0
-        assert ("class TimeLane" in path.read_text(encoding="utf-8")) == timed
+        assert ("class TimeLane" in code_of(path.read_text(encoding="utf-8"))) == timed
     flops = ("--cost", "flops", "--policy", "offload", "--set", "bandwidth=1")
     assert run(capsys, "play", "mlp:3x8", *flops, "-o", str(path))[0] == 0
     assert " FLOPs, " in path.read_text(encoding="utf-8")

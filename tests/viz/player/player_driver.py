@@ -1,5 +1,8 @@
 """Driving the player from a test: what it shows, and what Python says it must show."""
 
+import base64
+import re
+import zlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -70,6 +73,12 @@ def expected_counters(traces: Sequence[tc.Trace], step: int) -> list[list[str]]:
 
 def written(tmp_path: Path, traces: Sequence[tc.Trace], **options: Any) -> Path:
     return viz.player(traces, tmp_path / "player.html", **options)
+
+
+def code_of(page: str) -> str:
+    """Return the scripts that a page brings along."""
+    (packed,) = re.findall(r'id="scripts">([^<]+)<', page)
+    return zlib.decompress(base64.b64decode(packed)).decode()
 
 
 def until(page: Any, expression: str, expected: object = True) -> None:

@@ -15,6 +15,7 @@ from tests.viz.player.player_driver import (
     LOOKS,
     PRESS,
     all_looks,
+    code_of,
     expected_counters,
     seek,
     written,
@@ -44,10 +45,10 @@ def trace_of(network: str, policy: str = "offload") -> tc.Trace:
 
 def test_only_pages_with_moves_have_what_they_need(tmp_path: Path) -> None:
     plain = written(tmp_path, [trace_of("chain:9", "sqrt_n")]).read_text(encoding="utf-8")
-    assert "function addStripes" not in plain
+    assert "function addStripes" not in code_of(plain)
     assert ".stripes" not in plain
     both = [trace_of("chain:9", "sqrt_n"), trace_of("chain:9")]
-    page = written(tmp_path, both).read_text(encoding="utf-8")
+    page = code_of(written(tmp_path, both).read_text(encoding="utf-8"))
     assert page.count("function addStripes") == 1
     assert page.index("function addStripes") < page.index("class Player")
 

@@ -13,7 +13,7 @@ import viz
 from tests.conftest import examples, require
 from tests.viz.charts.test_copies import offloaded, timelines
 from tests.viz.conftest import Open
-from tests.viz.player.player_driver import seek
+from tests.viz.player.player_driver import code_of, seek
 from viz.charts.copies import lanes_of
 from viz.player.data import TICKS
 
@@ -22,12 +22,12 @@ from viz.player.data import TICKS
 
 def test_only_pages_with_times_have_what_they_need(tmp_path: Path) -> None:
     timeline = offloaded("chain:4", 256)
-    page = viz.player([timeline, timeline.trace]).html
+    page = code_of(viz.player([timeline, timeline.trace]).html)
     assert page.count("class TimeLane") == page.count("class HostLane") == 1
     assert page.index("class Timeline") < page.index("class TimeLane") < page.index("class Player")
-    assert "class TimeLane" not in viz.player(timeline.trace).html
+    assert "class TimeLane" not in code_of(viz.player(timeline.trace).html)
     kept = tc.timed(tc.plan(timeline.schedule.graph, "store_all"), tc.Link(1))
-    assert "class TimeLane" in viz.player(kept).html
+    assert "class TimeLane" in code_of(viz.player(kept).html)
 
 
 def test_what_cannot_be_played_together_is_refused(tmp_path: Path) -> None:
