@@ -71,6 +71,11 @@ def faint_edge(theme: Theme) -> RGB:
     return blend(theme.edge, theme.background, 0.5)
 
 
+def staying(theme: Theme) -> RGB:
+    """Return the colour of gradients that stay to the end, a darker one than of those that pass."""
+    return blend(theme.gradient, DARK.background, 0.62)
+
+
 LIGHT = Theme(
     name="light",
     background=rgb("#FFFFFF"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Played = Scheduled | Sequence[Scheduled] | PipelineTrace | Sequence[PipelineTrace]
 
 SUFFIXES = (".html", ".htm")
+VIEWS = ("ledger", "graph")
 FRAME = (
     '<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="{title}" '
     'style="width: 100%; height: {height}px; border: 0"></iframe>'
@@ -67,6 +68,7 @@ def player(
     title: str | None = None,
     labels: Labels = None,
     group: Grouping = None,
+    view: str = "ledger",
 ) -> Page: ...
 @overload
 def player(
@@ -77,6 +79,7 @@ def player(
     title: str | None = None,
     labels: Labels = None,
     group: Grouping = None,
+    view: str = "ledger",
 ) -> Path: ...
 def player(
     traces: Played,
@@ -86,8 +89,9 @@ def player(
     title: str | None = None,
     labels: Labels = None,
     group: Grouping = None,
+    view: str = "ledger",
 ) -> Path | Page:
-    """Write traces as one HTML file: graph, memory, counters, steps and program, in step.
+    """Write traces as one HTML file: ledger, graph, memory, counters, steps, program, in step.
 
     Of pipelines, it plays what each device does and holds over time. The file needs no network and
     nothing beside it; a browser of 2023 or later plays it, and without scripts it shows a still and
@@ -105,6 +109,8 @@ def player(
         title: of the page; for one trace, in place of the policy's name too.
         labels, group: what nodes are called, and what shares one, as in ``viz.gif``; in a group
             that is opened there are groups as its size asks for. Not for pipelines.
+        view: what it shows first, ``ledger`` or ``graph``; the reader may change it. Not for
+            pipelines.
 
     Raises:
         OptionError: if there is nothing to show, or an option is not legal.
@@ -113,6 +119,8 @@ def player(
     listed: list[Any] = list(traces) if isinstance(traces, Iterable) else [traces]
     if theme not in ("auto", *THEMES):
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    if view not in VIEWS:
+        raise OptionError(f"unknown view {view!r}; known are {', '.join(VIEWS)}")
     if path is not None and Path(path).suffix.lower() not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     if any(hasattr(trace, "bubble") for trace in listed):
@@ -120,14 +128,14 @@ def player(
             raise OptionError("labels and group are for graphs; a pipeline has devices and blocks")
         text = pipeline_page(as_pipelines(listed), theme, title)
     else:
-        text = trace_page(listed, theme, title, Naming(labels, group))
+        text = trace_page(listed, theme, title, Naming(labels, group), view)
     if path is None:
         return Page(text, len(listed))
     write_atomically(path, text.encode())
     return Drawn(path)
 
 
-def trace_page(listed: list[Any], theme: str, title: str | None, naming: Naming) -> str:
+def trace_page(listed: list[Any], theme: str, title: str | None, naming: Naming, view: str) -> str:
     """Return the page that plays traces and timelines."""
     clocks = [item if hasattr(item, "stall") else None for item in listed]
     if len(units := dict.fromkeys(clock.unit for clock in clocks if clock)) > 1:
@@ -137,4 +145,4 @@ def trace_page(listed: list[Any], theme: str, title: str | None, naming: Naming)
     )
     check(shown, "light")
     check_naming(naming, [trace.graph for trace in shown])
-    return page(shown, theme, title, naming, clocks)
+    return page(shown, theme, title, naming, clocks, view)

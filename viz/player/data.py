@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import accumulate, chain
@@ -32,7 +33,7 @@ from tinyckpt.schedule import (
     operator_title,
 )
 from viz.charts.copies import time_words
-from viz.curve import BANDS, Scales, scales_of, stacked
+from viz.curve import BANDS, Scales, budget_of, scales_of, stacked
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.naming import PLAIN, Naming
 from viz.layout.views import View, views_of
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     from tinyckpt.graph import Graph
     from tinyckpt.trace import Trace
     from tinyckpt.transfers.clock import Timeline
+    from viz.layout.cells import Cell
 
 VERBS = (Compute, Free, Offload, Fetch)
 MOST_SOURCE_STEPS = 20_000  # beyond, nobody reads a program, and it would be most of the file
 LONGEST_NAME = 200  # characters of a name that are shown
+MOST_FLOPS = 2**52  # of one operator: whole numbers that the page can add up
 TICKS = 10**9  # of the longest timeline: whole numbers of 32 bits
 Packed = dict[str, str]
 
@@ -136,19 +139,23 @@ def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
             "kinds": packed_texts(shown(operator.kind) for operator in graph.operators),
             "scopes": packed_texts(shown(operator.scope) for operator in graph.operators),
             "workspace": packed([operator.workspace for operator in graph.operators]),
+            "flops": packed([min(o.flops, MOST_FLOPS) for o in graph.operators]),
+            "adjoints": packed(
+                [-1 if o.adjoint_of is None else o.adjoint_of for o in graph.operators]
+            ),
             "inputs": packed_lists([operator.inputs for operator in graph.operators]),
             "outputs": packed_lists([operator.outputs for operator in graph.operators]),
         },
-        "views": [view_data(view, graph.name) for view in views_of(graph, naming)],
+        "views": [view_data(view, graph) for view in views_of(graph, naming)],
     }
 
 
-def view_data(view: View, name: str) -> dict[str, Any]:
+def view_data(view: View, graph: Graph) -> dict[str, Any]:
     """Return a view: cells, where they stand, what they open. Points are in tenths of a pixel."""
     plan = view.layout
     head, line = arrow_sizes(plan.diameter)
     return {
-        "title": shown(view.title or name),
+        "title": shown(view.title or graph.name),
         "parent": view.parent,
         "opens": {str(cell): target for cell, target in view.opens.items()},
         "width": WIDTH,
@@ -161,6 +168,8 @@ def view_data(view: View, name: str) -> dict[str, Any]:
         "labels": packed_texts(plan.labels),
         "points": packed(plan.points),
         "titles": packed_texts(shown(cell.title) for cell in plan.cells),
+        "rows": packed_texts(map(shown, row_names(plan.cells, graph))),
+        "mirrors": packed([-1 if c.mirror is None else c.mirror for c in plan.cells]),
         "groups": packed([int(cell.group) for cell in plan.cells]),
         "backward": packed([int(cell.backward) for cell in plan.cells]),
         "operators": packed_lists([cell.operators for cell in plan.cells]),
@@ -181,6 +190,22 @@ def view_data(view: View, name: str) -> dict[str, Any]:
         "dots_x": tenths(x for x, _ in plan.dots),
         "dots_y": tenths(y for _, y in plan.dots),
     }
+
+
+def row_names(cells: Sequence[Cell], graph: Graph) -> list[str]:
+    """Return what the row of each cell is called; nothing where that is another cell's row.
+
+    A row has more room than a node: a group has its full name, and where a node's label is a
+    symbol, or is that of another node too, stands the operator's name.
+    """
+    own = [cell for cell in cells if cell.mirror is None]
+    times = Counter(cell.title or cell.label for cell in own)
+    names = [""] * len(cells)
+    for cell in own:
+        text = cell.title or cell.label
+        alone = len(cell.operators) == 1 and (not cell.named or times[text] > 1)
+        names[cell.id] = operator_title(graph, cell.operators[0]) if alone else text
+    return names
 
 
 def lines_data(lines: Sequence[Line]) -> dict[str, Packed]:
@@ -216,6 +241,7 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
             {"words": line.words, "amount": line.amount, "dashes": line.dashes}
             for line in lines_of(trace, scales)
         ],
+        "budget": budget_of(trace, in_nodes),
         "verbs": packed([verbs[type(step)] for step in trace.steps]),
         "targets": packed(targets),
         "bands": [

@@ -15,7 +15,7 @@ from viz.arrange import Design
 from viz.layout.naming import PLAIN, Naming
 from viz.player.data import deflated, page_data, shown
 from viz.scene import count_text, moves, title_of
-from viz.theme import DARK, LIGHT, Theme, css, faint_edge
+from viz.theme import DARK, LIGHT, Theme, css, faint_edge, staying
 from viz.vector.svg import svg_still
 from viz.vector.webfont import font_faces
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 # In the order in which they build on each other; together they are one module.
 SCRIPTS = (
-    "columns", "format", "memory", "state", "model", "graph", "timeline", "panel", "longlist",
-    "lists", "details", "tip", "export", "controls", "playback", "main",
+    "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
+    "caption", "graph", "timeline", "raster", "overlay", "ledger", "rail", "strip", "panel",
+    "longlist", "lists", "details", "filling", "tip", "export", "controls", "playback", "main",
 )  # fmt: skip
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
@@ -39,10 +40,12 @@ def page(
     title: str | None,
     naming: Naming = PLAIN,
     clocks: Sequence[Timeline | None] = (),
+    view: str = "ledger",
 ) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``.
 
-    ``clocks`` are the times of each trace, or None; without any, none is given.
+    ``clocks`` are the times of each trace, or None; without any, none is given. ``view`` is what it
+    shows first, ``ledger`` or ``graph``.
     """
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
@@ -54,6 +57,7 @@ def page(
         styles=[f"{name}.css" for name in ("player", *reversed(more))],
         scripts=[*SCRIPTS[:-1], *more, SCRIPTS[-1]],
         theme=theme,
+        front=view,
         title=html.escape(shown(heading)),
         data=json_text(page_data(traces, title, naming, clocks)),
         still=still(traces, theme, title, naming),
@@ -99,6 +103,7 @@ def custom_properties(theme: Theme) -> str:
     names = [field.name for field in fields(theme) if field.name != "name"]
     colours = {name: getattr(theme, name) for name in names}
     colours["faint_edge"] = faint_edge(theme)
+    colours["staying"] = staying(theme)
     return ";".join(f"--{name.replace('_', '-')}:{css(ink)}" for name, ink in colours.items())
 
 

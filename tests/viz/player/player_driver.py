@@ -15,7 +15,7 @@ from viz.scene import State, count_text, counts_nodes, live_of, live_text
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 LOOKS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
-    panel => [...panel.querySelectorAll(".node")].map(node => node.dataset.look))"""
+    panel => [...panel.querySelectorAll(".graph .node")].map(node => node.dataset.look))"""
 COUNTERS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
     panel => [...panel.querySelectorAll("[data-counter]")].map(dd => dd.textContent))"""
 # Press a key again and again; after each time, looks and counters.
@@ -71,8 +71,10 @@ def expected_counters(traces: Sequence[tc.Trace], step: int) -> list[list[str]]:
     return counters
 
 
-def written(tmp_path: Path, traces: Sequence[tc.Trace], **options: Any) -> Path:
-    return viz.player(traces, tmp_path / "player.html", **options)
+def written(
+    tmp_path: Path, traces: Sequence[tc.Trace], view: str = "graph", **options: Any
+) -> Path:
+    return viz.player(traces, tmp_path / "player.html", view=view, **options)
 
 
 def code_of(page: str) -> str:

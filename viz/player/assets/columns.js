@@ -42,3 +42,25 @@ async function unpackedDeep(node) {
 function listAt(lists, i) {
   return lists.items.subarray(lists.first[i], lists.first[i + 1]);
 }
+
+/** A typed array that grows. */
+class Column {
+  constructor(Type = Int32Array) {
+    this.items = new Type(1024);
+    this.length = 0;
+  }
+
+  push(item) {
+    if (this.length === this.items.length) {
+      const grown = new this.items.constructor(2 * this.length);
+      grown.set(this.items);
+      this.items = grown;
+    }
+    this.items[this.length] = item;
+    return this.length++;
+  }
+
+  done() {
+    return this.items.slice(0, this.length);
+  }
+}

@@ -39,7 +39,7 @@ class Controls {
       next: () => player.step(1),
       last: () => player.seek(player.ticks - 1),
       "to-peak": () => player.toPeak(),
-      align: () => player.setAlign(player.align === "step" ? "evaluation" : "step"),
+      front: () => player.setFront(player.scales.front === "graph" ? "ledger" : "graph"),
       columns: () => this.toggleColumns(),
       theme: () => this.toggleTheme(),
       svg: () => save(new Blob([frameSvg(player.visible)], { type: "image/svg+xml" }), this.fileName("svg")),
@@ -48,9 +48,25 @@ class Controls {
       "help-close": () => byId("keys").close(),
     };
     for (const [id, action] of Object.entries(actions)) byId(id)?.addEventListener("click", action);
-    for (const button of [byId("columns"), byId("align")]) {
-      if (button) button.hidden = player.panels.length < 2;
-    }
+    if (byId("columns")) byId("columns").hidden = player.panels.length < 2;
+    this.choices("axis", player.axes, (axis) => player.setAlign(axis));
+    this.choices("scale", player.kinds, (kind) => player.setScale(kind));
+  }
+
+  /** Fill a select, if the page has it. @param {string} id @param {string[] | undefined} names */
+  choices(id, names, onChange) {
+    const select = byId(id);
+    if (!select || !names) return;
+    select.append(...names.map((name) => new Option(name, name)));
+    select.addEventListener("change", () => onChange(select.value));
+  }
+
+  /** Take the next entry of a select. */
+  next(id) {
+    const select = byId(id);
+    if (!select) return;
+    select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
+    select.dispatchEvent(new Event("change"));
   }
 
   async savePng() {
@@ -102,8 +118,9 @@ class Controls {
     const { player } = this;
     this.scrub.min = "-1";
     this.scrub.max = String(player.ticks - 1);
-    byId("align").setAttribute("aria-pressed", String(player.align === "evaluation"));
-    byId("align-text").textContent = `aligned by ${player.align}`;
+    byId("axis").value = player.align;
+    byId("scale").value = player.scales.kind;
+    byId("front").setAttribute("aria-pressed", String(player.scales.front === "graph"));
   }
 
   /** Go where the address says. @returns {boolean} whether it says anything */
@@ -143,7 +160,10 @@ class Controls {
       Home: () => player.seek(-1),
       End: () => player.seek(player.ticks - 1),
       p: () => player.toPeak(),
-      a: () => this.press("align"),
+      a: () => player.setAlign?.(player.align === "step" ? "evaluation" : "step"),
+      g: () => this.press("front"),
+      x: () => this.next("axis"),
+      y: () => this.next("scale"),
       c: () => this.press("columns"),
       t: () => this.toggleTheme(),
       "+": () => this.faster(1),

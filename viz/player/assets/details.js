@@ -46,22 +46,34 @@ function whyWords(model, value) {
   return "the backward half does not read it: held until its last reader has run";
 }
 
-/** The facts about a cell as pairs of term and text; steps as numbers.
+/** What a cell looks like now, in words. */
+function lookWords({ ledger, step }, cell) {
+  const { history } = ledger;
+  return lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1).replace("*", ", checkpoint");
+}
+
+/** The names of the operators that a cell stands for. */
+function cellName(model, view, cell) {
+  const operators = listAt(view.operators, cell);
+  if (view.groups[cell]) return `${view.titles[cell]}: ${counted(operators.length, "operator")}`;
+  return listed(Array.from(operators, (i) => model.graph.operators.names[i]), 3);
+}
+
+/** The facts about a cell, or about one value, as pairs of term and text; steps as numbers.
  * @returns {[string, string | number[]][]}
  */
-function factsOf(panel, cell) {
-  const { model, step } = panel;
-  const { view } = panel.graph;
+function factsOf(panel, cell, value) {
+  const { model, step, view } = panel;
   const { operators: ops, data } = model.graph;
-  const operators = listAt(view.operators, cell);
-  const values = listAt(view.data, cell);
+  const operators = value < 0 ? listAt(view.operators, cell) : [data.producers[value]];
+  const values = value < 0 ? listAt(view.data, cell) : [value];
   const kinds = [...new Set(Array.from(operators, (i) => ops.kinds[i]))];
   const scopes = [...new Set(Array.from(operators, (i) => ops.scopes[i]).filter(Boolean))];
   const { sofar, all, steps } = evaluationsOf(model, operators, step);
   const total = values.reduce((sum, i) => sum + data.nbytes[i], 0);
   const held = values.filter((i) => isResident(model.spans, i, step));
   const now = held.reduce((sum, i) => sum + data.nbytes[i], 0);
-  const facts = [["now", panel.graph.nodes[cell].dataset.look.replace("*", ", checkpoint")]];
+  const facts = value < 0 ? [["now", lookWords(panel, cell)]] : [["now", held.length ? "resident" : "not resident"]];
   facts.push(["operator", listed(kinds, 4)]);
   if (scopes.length) facts.push(["scope", listed(scopes, 2)]);
   if (values.length > 1) facts.push(["memory", `${sizeText(now)} of ${sizeText(total)} resident`]);
@@ -105,14 +117,15 @@ class Details {
     document.getElementById("node-close").addEventListener("click", onClose);
   }
 
-  /** Show a cell of a panel; without one, nothing. */
-  show(panel, cell) {
-    this.card.hidden = cell < 0;
-    if (cell < 0) return;
-    const facts = factsOf(panel, cell);
-    const same = this.shown?.graph === panel.graph && this.shown.cell === cell;
-    this.shown = { graph: panel.graph, cell };
-    if (!same) this.build(panel.graph.name(cell), facts);
+  /** Show a cell of a panel, or a value; without any, nothing. */
+  show(panel, cell, value) {
+    this.card.hidden = cell < 0 && value < 0;
+    if (this.card.hidden) return;
+    const facts = factsOf(panel, cell, value);
+    const state = [panel.model.id, panel.index, cell, value].join();
+    const title = value < 0 ? cellName(panel.model, panel.view, cell) : panel.model.graph.data.names[value];
+    if (state !== this.state) this.build(title, facts);
+    this.state = state;
     facts.forEach(([, fact], i) => {
       // Only what differs, so that a button that is in use stays.
       const dd = this.list.children[2 * i + 1];
@@ -150,18 +163,17 @@ class Details {
 
 /** What the tip says of a node: the least one wants to know. */
 function tipLines(panel, cell) {
-  const { model, step } = panel;
-  const { view } = panel.graph;
+  const { model, step, view } = panel;
   const operators = listAt(view.operators, cell);
   const values = Array.from(listAt(view.data, cell));
   const { sofar, all } = evaluationsOf(model, operators, step);
   const bytes = values.reduce((sum, i) => sum + model.graph.data.nbytes[i], 0);
   const spec = values.length === 1 ? `${model.graph.data.specs[values[0]]}, ` : "";
   return [
-    panel.graph.name(cell),
+    cellName(model, view, cell),
     `${spec}${sizeText(bytes)}`,
     `evaluated ${countText(sofar)} of ${counted(all, "time")}`,
-    panel.graph.nodes[cell].dataset.look.replace("*", ", checkpoint"),
+    lookWords(panel, cell),
     ...(values.length === 1 ? [whyWords(model, values[0])] : []),
     ...(cell in view.opens ? ["click to open"] : []),
   ];

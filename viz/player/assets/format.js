@@ -38,3 +38,25 @@ function listed(names, most) {
   const rest = names.length - most;
   return names.slice(0, most).join(", ") + (rest > 0 ? `, and ${countText(rest)} more` : "");
 }
+
+/** Bytes with three significant digits. @param {number} nbytes @returns {string} */
+function shortSize(nbytes) {
+  let unit = 0;
+  // Rounded to three digits, 1000 KiB would have four.
+  while (nbytes >= (unit ? 999.5 : 1024) && unit < UNITS.length - 1) {
+    nbytes /= 1024;
+    unit++;
+  }
+  return `${unit && nbytes < 999.5 ? nbytes.toPrecision(3) : Math.round(nbytes)} ${UNITS[unit]}`;
+}
+
+/** @param {number} amount @param {boolean} inNodes @returns {string} */
+function shortLive(amount, inNodes) {
+  return inNodes ? countText(amount) : shortSize(amount);
+}
+
+/** A difference with its sign. @param {number} change @param {boolean} inNodes */
+function changeText(change, inNodes) {
+  if (!change) return "\u00b10";
+  return `${change > 0 ? "+" : "\u2212"}${shortLive(Math.abs(change), inNodes)}`;
+}

@@ -197,9 +197,7 @@ class GraphView {
 
   /** The names of the operators that a cell stands for. */
   name(cell) {
-    const operators = listAt(this.view.operators, cell);
-    if (this.view.groups[cell]) return `${this.view.titles[cell]}: ${counted(operators.length, "operator")}`;
-    return listed(Array.from(operators, (i) => this.model.graph.operators.names[i]), 3);
+    return cellName(this.model, this.view, cell);
   }
 
   /** Show a step; only what looks different than before is touched. @param {number} step */

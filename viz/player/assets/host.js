@@ -2,7 +2,6 @@
 
 const STRIPE = 1.2; // pixels that a stripe is thick
 const STRIPE_AND_GAP = 3; // pixels from stripe to stripe
-const MOST_IN_CAPTION = 3; // names
 const CAPTION = 22; // pixels of a frame
 const LABELLED = 20; // pixels of height from which an operator's node has room for a label
 
@@ -75,31 +74,6 @@ function stripeGroup(graph, node, cell, share, hosted) {
   node.querySelector(".stripes").setAttribute("d", d);
 }
 
-/** What a step does, in words; nothing before the first one. The same texts as in Python. */
-function captionOf(model, step) {
-  if (step < 0) return "";
-  const { data, operators } = model.graph;
-  const [verb, target] = [model.verbs[step], model.targets[step]];
-  if (verb === COMPUTE) {
-    const read = new Set(listAt(operators.inputs, target));
-    const names = [...read].filter((i) => data.producers[i] >= 0).map((i) => data.names[i]);
-    const from = names.length ? ` from ${namesText(names)}` : "";
-    return `${operators.names[target]} is computed${isAgain(model, step) ? " again" : ""}${from}`;
-  }
-  const size = sizeText(data.sizes[target]);
-  if (verb === OFFLOAD) return `${data.names[target]} goes to the host (${size})`;
-  if (verb === FETCH) return `${data.names[target]} comes back from the host (${size})`;
-  const freed = [];
-  for (let i = step; i >= 0 && model.verbs[i] === FREE; i--) freed.unshift(data.names[model.targets[i]]);
-  return `${namesText(freed)} ${freed.length === 1 ? "is" : "are"} freed`;
-}
-
-/** A few names as a text. @param {string[]} names */
-function namesText(names) {
-  const shown = names.length > MOST_IN_CAPTION ? [...names.slice(0, 2), `${names.length - 2} more`] : names;
-  return [shown.slice(0, -1).join(", "), shown.at(-1)].filter(Boolean).join(" and ");
-}
-
 /** An element with a class and a text. */
 function part(tag, name, text = "") {
   const element = document.createElement(tag);
@@ -151,8 +125,7 @@ class HostPart {
 
   /** The caption, and the lane of what is on the host. */
   addLane({ timeline }, scales) {
-    this.words = part("p", "caption");
-    timeline.element.before(this.words);
+    this.words = this.panel.caption;
     const { host } = this.model;
     const most = host.reduce((a, b) => Math.max(a, b), 0);
     const lines = [{ words: `most ${sizeText(most)}`, amount: most, dashes: [4, 4] }];
@@ -179,9 +152,6 @@ class HostPart {
   show(step) {
     const { host } = this.model;
     this.panel.write("host", sizeText(host && step >= 0 ? host[step] : 0));
-    if (!this.words) return;
-    const caption = captionOf(this.model, step);
-    if (this.words.textContent !== caption) this.words.textContent = caption;
   }
 
   /** Write the caption into a frame that is saved. @param {Frame} frame */

@@ -7,10 +7,14 @@ class LongList {
   /**
    * @param {HTMLElement} element scrolls
    * @param {(row: HTMLElement, index: number) => void} fill writes an entry into a row
+   * @param {number} high pixels of a row; the same in the style sheet
+   * @param {string} role of a row
    */
-  constructor(element, fill) {
+  constructor(element, fill, high = ROW, role = "listitem") {
     this.element = element;
     this.fill = fill;
+    this.high = high;
+    this.role = role;
     this.count = 0;
     this.current = -1;
     this.rows = [];
@@ -32,17 +36,17 @@ class LongList {
   reset(count) {
     this.count = count;
     this.current = -1;
-    this.space.style.height = `${Math.min(count * ROW, TALLEST)}px`;
+    this.space.style.height = `${Math.min(count * this.high, TALLEST)}px`;
     this.measure();
   }
 
   measure() {
     this.height = this.element.clientHeight;
-    const needed = Math.min(this.count, Math.ceil(this.height / ROW) + 2);
+    const needed = Math.min(this.count, Math.ceil(this.height / this.high) + 2);
     while (this.rows.length < needed) {
       const row = document.createElement("div");
       row.className = "row";
-      row.setAttribute("role", "listitem");
+      row.setAttribute("role", this.role);
       this.rows.push(row);
     }
     this.rows.length = needed;
@@ -52,8 +56,8 @@ class LongList {
 
   /** How many rows a pixel of scrolling stands for. */
   get rate() {
-    const range = Math.min(this.count * ROW, TALLEST) - this.height;
-    return range > 0 ? (this.count - this.height / ROW) / range : 0;
+    const range = Math.min(this.count * this.high, TALLEST) - this.height;
+    return range > 0 ? (this.count - this.height / this.high) / range : 0;
   }
 
   render() {
@@ -61,7 +65,7 @@ class LongList {
     const first = Math.max(0, Math.min(Math.floor(top), this.count - this.rows.length));
     this.rows.forEach((row, i) => {
       const index = first + i;
-      row.style.transform = `translateY(${this.scroll + (index - top) * ROW}px)`;
+      row.style.transform = `translateY(${this.scroll + (index - top) * this.high}px)`;
       const state = `${index}`;
       if (row.dataset.index !== state) {
         row.dataset.index = state;
@@ -70,7 +74,7 @@ class LongList {
         this.fill(row, index);
       }
       row.classList.toggle("current", index === this.current);
-      if (index === this.current) row.setAttribute("aria-current", "step");
+      if (index === this.current && this.role === "listitem") row.setAttribute("aria-current", "step");
       else row.removeAttribute("aria-current");
     });
   }
@@ -86,11 +90,11 @@ class LongList {
     if (index === this.current) return;
     this.current = index;
     const top = this.scroll * this.rate;
-    const visible = this.height / ROW;
+    const visible = this.height / this.high;
     if (index < top + 1 || index > top + visible - 2) {
       const target = Math.max(0, index - visible / 3) / (this.rate || 1);
       this.element.scrollTop = target;
-      const most = Math.max(0, Math.min(this.count * ROW, TALLEST) - this.height);
+      const most = Math.max(0, Math.min(this.count * this.high, TALLEST) - this.height);
       this.scroll = Math.min(target, most);
     }
     this.render();

@@ -1,11 +1,14 @@
 /** The player: one position for all policies, and everything that follows it. */
 
+const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
+
 class Player extends Playback {
   /** @param {any} data as unpacked */
   constructor(data) {
     super();
     this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
-    this.align = "step";
+    this.align = /** @type {Axis} */ ("step");
+    this.axes = axesOf(this.models);
     this.solo = -1;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.scales = {
@@ -13,13 +16,20 @@ class Player extends Playback {
       ticks: 0,
       highest: data.highest,
       host: data.host,
+      front: document.documentElement.dataset.front,
+      extent: new Extent(),
+      kind: "linear",
+      broken: breakOf(this.models, data.highest),
     };
+    if (this.scales.broken && this.scales.broken * OBVIOUS < data.highest) this.scales.kind = "broken";
     this.measure();
     this.speed = firstSpeed(this.ticks, this.motion.matches);
     const events = {
-      choose: (panel, cell) => this.choose(panel, cell),
+      choose: (panel, cell, value) => this.choose(panel, cell, value),
       hover: (event, panel, at) => this.hover(event, panel, at),
+      say: (event, lines) => this.tip.show(event, lines),
       seek: (tick) => this.seek(tick),
+      seekStep: (model, step) => this.seekStep(model, step),
       solo: (id) => this.setSolo(id),
     };
     this.panels = this.models.map((model) => new Panel(model, this.scales, events));
@@ -29,8 +39,12 @@ class Player extends Playback {
       () => this.choose(this.chosen, -1),
     );
     this.tip = new Tip();
+    this.filling = new Filling((panel, value) => this.choose(panel, -1, value));
+    this.table = new LedgerTable();
     this.chosen = this.panels[0];
     this.controls = new Controls(this);
+    this.first = this.scales.front;
+    byId("reading").open = this.first === "graph";
     this.place();
   }
 
@@ -46,9 +60,23 @@ class Player extends Playback {
     byId("reading-title").classList.toggle("unseen", this.panels.length > 1);
     this.read(this.models[0]);
     this.controls.rescale();
+    this.scales.extent.watch(() => this.redraw());
     new ResizeObserver(() => this.resized()).observe(holder);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    this.explain();
     if (!this.controls.follow()) this.show(-1);
+  }
+
+  /** Leave out of the ledger's legend what is nowhere on this page. */
+  explain() {
+    const there = (test) => this.models.some(test);
+    const known = {
+      recomputed: there((model) => model.again.includes(1)),
+      staying: there((model) => blocksOf(model).bands.includes(STAYING_BAND)),
+      workspace: there((model) => model.bands[3].live.some((amount) => amount > 0)),
+      checkpoint: there((model) => model.checkpoints.length > 0),
+    };
+    for (const item of document.querySelectorAll("[data-if]")) item.hidden = !known[item.dataset.if];
   }
 
   get visible() {
@@ -61,7 +89,8 @@ class Player extends Playback {
 
   measure() {
     this.scales.align = this.align;
-    this.scales.ticks = Math.max(...this.models.map((model) => ticksOf(model, this.align)));
+    this.scales.ticks = measure(this.models, this.align);
+    this.scales.extent.fit(this.models, this.align);
   }
 
   /** Show a position in everything. @param {number} tick */
@@ -69,8 +98,41 @@ class Player extends Playback {
     this.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
     for (const panel of this.visible) panel.show(this.tick, this.align);
     this.reading.show(stepOfTick(this.reading.model, this.tick, this.align));
-    if (this.chosen.selected >= 0) this.details.show(this.chosen, this.chosen.selected);
+    this.beside();
     this.controls.show();
+  }
+
+  /** What stands beside the policies, about the one that was chosen last. */
+  beside() {
+    const { chosen } = this;
+    if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
+    if (this.scales.front === "graph") return;
+    this.filling.show(chosen, chosen.step);
+    this.table.show(chosen);
+  }
+
+  /** Show the ledger first, or the graph. @param {"ledger" | "graph"} front */
+  setFront(front) {
+    this.scales.front = front;
+    document.documentElement.dataset.front = front;
+    byId("reading").open = front === "graph";
+    for (const panel of this.panels) panel.show(this.tick, this.align);
+    this.resized();
+    this.show(this.tick);
+    this.controls.rescale();
+    this.settle();
+  }
+
+  /** Show memory along another vertical axis. @param {string} kind */
+  setScale(kind) {
+    this.scales.kind = kind;
+    this.controls.rescale();
+    for (const panel of this.visible) panel.strip.redraw();
+  }
+
+  /** The vertical axes that say something here. */
+  get kinds() {
+    return SCALES.filter((kind) => kind !== "broken" || this.scales.broken > 0);
   }
 
   /** @param {number} tick */
@@ -98,12 +160,14 @@ class Player extends Playback {
   }
 
   address() {
-    return `#${this.align}=${this.tick}`;
+    return `#${this.align}=${this.tick}${this.scales.front === this.first ? "" : `&view=${this.scales.front}`}`;
   }
 
   /** Go where an address says. @param {URLSearchParams} parameters @returns {boolean} whether it says anything */
   follow(parameters) {
-    for (const align of /** @type {const} */ (["step", "evaluation"])) {
+    const front = parameters.get("view");
+    if ((front === "graph" || front === "ledger") && front !== this.scales.front) this.setFront(front);
+    for (const align of this.axes) {
       const place = Number.parseInt(parameters.get(align) ?? "", 10);
       if (Number.isNaN(place)) continue;
       this.setAlign(align);
@@ -122,7 +186,7 @@ class Player extends Playback {
     this.seek(peaks[(peaks.indexOf(this.tick) + 1) % peaks.length]);
   }
 
-  /** @param {"step" | "evaluation"} align */
+  /** @param {Axis} align */
   setAlign(align) {
     if (align === this.align) return;
     // At the place of the first policy that has not ended: that of an ended one would lead back.
@@ -133,8 +197,8 @@ class Player extends Playback {
     this.measure();
     this.controls.rescale();
     this.tick = tickOfStep(model, step, align);
+    this.redraw();
     this.show(this.tick);
-    for (const panel of this.panels) panel.timeline.redraw();
     this.settle();
   }
 
@@ -158,17 +222,18 @@ class Player extends Playback {
     this.reading.show(stepOfTick(model, this.tick, this.align));
   }
 
-  /** Select a cell of a panel; -1 for none. */
-  choose(panel, cell) {
-    for (const other of this.panels) other.select(other === panel ? cell : -1);
+  /** Select a cell of a panel, or a value; -1 for none. */
+  choose(panel, cell, value = -1) {
+    for (const other of this.panels) other.select(...(other === panel ? [cell, value] : [-1, -1]));
     this.chosen = panel;
-    this.details.show(panel, cell);
-    if (cell >= 0) this.read(panel.model);
+    this.details.show(panel, panel.selected, value);
+    this.beside();
+    if (panel.selected >= 0) this.read(panel.model);
   }
 
   /** Leave what was entered last: the selection, a view, the one policy. */
   up() {
-    if (this.chosen.selected >= 0) this.choose(this.chosen, -1);
+    if (this.chosen.selected >= 0 || this.chosen.value >= 0) this.choose(this.chosen, -1);
     else if (this.visible.some((panel) => panel.up())) this.choose(this.chosen, -1);
     else if (this.solo >= 0) this.setSolo(-1);
   }
@@ -183,8 +248,12 @@ class Player extends Playback {
     for (const panel of this.visible) panel.resized();
   }
 
+  redraw() {
+    for (const panel of this.visible) panel.redraw();
+  }
+
   recolour() {
-    for (const panel of this.panels) panel.timeline.redraw();
+    this.resized();
   }
 }
 

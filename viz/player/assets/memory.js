@@ -13,9 +13,9 @@ class Memory {
     const cells = view.labels.length;
     this.resident = new Uint8Array(this.home.length); // 2 for values that were recomputed
     this.block = new Int32Array(this.home.length).fill(-1); // a source's is not ours
-    this.owner = []; // by block, the value that it was taken for
-    this.again = []; // by block, whether a recomputation took it
-    this.holders = []; // by block, resident values in it
+    this.owner = new Column(); // by block, the value that it was taken for
+    this.again = new Column(Uint8Array); // by block, whether a recomputation took it
+    this.holders = new Column(); // by block, resident values in it
     this.values = new Int32Array(cells);
     this.recomputed = new Int32Array(cells);
     this.bytes = new Float64Array(cells);
@@ -33,29 +33,29 @@ class Memory {
 
   /**
    * A value is resident now. What comes back from the host has memory of its own, a view too.
-   * @param {Set<number>} touched gets the cells that this may change
+   * @param {Touched} touched gets the cells that this may change
    */
   hold(data, recomputed, fetched, touched) {
     if (!this.resident[data]) {
       const base = this.data.bases[data];
       this.block[data] = base < 0 || fetched ? this.take(data, recomputed) : this.block[base];
-      if (this.block[data] >= 0) this.holders[this.block[data]]++;
+      if (this.block[data] >= 0) this.holders.items[this.block[data]]++;
     }
     this.become(data, recomputed ? 2 : 1, touched);
   }
 
-  /** A value is resident no more; its block goes with the last one in it. @param {Set<number>} touched */
+  /** A value is resident no more; its block goes with the last one in it. @param {Touched} touched */
   release(data, touched) {
     const block = this.block[data];
-    if (this.resident[data] && block >= 0 && --this.holders[block] === 0) this.countBytes(block, -1);
+    if (this.resident[data] && block >= 0 && --this.holders.items[block] === 0) this.countBytes(block, -1);
     this.become(data, 0, touched);
   }
 
   /** A new block for a value. */
   take(data, recomputed) {
     this.holders.push(0);
-    this.again.push(recomputed);
-    const block = this.owner.push(data) - 1;
+    this.again.push(Number(recomputed));
+    const block = this.owner.push(data);
     this.countBytes(block, 1);
     return block;
   }
@@ -69,15 +69,16 @@ class Memory {
       this.recomputed[cell] += Number(now === 2) - Number(before === 2);
     }
     touched.add(cell);
-    if (this.block[data] >= 0) touched.add(this.home[this.owner[this.block[data]]]);
+    if (this.block[data] >= 0) touched.add(this.home[this.owner.items[this.block[data]]]);
   }
 
   countBytes(block, sign) {
-    const cell = this.home[this.owner[block]];
+    const owner = this.owner.items[block];
+    const cell = this.home[owner];
     if (cell < 0) return;
-    const bytes = sign * this.data.sizes[this.owner[block]];
+    const bytes = sign * this.data.sizes[owner];
     this.bytes[cell] += bytes;
-    if (this.again[block]) this.bytesAgain[cell] += bytes;
+    if (this.again.items[block]) this.bytesAgain[cell] += bytes;
   }
 
   /** Whether something that a cell holds is recomputed: of a group's bytes, if it has any. */

@@ -12,13 +12,18 @@ function modelOf(trace, graph, id, inNodes) {
   const count = trace.verbs.length;
   const evaluations = new Int32Array(count);
   const peaks = new Float64Array(count);
-  const computes = [];
-  let peakStep = 0;
+  const times = new Int32Array(graph.operators.names.length);
+  const [computes, targets, again] = [new Column(), new Column(), new Column(Uint8Array)];
+  let [peakStep, peak] = [0, 0];
   for (let step = 0; step < count; step++) {
-    if (trace.verbs[step] === COMPUTE) computes.push(step);
+    if (trace.verbs[step] === COMPUTE) {
+      computes.push(step);
+      targets.push(trace.targets[step]);
+      again.push(Number(times[trace.targets[step]]++ > 0));
+    }
     evaluations[step] = computes.length;
-    peaks[step] = Math.max(step ? peaks[step - 1] : 0, trace.live[step]);
-    if (trace.live[step] > trace.live[peakStep]) peakStep = step;
+    if (trace.live[step] > peak) [peak, peakStep] = [trace.live[step], step];
+    peaks[step] = peak;
   }
   return {
     ...trace,
@@ -29,15 +34,19 @@ function modelOf(trace, graph, id, inNodes) {
     evaluations,
     peaks,
     peakStep,
-    computes: Int32Array.from(computes),
+    computes: computes.done(),
+    again: again.done(), // by evaluation: whether its operator was evaluated before
     bytes: trace.bytes ?? trace.live,
     spans: spansOf(trace, graph),
-    evaluatedAt: grouped(
-      graph.operators.names.length,
-      computes.map((step) => trace.targets[step]),
-    ),
+    evaluatedAt: grouped(times.length, targets.done()),
+    isCheckpoint: new Set(trace.checkpoints),
     fateOf: new Map(Array.from(trace.fates.data, (data, i) => [data, i])),
+    // What is made when it is first asked for.
     histories: new Map(),
+    places: new Map(),
+    blocks: {},
+    readers: {},
+    tickSteps: new Map(),
   };
 }
 
@@ -49,30 +58,26 @@ function modelOf(trace, graph, id, inNodes) {
 function spansOf(trace, graph) {
   const count = graph.data.names.length;
   const open = new Int32Array(count).fill(-1);
-  const data = [];
-  const begins = [];
-  const ends = [];
-  const close = (value, step) => {
-    if (open[value] < 0) return;
-    ends[open[value]] = step;
-    open[value] = -1;
-  };
+  const [data, begins, ends] = [new Column(), new Column(), new Column()];
   const begin = (value, step) => {
     if (open[value] >= 0) return;
-    open[value] = data.length;
-    data.push(value);
+    open[value] = data.push(value);
     begins.push(step);
     ends.push(trace.verbs.length);
   };
+  const { first: outputs, items } = graph.operators.outputs;
   for (let step = 0; step < trace.verbs.length; step++) {
     const target = trace.targets[step];
     if (trace.verbs[step] === COMPUTE) {
-      for (const value of listAt(graph.operators.outputs, target)) begin(value, step);
+      for (let i = outputs[target]; i < outputs[target + 1]; i++) begin(items[i], step);
     } else if (trace.verbs[step] === FETCH) begin(target, step);
-    else close(target, step);
+    else if (open[target] >= 0) {
+      ends.items[open[target]] = step;
+      open[target] = -1;
+    }
   }
-  const { first, order } = grouped(count, data);
-  return { first, begins: order.map((i) => begins[i]), ends: order.map((i) => ends[i]) };
+  const { first, order } = grouped(count, data.done());
+  return { first, begins: order.map((i) => begins.items[i]), ends: order.map((i) => ends.items[i]) };
 }
 
 /** Whether a value is resident after a step. */
@@ -99,25 +104,46 @@ function historyOfView(model, view) {
   return model.histories.get(view);
 }
 
+/** Where the ticks of an axis are, which all traces share: a tick a step, or one an evaluation; of
+ * FLOPs and seconds, one an evaluation of the trace that takes the most, and the others as far.
+ * @param {any[]} models @param {Axis} axis @returns {number} how many there are
+ */
+function measure(models, axis) {
+  if (axis === "step") return Math.max(...models.map((model) => model.count));
+  if (axis === "evaluation") return Math.max(...models.map((model) => model.computes.length));
+  const longest = models.reduce((a, b) => (total(b, axis) > total(a, axis) ? b : a));
+  const moments = Float64Array.from(longest.computes, (step) => placesOf(longest, axis)[step + 1]);
+  for (const model of models) {
+    const places = placesOf(model, axis);
+    const steps = model === longest ? longest.computes : Int32Array.from(moments, (place) => lastAtMost(places, place) - 1);
+    const last = lastAtMost(steps, model.count - 2) + 2;
+    model.tickSteps.set(axis, { steps: steps.map((step) => Math.min(step, model.count - 1)), count: Math.min(last, steps.length) });
+  }
+  return moments.length;
+}
+
 /** The step that a tick shows: the tick itself, or that of the tick-th evaluation from 0.
  * A shorter trace stays at its end.
- * @param {any} model @param {number} tick @param {"step" | "evaluation"} align
+ * @param {any} model @param {number} tick @param {Axis} align
  */
 function stepOfTick(model, tick, align) {
   if (tick < 0) return -1;
   if (align === "step") return Math.min(tick, model.count - 1);
-  return tick < model.computes.length ? model.computes[tick] : model.count - 1;
+  const steps = align === "evaluation" ? model.computes : model.tickSteps.get(align).steps;
+  return tick < steps.length ? steps[tick] : model.count - 1;
 }
 
 /** The tick at which a step is shown. */
 function tickOfStep(model, step, align) {
   if (align === "step" || step < 0) return step;
-  return Math.max(0, model.evaluations[Math.min(step, model.count - 1)] - 1);
+  if (align === "evaluation") return Math.max(0, model.evaluations[Math.min(step, model.count - 1)] - 1);
+  return Math.max(0, lastAtMost(model.tickSteps.get(align).steps, step));
 }
 
 /** How many ticks a trace has. */
 function ticksOf(model, align) {
-  return align === "step" ? model.count : model.computes.length;
+  if (align === "step") return model.count;
+  return align === "evaluation" ? model.computes.length : model.tickSteps.get(align).count;
 }
 
 /** What is done at a step, in words. */
@@ -135,8 +161,5 @@ function targetName(model, step) {
 
 /** Whether a step evaluates an operator that was evaluated before. */
 function isAgain(model, step) {
-  if (model.verbs[step] !== COMPUTE) return false;
-  const { first, order } = model.evaluatedAt;
-  const operator = model.targets[step];
-  return model.computes[order[first[operator]]] < step;
+  return model.verbs[step] === COMPUTE && model.again[model.evaluations[step] - 1] === 1;
 }

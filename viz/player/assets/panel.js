@@ -21,12 +21,32 @@ class Panel {
     this.counters = Object.fromEntries(
       Array.from(this.element.querySelectorAll("[data-counter]"), (e) => [e.dataset.counter, e]),
     );
+    this.scales = scales;
+    this.caption = this.part(".caption");
     this.timeline = new Timeline(this.part(".timeline"), model, scales);
+    this.ledger = new Ledger(this, scales);
+    this.rail = new Rail(this.ledger, (cell) => this.chosen(cell));
+    this.strip = new Strip(this, scales);
     this.listen();
-    this.selected = -1;
+    this.selected = this.value = -1;
     this.step = -1;
     if (scales.host !== null) this.host = new HostPart(this, scales);
     this.open(0);
+  }
+
+  get isGraph() {
+    return this.scales.front === "graph";
+  }
+
+  /** The graph of the view that is open, built when it is first wanted. */
+  get graph() {
+    if (!this.drawn) {
+      this.drawn = new GraphView(this.model, this.index, (cell) => this.chosen(cell));
+      this.part(".holder").replaceChildren(this.drawn.element);
+      this.drawn.show(this.step);
+      this.drawn.select(this.selected);
+    }
+    return this.drawn;
   }
 
   /** @param {string} selector @returns {any} */
@@ -59,17 +79,22 @@ class Panel {
 
   /** Open one of the graph's views. @param {number} index */
   open(index) {
-    const back = this.graph?.index;
-    this.graph = new GraphView(this.model, index, (cell) => this.chosen(cell));
-    this.part(".holder").replaceChildren(this.graph.element);
-    this.graph.show(this.step);
-    this.selected = -1;
+    const back = this.index;
+    this.index = index;
+    this.view = this.model.graph.views[index];
+    this.drawn = null;
+    this.part(".holder").replaceChildren();
+    this.selected = this.value = -1;
+    this.ledger.open(index);
+    this.rail.open();
     this.path();
     this.resized();
     if (back === undefined) return;
     // Whoever went back stands where they went in.
-    const from = Object.entries(this.graph.view.opens).find(([, view]) => view === back);
-    this.graph.focus(from ? Number(from[0]) : 0, true);
+    const from = Object.entries(this.view.opens).find(([, view]) => view === back);
+    const cell = from ? Number(from[0]) : 0;
+    if (this.isGraph) this.graph.focus(cell, true);
+    else this.rail.focus(this.ledger.rows.row[cell]);
   }
 
   /** Show the way from the whole graph to the present view. */
@@ -77,14 +102,14 @@ class Panel {
     const nav = this.part(".path");
     const { views } = this.model.graph;
     const way = [];
-    for (let i = this.graph.index; i !== null; i = views[i].parent) way.unshift(i);
+    for (let i = this.index; i !== null; i = views[i].parent) way.unshift(i);
     nav.hidden = way.length < 2;
     nav.replaceChildren(
       ...way.map((index) => {
         const crumb = document.createElement("button");
         crumb.type = "button";
         crumb.textContent = views[index].title;
-        if (index === this.graph.index) crumb.setAttribute("aria-current", "page");
+        if (index === this.index) crumb.setAttribute("aria-current", "page");
         else crumb.addEventListener("click", () => this.open(index));
         return crumb;
       }),
@@ -93,14 +118,14 @@ class Panel {
 
   /** Go back to the view that this one was opened from. @returns {boolean} whether there is one */
   up() {
-    const { parent } = this.graph.view;
+    const { parent } = this.view;
     if (parent === null) return false;
     this.open(parent);
     return true;
   }
 
   chosen(cell) {
-    const opened = this.graph.view.opens[cell];
+    const opened = this.view.opens[cell];
     if (opened !== undefined) {
       this.open(opened);
       this.events.hover(null, this, null);
@@ -108,19 +133,30 @@ class Panel {
     this.events.choose(this, opened === undefined ? cell : -1);
   }
 
-  /** Mark a cell; -1 for none. */
-  select(cell) {
-    this.selected = cell;
-    this.graph.select(cell);
+  /** Mark a cell, or a value and the cell that it is in; -1 for none. */
+  select(cell, value = -1) {
+    this.selected = cell < 0 && value >= 0 ? this.ledger.homeOf[value] : cell;
+    this.value = value;
+    this.drawn?.select(this.selected);
+    this.ledger.select(this.selected, value);
+    this.rail.select(this.selected);
+    this.strip.select(value);
   }
 
-  /** @param {number} tick @param {"step" | "evaluation"} align */
+  /** @param {number} tick @param {Axis} align */
   show(tick, align) {
     const { model } = this;
     const step = stepOfTick(model, tick, align);
     this.step = step;
-    this.graph.show(step);
+    if (this.isGraph) this.graph.show(step);
+    else {
+      this.ledger.show(step);
+      this.rail.show(step);
+      this.strip.show(step);
+    }
     this.timeline.show(Math.min(tick, ticksOf(model, align) - 1));
+    const caption = captionOf(model, step);
+    if (this.caption.textContent !== caption) this.caption.textContent = caption;
     const before = step < 0;
     this.write("step", `${before ? DASH : countText(step)} / ${countText(model.count - 1)}`);
     const evaluations = before ? 0 : model.evaluations[step];
@@ -136,7 +172,20 @@ class Panel {
   }
 
   resized() {
-    this.graph.resized();
+    const style = getComputedStyle(this.element);
+    this.colours = Object.fromEntries(["ink", "halo", "checkpoint"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    if (this.isGraph) this.graph.resized();
+    this.redraw();
+  }
+
+  /** Draw all that shows time anew. */
+  redraw() {
+    if (!this.isGraph) {
+      this.element.style.setProperty("--rail", `${this.rail.widthFor(this.element.clientWidth)}px`);
+      this.ledger.redraw();
+      this.rail.redraw();
+      this.strip.redraw();
+    }
     this.timeline.redraw();
   }
 

@@ -76,7 +76,7 @@ function homes(count, lists) {
  * @property {Float64Array} keeps which part was kept, where the rest of what is held is recomputed
  * @property {Float64Array} waits which part is on the host
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
- * @property {{first: Int32Array, order: Int32Array}} touched per step + 1, which cells change
+ * @property {{steps: Int32Array, cells: Int32Array}} touched which cells change when, in order
  *
  * @param {any} trace @param {any} graph @param {any} view
  * @returns {History}
@@ -87,12 +87,8 @@ function historyOf(trace, graph, view) {
   const memory = new Memory(graph, view);
   const times = new Int32Array(graph.operators.names.length);
   const evaluated = new Uint8Array(cells);
-  const cellOf = [];
-  const at = [];
-  const looks = [];
-  const amounts = [];
-  const keeps = [];
-  const waits = [];
+  const [cellOf, at, looks] = [new Column(), new Column(), new Column(Uint32Array)];
+  const [amounts, keeps, waits] = [1, 2, 3].map(() => new Column(Float64Array));
   const last = new Int32Array(cells).fill(-1);
   let active = -1;
   let again = false;
@@ -111,10 +107,9 @@ function historyOf(trace, graph, view) {
     const look = fill | (activity << 3) | (level << 5) | (kept << 9) | (hosted << 13);
     const [share, keep] = [memory.share(cell), kept ? memory.keptShare(cell) : 0];
     const before = last[cell];
-    const same = before >= 0 && looks[before] === look && amounts[before] === share && keeps[before] === keep;
-    if (same && waits[before] === wait) return;
-    last[cell] = at.length;
-    cellOf.push(cell);
+    const same = before >= 0 && looks.items[before] === look && amounts.items[before] === share;
+    if (same && keeps.items[before] === keep && waits.items[before] === wait) return;
+    last[cell] = cellOf.push(cell);
     at.push(step);
     looks.push(look);
     amounts.push(share);
@@ -123,16 +118,19 @@ function historyOf(trace, graph, view) {
   };
 
   for (let cell = 0; cell < cells; cell++) note(cell, -1);
+  const touched = new Touched(cells);
+  const { first: outputs, items } = graph.operators.outputs;
   for (let step = 0; step < trace.verbs.length; step++) {
     const target = trace.targets[step];
-    const touched = new Set([active]);
+    touched.clear();
+    touched.add(active);
     active = -1;
     if (trace.verbs[step] === COMPUTE) {
       active = cellOfOperator[target];
       again = times[target]++ > 0;
       touched.add(active);
       if (active >= 0) evaluated[active] = 1;
-      for (const data of listAt(graph.operators.outputs, target)) memory.hold(data, again, false, touched);
+      for (let i = outputs[target]; i < outputs[target + 1]; i++) memory.hold(items[i], again, false, touched);
     } else if (trace.verbs[step] === FETCH) {
       memory.hold(target, times[graph.data.producers[target]] > 1, true, touched);
       countOnHost(memory, target, -1);
@@ -140,21 +138,50 @@ function historyOf(trace, graph, view) {
       memory.release(target, touched);
       if (trace.verbs[step] === OFFLOAD) countOnHost(memory, target, 1);
     }
-    for (const cell of touched) note(cell, step);
+    for (let i = 0; i < touched.count; i++) note(touched.cells[i], step);
   }
 
-  const byCell = grouped(cells, cellOf);
-  const byStep = grouped(trace.verbs.length + 1, at.map((step) => step + 1));
+  const { first, order } = grouped(cells, cellOf.done());
   return {
-    first: byCell.first,
-    steps: Int32Array.from(byCell.order, (i) => at[i]),
-    looks: Uint32Array.from(byCell.order, (i) => looks[i]),
-    shares: Float64Array.from(byCell.order, (i) => amounts[i]),
-    keeps: Float64Array.from(byCell.order, (i) => keeps[i]),
-    waits: Float64Array.from(byCell.order, (i) => waits[i]),
+    first,
+    steps: taken(at, order),
+    looks: taken(looks, order),
+    shares: taken(amounts, order),
+    keeps: taken(keeps, order),
+    waits: taken(waits, order),
     ringed: ringedCells(trace, graph, view, memory.home, cellOfOperator),
-    touched: { first: byStep.first, order: byStep.order.map((i) => cellOf[i]) },
+    touched: { steps: at.done(), cells: cellOf.done() },
   };
+}
+
+/** A column in another order. @param {Column} column @param {Int32Array} order */
+function taken({ items }, order) {
+  const found = new items.constructor(order.length);
+  for (let i = 0; i < order.length; i++) found[i] = items[order[i]];
+  return found;
+}
+
+/** The cells that a step touches, each once. */
+class Touched {
+  /** @param {number} cells how many there are */
+  constructor(cells) {
+    this.seen = new Int32Array(cells);
+    this.cells = new Int32Array(cells);
+    this.turn = 0;
+    this.count = 0;
+  }
+
+  clear() {
+    this.turn++;
+    this.count = 0;
+  }
+
+  /** @param {number} cell -1 for none */
+  add(cell) {
+    if (cell < 0 || this.seen[cell] === this.turn) return;
+    this.seen[cell] = this.turn;
+    this.cells[this.count++] = cell;
+  }
 }
 
 /** The cells that hold a checkpoint; of groups, those out of which one leads. */
@@ -180,9 +207,9 @@ function changeAt(history, cell, step) {
  * @param {History} history @param {number} from @param {number} to
  */
 function changedBetween(history, from, to) {
-  const { first, order } = history.touched;
+  const { steps, cells } = history.touched;
   const low = Math.min(from, to);
   const high = Math.max(from, to);
   if (high - low > MOST_SINGLE_STEPS) return null;
-  return new Set(order.subarray(first[low + 2], first[high + 2]));
+  return new Set(cells.subarray(lastAtMost(steps, low) + 1, lastAtMost(steps, high) + 1));
 }

@@ -10,7 +10,7 @@ const WORDS = 15; // pixels that words upon a line of a strip are high
 
 /** The tick that every column of pixels shows; -1 where the trace has ended.
  * @param {any} model
- * @param {"step" | "evaluation"} align
+ * @param {Axis} align
  * @param {number} ticks of the longest trace: what the width stands for
  * @param {number} width in pixels
  * @returns {Int32Array}
@@ -31,7 +31,7 @@ function tickOfColumn(model, align, ticks, width) {
 }
 
 /** Columns of equal height together: left, right, and the top of every band.
- * @param {any} model @param {Int32Array} columns of ticks @param {"step" | "evaluation"} align
+ * @param {any} model @param {Int32Array} columns of ticks @param {Axis} align
  * @returns {{left: number, right: number, tops: number[]}[]}
  */
 function runsOf(model, columns, align) {
@@ -96,7 +96,7 @@ class Timeline {
   /**
    * @param {HTMLElement} element
    * @param {any} model
-   * @param {{ticks: number, highest: number, align: "step" | "evaluation"}} scales shared by all
+   * @param {{ticks: number, highest: number, align: Axis}} scales shared by all
    */
   constructor(element, model, scales) {
     this.element = element;
@@ -124,6 +124,11 @@ class Timeline {
 
   /** Draw past and future anew: after a change of size, colours or scales. */
   redraw() {
+    this.redrawOwn();
+    for (const lane of this.lanes) lane.redraw();
+  }
+
+  redrawOwn() {
     const ratio = window.devicePixelRatio || 1;
     const box = this.canvas.getBoundingClientRect();
     const [width, height] = [Math.round(box.width * ratio), Math.round(box.height * ratio)];
@@ -159,7 +164,6 @@ class Timeline {
       span.style.right = `${ends[i]}px`;
     });
     this.draw(true);
-    for (const lane of this.lanes) lane.redraw();
   }
 
   /** What of the past is filled. @param {number} thick how thick lines are */

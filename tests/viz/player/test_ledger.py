@@ -1,0 +1,239 @@
+"""The player's ledger: blocks that add up, one axis for all, and a page that is keyboard's too."""
+
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import tinyckpt as tc
+import viz
+from tests.conftest import examples
+from tests.viz.conftest import Open
+from tests.viz.layout.test_levels import views_and_moves
+from tests.viz.player.player_driver import TICK, seek, traces_of, until, written
+from tests.viz.test_host import moved
+from tinyckpt.analysis.bounds import necessary, smallest_budget
+from tinyckpt.analysis.liveness import Problem
+from tinyckpt.schedule import EVALUATIONS
+from viz.scene import counts_nodes, live_of
+
+POLICIES = ("sqrt_n", "recompute_all")
+
+# Without a browser -------------------------------------------------------------------------------
+
+
+def test_an_unknown_view_is_refused() -> None:
+    with pytest.raises(tc.OptionError, match="unknown view 'list'; known are ledger, graph"):
+        viz.player(traces_of("chain:4", ("sqrt_n",)), view="list")
+
+
+# Amounts -----------------------------------------------------------------------------------------
+
+# What all blocks take at every step, or -1 where bands are not in order.
+SUMS = """() => player.panels.map(({strip, model}) => Array.from(model.verbs, (_, step) => {
+    const blocks = strip.blocks(step);
+    const ordered = blocks.every((block, i) => !i || blocks[i - 1].band <= block.band);
+    return ordered ? blocks.reduce((sum, block) => sum + block.amount, 0) : -1; }))"""
+LINES = "() => player.panels.map(({strip}) => strip.lines.map(line => [line.name, line.amount]))"
+
+
+def lines_of(trace: tc.Trace) -> list[list[Any]]:
+    """Return the lines of a trace's strip, in what the page counts, by Python's own account."""
+    graph, in_nodes = trace.graph, counts_nodes([trace])
+    unit = max(node.nbytes for node in graph.data if not node.is_source) if in_nodes else 1
+    least = smallest_budget(Problem(graph, tc.cost.evaluations(graph)), necessary(graph))
+    lines = [["peak", max(live_of(trace, in_nodes))], ["lower bound", least // unit]]
+    if trace.schedule.policy != "store_all":
+        stored = tc.replay(tc.plan(graph, "store_all"))
+        lines.append(["store all", max(live_of(stored, in_nodes))])
+    return lines
+
+
+def check(traces: list[tc.Trace], page: Any) -> None:
+    """Check that a page's blocks are the traces' memory at every step, and its lines Python's."""
+    in_nodes = counts_nodes(traces)
+    assert page.evaluate(SUMS) == [list(live_of(trace, in_nodes)) for trace in traces]
+    assert page.evaluate(LINES) == [lines_of(trace) for trace in traces]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("network", ["chain:9", "residual:3x8", "unet", "by hand"])
+def test_blocks_add_up_at_every_step(network: str, tmp_path: Path, open_page: Open) -> None:
+    traces = [views_and_moves()] if network == "by hand" else traces_of(network, POLICIES)
+    check(traces, open_page(written(tmp_path, traces, "ledger")))
+
+
+@pytest.mark.browser
+@settings(
+    max_examples=examples(8), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(trace=moved())
+def test_blocks_of_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, [trace], "ledger"))
+    assert page.evaluate(SUMS) == [list(live_of(trace, counts_nodes([trace])))]
+    page.keyboard.press("End")
+    page.context.close()
+
+
+# Time --------------------------------------------------------------------------------------------
+
+PLACES = "() => Array.from(player.panels[0].ledger.places)"
+CURSOR = """() => player.panels.map(({ledger, strip}) => [ledger.layers.now, strip.layers.now])"""
+
+
+@pytest.mark.browser
+def test_every_axis_is_one_for_ledger_and_strip(tmp_path: Path, open_page: Open) -> None:
+    trace, other = traces_of("residual:3x8", POLICIES)
+    graph = trace.graph
+    page = open_page(written(tmp_path, [trace, other], "ledger"), "#step=30")
+    weights = {
+        "step": lambda step: 1,
+        "evaluation": lambda step: int(isinstance(step, EVALUATIONS)),
+        "FLOPs": lambda step: (
+            graph.operators[step.operator].flops if isinstance(step, EVALUATIONS) else 0
+        ),
+    }
+    assert page.locator("#axis option").all_inner_texts() == list(weights)
+    for axis, weight in weights.items():
+        page.select_option("#axis", axis)
+        places = [0, *accumulate(map(weight, trace.steps))]
+        assert page.evaluate(PLACES) == places
+        whole = max(places[-1], sum(map(weight, other.steps)))
+        width = page.evaluate("player.panels[0].ledger.layers.past.width")
+        step = page.evaluate("player.panels[0].step")
+        for first, second in page.evaluate(CURSOR):
+            assert first == second
+        assert page.evaluate(CURSOR)[0][0] == int(places[step + 1] / whole * width + 0.5)
+    until(page, "location.hash.startsWith('#FLOPs=')")
+
+
+@pytest.mark.browser
+def test_a_part_of_the_axis_is_shown_by_all(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("chain:9", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"), "#step=20")
+    page.evaluate("player.scales.extent.set(10, 30)")
+    width = page.evaluate("player.panels[0].ledger.layers.past.width")
+    assert page.evaluate(CURSOR) == [[int(11 / 20 * width + 0.5)] * 2]
+    columns = page.evaluate("Array.from(player.panels[0].strip.columns)")
+    assert [columns[0], columns[-1]] == [10, 29]
+    page.evaluate("player.scales.extent.set(-5, 1e9)")
+    assert page.evaluate("[player.scales.extent.from, player.scales.extent.to]") == [
+        0, len(trace.steps),
+    ]  # fmt: skip
+
+
+# Choosing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.browser
+def test_the_graph_comes_first_when_asked(tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger")
+    page = open_page(path, "#step=20")
+    assert page.is_visible(".ledger")
+    assert page.is_visible(".strip")
+    assert page.is_hidden(".holder")
+    assert page.is_hidden("#steps")
+    page.keyboard.press("g")
+    assert page.is_hidden(".ledger")
+    assert page.is_visible(".graph")
+    assert page.is_visible("#steps")
+    assert page.get_attribute("#front", "aria-pressed") == "true"
+    until(page, "location.hash", "#step=20&view=graph")
+    assert open_page(path, "#step=20&view=graph").is_visible(".graph")
+    page.click("#front")
+    assert page.is_visible(".ledger")
+    assert page.is_hidden(".graph")
+
+
+@pytest.mark.browser
+def test_what_fills_a_moment_is_said_and_chosen(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("chain:16", ("sqrt_n",))
+    path = written(tmp_path, [trace], "ledger")
+    step = trace.steps.index(tc.Compute(10), 40)  # f11, once more
+    page = open_page(path, f"#step={step}")
+    said = page.locator("#filling-list .row").all_inner_texts()
+    assert [" ".join(row.split()) for row in said] == [
+        "f4 checkpoint, for b4 and to recompute f5", "f8 checkpoint, for b8",
+        "f9 recomputed from f8, for b9", "f10 recomputed from f9, for b10",
+        "f11 recomputed now, for b11", "b12 gradient, for b11",
+    ]  # fmt: skip
+    assert page.inner_text("#filling-total") == "6 of 9 values"
+    page.focus("#filling-list")
+    for key in ("ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    assert page.inner_text("#node-title") == "f8"
+    selected = page.locator("[aria-selected=true]").all_inner_texts()
+    assert [row.split()[0] for row in selected] == ["f8"]
+    assert page.get_attribute(".rail-row[aria-pressed=true]", "data-row") == "7"
+    assert page.evaluate(TICK) == step
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#node")
+    assert not page.locator("[aria-selected=true]").count()
+
+
+@pytest.mark.browser
+def test_bars_and_blocks_are_chosen_by_a_click(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("chain:16", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"), "#step=40")
+    plot = page.locator(".ledger .plot").bounding_box()
+    count, rows = len(trace.steps), 17
+    row_high = plot["height"] / rows
+
+    def over(step: float, row: int) -> tuple[float, float]:
+        x = plot["x"] + (step + 0.5) / count * plot["width"]
+        return x, plot["y"] + plot["height"] - (row + 0.65) * row_high
+
+    page.mouse.move(*over(20, 3))
+    tip = page.inner_text("#tip")
+    assert "f4" in tip
+    assert "checkpoint, for" in tip
+    page.mouse.click(*over(20, 3))
+    assert page.inner_text("#node-title") == "f4"
+    page.mouse.click(*over(70, 16))  # nothing is there: time goes there
+    assert page.evaluate(TICK) == 70
+    seek(page, 40)
+    strip = page.locator(".strip .plot").bounding_box()
+    x = strip["x"] + 40.5 / count * strip["width"]
+    page.mouse.click(x, strip["y"] + strip["height"] - 5)
+    assert page.inner_text("#node-title") == "f4"
+    page.mouse.click(x, strip["y"] + 30)
+    assert page.evaluate(TICK) == 40
+
+
+@pytest.mark.browser
+def test_rows_by_keyboard_say_their_state_and_open(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("resnet50", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"), f"#step={trace.peak_step}")
+    page.focus(".rail-row[tabindex='0']")
+    page.keyboard.press("ArrowUp")
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert label.startswith("stage2/block1, opens: forward ")
+    assert "; backward " in label
+    page.keyboard.press("Enter")
+    assert page.inner_text(".path").split("\n") == ["resnet50", "stage2/block1"]
+    names = page.locator(".rail-row .name").all_inner_texts()
+    assert any("conv2d" in name for name in names)
+    page.keyboard.press("Escape")
+    assert page.is_hidden(".path")
+    page.click("#as-table summary")
+    until(page, "document.querySelectorAll('#as-table tbody tr').length", 18)
+    assert page.locator("#as-table tbody tr").last.inner_text().startswith("stage1")
+    assert page.evaluate(TICK) == trace.peak_step
+
+
+@pytest.mark.browser
+def test_every_scale_rises_from_the_ground_to_the_highest(tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, traces_of("unet", ("sqrt_n",)), "ledger"), "#step=100")
+    highest = page.evaluate("player.scales.highest")
+    for kind in page.locator("#scale option").all_inner_texts():
+        page.select_option("#scale", kind)
+        shares = page.evaluate(
+            "top => [...Array(99).keys()].map(i => player.panels[0].strip.scale.at(i * top / 98))",
+            highest,
+        )
+        assert shares == sorted(shares)
+        assert shares[0] == 0
+        assert shares[-1] == pytest.approx(1)

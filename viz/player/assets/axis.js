@@ -1,0 +1,116 @@
+/**
+ * The horizontal axis that ledger, strip and lanes share: where every step stands, and which part
+ * of all that is in sight.
+ *
+ * Step s takes the place from places[s] to places[s + 1]: one of equal width each, or as wide as
+ * what it evaluates, in evaluations, FLOPs or seconds, where a free has no width.
+ *
+ * @typedef {"step" | "evaluation" | "FLOPs" | "seconds"} Axis
+ */
+
+const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "seconds"]);
+
+/** The axes that are possible for some traces. @param {any[]} models @returns {Axis[]} */
+function axesOf(models) {
+  const known = { FLOPs: (model) => total(model, "FLOPs") > 0, seconds: (model) => Boolean(model.times) };
+  return AXES.filter((axis) => models.every(known[axis] ?? (() => true)));
+}
+
+/** Where a whole trace ends. @param {any} model @param {Axis} axis */
+function total(model, axis) {
+  return placesOf(model, axis)[model.count];
+}
+
+/** Where every step of a trace begins, and at last where the trace ends.
+ * @param {any} model @param {Axis} axis @returns {Float64Array}
+ */
+function placesOf(model, axis) {
+  if (!model.places.has(axis)) model.places.set(axis, placesAlong(model, axis));
+  return model.places.get(axis);
+}
+
+/** @param {any} model @param {Axis} axis */
+function placesAlong(model, axis) {
+  const { count, verbs, targets } = model;
+  const { flops } = model.graph.operators;
+  const places = new Float64Array(count + 1);
+  let at = 0;
+  for (let step = 0; step < count; step++) {
+    places[step] = at;
+    const evaluates = verbs[step] === COMPUTE;
+    if (axis === "step") at++;
+    else if (axis === "evaluation") at += Number(evaluates);
+    else if (axis === "FLOPs") at += evaluates ? flops[targets[step]] : 0;
+    else if (evaluates) at = Math.max(at, model.times.end[step]);
+  }
+  places[count] = at;
+  return places;
+}
+
+/** The part of the axis that is in sight: all that shows time shows this one. */
+class Extent {
+  constructor() {
+    this.axis = /** @type {Axis} */ ("step");
+    this.whole = 1;
+    this.from = 0;
+    this.to = 1;
+    this.watchers = [];
+  }
+
+  /** Call when what is in sight is another. @param {() => void} watcher */
+  watch(watcher) {
+    this.watchers.push(watcher);
+  }
+
+  /** Show all of some traces along an axis. @param {any[]} models @param {Axis} axis */
+  fit(models, axis) {
+    this.axis = axis;
+    this.whole = Math.max(...models.map((model) => total(model, axis)), 1);
+    this.set(0, this.whole);
+  }
+
+  /** Show a part; it stays within the whole. @param {number} from @param {number} to */
+  set(from, to) {
+    const width = Math.min(Math.max(to - from, this.whole * 1e-7), this.whole);
+    this.from = Math.min(Math.max(from, 0), this.whole - width);
+    this.to = this.from + width;
+    for (const watcher of this.watchers) watcher();
+  }
+
+  /** Where a place is, in pixels of a width. */
+  pixel(place, width) {
+    return Math.round(((place - this.from) / (this.to - this.from)) * width);
+  }
+
+  /** The place at a pixel. */
+  place(pixel, width) {
+    return this.from + (pixel / width) * (this.to - this.from);
+  }
+
+  /** The step at a place; of those without width, the last. @param {any} model */
+  stepAt(model, place) {
+    return Math.min(lastAtMost(placesOf(model, this.axis), place), model.count - 1);
+  }
+}
+
+/** The step that every column of pixels shows: of those in it, the one with the most live memory,
+ * a moment that was; -1 where the trace has ended.
+ * @param {any} model @param {Extent} extent @param {number} width in pixels
+ */
+function stepOfColumn(model, extent, width) {
+  const places = placesOf(model, extent.axis);
+  const shown = new Int32Array(width).fill(-1);
+  const end = places[model.count];
+  let step = Math.max(0, lastAtMost(places, extent.from));
+  for (let x = 0; x < width; x++) {
+    const [begin, after] = [extent.place(x, width), extent.place(x + 1, width)];
+    if (begin >= end) break;
+    while (step + 1 < model.count && places[step + 1] <= begin) step++;
+    let best = step;
+    for (let s = step + 1; s < model.count && places[s] < after; s++) {
+      if (model.live[s] > model.live[best]) best = s;
+    }
+    shown[x] = best;
+  }
+  return shown;
+}

@@ -1,0 +1,160 @@
+/**
+ * What the memory at a step consists of: blocks, each taken for one value, from when to when.
+ *
+ * A view stands in the block of its base, and a block is held while any value in it is resident. At
+ * every step the blocks and the workspace are the trace's live memory, to the byte.
+ */
+
+const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
+const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
+const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
+
+/** The value whose memory a value's view is in, itself if it is no view. */
+function rootOf(data, value) {
+  while (data.bases[value] >= 0) value = data.bases[value];
+  return value;
+}
+
+/**
+ * The blocks of a trace, those of a band after each other, from the ground up.
+ *
+ * @typedef {object} Blocks
+ * @property {Int32Array} values the value that each was taken for
+ * @property {Int32Array} begins the step that took it
+ * @property {Int32Array} ends the step that gave it back
+ * @property {Uint8Array} bands
+ * @property {Float64Array} amounts bytes, or nodes where memory is counted in them
+ *
+ * @param {any} model @returns {Blocks}
+ */
+function blocksOf(model) {
+  model.blocks.known ??= blocksAlong(model);
+  return model.blocks.known;
+}
+
+function blocksAlong(model) {
+  const { data, operators } = model.graph;
+  const inside = new Int32Array(data.names.length).fill(-1);
+  const [values, begins, again, ends, holders] = [1, 2, 3, 4, 5].map(() => new Column());
+  const resident = new Uint8Array(data.names.length);
+  const hold = (value, step, repeated, fetched) => {
+    if (resident[value]) return;
+    resident[value] = 1;
+    const base = data.bases[value];
+    if (base < 0 || fetched) {
+      inside[value] = values.push(value);
+      begins.push(step);
+      again.push(Number(repeated));
+      ends.push(model.count);
+      holders.push(0);
+    } else inside[value] = inside[base];
+    if (inside[value] >= 0) holders.items[inside[value]]++;
+  };
+  const release = (value, step) => {
+    if (resident[value] && inside[value] >= 0 && --holders.items[inside[value]] === 0) {
+      ends.items[inside[value]] = step;
+    }
+    resident[value] = 0;
+  };
+  const times = new Int32Array(operators.names.length);
+  for (let step = 0; step < model.count; step++) {
+    const [verb, target] = [model.verbs[step], model.targets[step]];
+    if (verb === COMPUTE) {
+      const repeated = times[target]++ > 0;
+      const { first, items } = operators.outputs;
+      for (let i = first[target]; i < first[target + 1]; i++) hold(items[i], step, repeated, false);
+    } else if (verb === FETCH) hold(target, step, times[data.producers[target]] > 1, true);
+    else release(target, step);
+  }
+  return stackedBlocks(model, { values: values.done(), begins: begins.done(), ends: ends.done(), again: again.done() });
+}
+
+/** Blocks in the order in which they are stacked: by band, and what stays long below. */
+function stackedBlocks(model, { values, begins, ends, again }) {
+  const { graph } = model;
+  const [checkpoints, results] = [new Set(model.checkpoints), new Set()];
+  for (const value of graph.data.results) results.add(rootOf(graph.data, value));
+  const bandOf = (i) => {
+    if (graph.data.producers[values[i]] < graph.forward_count) return again[i] ? AGAIN_BAND : KEPT_BAND;
+    return results.has(rootOf(graph.data, values[i])) ? STAYING_BAND : PASSING_BAND;
+  };
+  const keys = Int32Array.from(values, (value, i) => 2 * bandOf(i) + Number(!checkpoints.has(value)));
+  const { order } = grouped(2 * BAND_NAMES.length, keys);
+  const size = model.inNodes ? nodeSize(graph) : 1;
+  return {
+    values: order.map((i) => values[i]),
+    begins: order.map((i) => begins[i]),
+    ends: order.map((i) => ends[i]),
+    bands: Uint8Array.from(order, (i) => keys[i] >> 1),
+    amounts: Float64Array.from(order, (i) => graph.data.sizes[values[i]] / size),
+  };
+}
+
+/** The one size of all values, where memory is counted in nodes. */
+function nodeSize({ data }) {
+  return data.nbytes[data.producers.findIndex((producer) => producer >= 0)];
+}
+
+/** What is held at a step, from the ground up; the value of workspace is -1.
+ * @param {any} model @param {number} step
+ * @returns {{value: number, band: number, amount: number, begin: number, end: number}[]}
+ */
+function blocksAt(model, step) {
+  const { values, begins, ends, bands, amounts } = blocksOf(model);
+  const found = [];
+  for (let i = 0; i < values.length; i++) {
+    if (begins[i] <= step && step < ends[i]) {
+      found.push({ value: values[i], band: bands[i], amount: amounts[i], begin: begins[i], end: ends[i] });
+    }
+  }
+  const workspace = step < 0 ? 0 : model.bands[3].live[step];
+  if (workspace) found.push({ value: -1, band: WORKSPACE_BAND, amount: workspace, begin: step, end: step + 1 });
+  return found;
+}
+
+/** What nobody has less room than: what one operator of those that the results need reads, makes and
+ * works with, or all results. @param {any} model
+ */
+function leastPeak({ graph, inNodes }) {
+  const { data, operators } = graph;
+  const wanted = new Set(data.results);
+  const amountOf = (values) => {
+    const roots = new Set(Array.from(values, (value) => rootOf(data, value)));
+    let sum = 0;
+    for (const root of roots) if (data.producers[root] >= 0) sum += inNodes ? 1 : data.nbytes[root];
+    return sum;
+  };
+  let most = amountOf(data.results);
+  for (let operator = operators.names.length - 1; operator >= 0; operator--) {
+    const outputs = listAt(operators.outputs, operator);
+    if (!outputs.some((value) => wanted.has(value))) continue;
+    const inputs = listAt(operators.inputs, operator);
+    for (const value of inputs) wanted.add(value);
+    most = Math.max(most, amountOf([...inputs, ...outputs]) + (inNodes ? 0 : operators.workspace[operator]));
+  }
+  return most;
+}
+
+/** The peak if every operator is evaluated once, in order, and every value kept to its last reader.
+ * @param {any} model
+ */
+function storeAllPeak({ graph, inNodes }) {
+  const { data, operators } = graph;
+  const count = operators.names.length;
+  const last = new Int32Array(data.names.length).fill(-1); // by block: the operator that wants it last
+  for (let operator = 0; operator < count; operator++) {
+    for (const lists of [operators.inputs, operators.outputs]) {
+      for (const value of listAt(lists, operator)) last[rootOf(data, value)] = operator;
+    }
+  }
+  for (const value of data.results) last[rootOf(data, value)] = count;
+  const amount = (root) => (data.producers[root] < 0 ? 0 : inNodes ? 1 : data.nbytes[root]);
+  const leaving = grouped(count + 1, last.map((operator, root) => (data.bases[root] < 0 && operator >= 0 ? operator : count)));
+  let [live, most] = [0, 0];
+  for (let operator = 0; operator < count; operator++) {
+    for (const value of listAt(operators.outputs, operator)) if (data.bases[value] < 0) live += amount(value);
+    most = Math.max(most, live + (inNodes ? 0 : operators.workspace[operator]));
+    for (let i = leaving.first[operator]; i < leaving.first[operator + 1]; i++) live -= amount(leaving.order[i]);
+  }
+  return most;
+}

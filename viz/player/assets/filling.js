@@ -1,0 +1,120 @@
+/** The card of what fills the moment: everything resident, the largest first, and why it is there. */
+
+const FILLING_ROW = 42; // pixels; the same in the style sheet
+
+class Filling {
+  /** @param {(panel: Panel, value: number) => void} onChoose */
+  constructor(onChoose) {
+    this.onChoose = onChoose;
+    this.element = document.getElementById("filling-list");
+    this.total = document.getElementById("filling-total");
+    this.list = new LongList(this.element, (row, index) => this.fill(row, index), FILLING_ROW, "option");
+    this.items = [];
+    this.active = 0;
+    this.element.addEventListener("click", (event) => {
+      const row = event.target.closest(".row");
+      if (row) this.choose(Number(row.dataset.index));
+    });
+    this.element.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** Show what a policy holds after a step. @param {Panel} panel @param {number} step */
+  show(panel, step) {
+    if (this.panel === panel && this.step === step && this.value === panel.value) return;
+    [this.panel, this.step, this.value] = [panel, step, panel.value];
+    const { model } = panel;
+    this.items = blocksAt(model, step).filter(({ amount }) => amount > 0);
+    this.items.sort((a, b) => b.amount - a.amount || a.band - b.band || a.begin - b.begin);
+    const [now, most] = [step < 0 ? 0 : model.live[step], model.live[model.peakStep]];
+    this.total.textContent = `${shortLive(now, model.inNodes)} of ${shortLive(most, model.inNodes)}${model.inNodes ? " values" : ""}`;
+    if (this.list.count !== this.items.length) this.list.reset(this.items.length);
+    this.active = Math.max(0, Math.min(this.active, this.items.length - 1));
+    this.list.refill();
+    this.mark();
+  }
+
+  fill(row, index) {
+    const { model } = this.panel;
+    const item = this.items[index];
+    const { names } = model.graph.data;
+    const name = item.value < 0 ? "workspace" : names[item.value];
+    const size = shortLive(item.amount, model.inNodes);
+    const why = reasonOf(model, item, this.step);
+    row.dataset.band = String(item.band);
+    row.id = `filling-${index}`;
+    row.setAttribute("aria-label", `${name}, ${size}, ${why}`);
+    row.setAttribute("aria-selected", String(item.value >= 0 && item.value === this.value));
+    fillRow(row, [["swatch", ""], ["name", name], ["size", model.inNodes ? "" : size], ["why", why]]);
+  }
+
+  /** Mark the row that the keyboard is at. */
+  mark() {
+    if (this.items.length) this.element.setAttribute("aria-activedescendant", `filling-${this.active}`);
+    else this.element.removeAttribute("aria-activedescendant");
+    for (const row of this.list.rows) row.classList.toggle("active", Number(row.dataset.index) === this.active);
+  }
+
+  key(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (by) {
+      this.active = Math.min(Math.max(this.active + by, 0), this.items.length - 1);
+      this.list.follow(this.active);
+      this.mark();
+    } else if (event.key === "Enter") this.choose(this.active);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  choose(index) {
+    const item = this.items[index];
+    this.active = index;
+    this.mark();
+    if (item && item.value >= 0) this.onChoose(this.panel, item.value);
+  }
+}
+
+/** The ledger as a table: what every row holds at the moment, and how often it was evaluated. */
+class LedgerTable {
+  constructor() {
+    this.details = document.getElementById("as-table");
+    this.body = this.details.querySelector("tbody");
+    this.details.addEventListener("toggle", () => this.show(this.panel, true));
+  }
+
+  /** @param {Panel} panel @param {boolean} [anew] */
+  show(panel, anew = false) {
+    this.panel = panel;
+    if (!panel || !this.details.open) return;
+    const { ledger, model, step } = panel;
+    const state = `${model.id} ${panel.index} ${step}`;
+    if (state === this.state && !anew) return;
+    this.state = state;
+    const { rows, view, history } = ledger;
+    const lines = rows.names.map((name, row) => {
+      const cells = [rows.forward[row], rows.backward[row]];
+      const [forward, backward] = cells.map((cell) => {
+        if (cell < 0) return DASH;
+        return lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1).replace("*", ", checkpoint");
+      });
+      const operators = cells.flatMap((cell) => (cell < 0 ? [] : Array.from(listAt(view.operators, cell))));
+      const { sofar, all } = evaluationsOf(model, operators, step);
+      return [name, forward, backward, `${countText(sofar)} of ${countText(all)}`];
+    });
+    this.body.replaceChildren(...lines.reverse().map((texts) => tableRow(texts)));
+  }
+}
+
+/** @param {string[]} texts the first is the row's heading */
+function tableRow(texts) {
+  const row = document.createElement("tr");
+  row.append(
+    ...texts.map((text, i) => {
+      const cell = document.createElement(i ? "td" : "th");
+      if (!i) cell.scope = "row";
+      cell.textContent = text;
+      return cell;
+    }),
+  );
+  return row;
+}

@@ -1,0 +1,388 @@
+/**
+ * The ledger: a row a cell of the view that is open, x is time. In the upper part of a row stands
+ * what its forward operators hold, in the lower part what their adjoints do; of a group, the higher
+ * the nearer that is to the most it ever holds. Evaluations are marks. The future is outlined.
+ */
+
+const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
+const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
+const TALLEST_ROW = 40; // pixels
+const TALL_ROW = 9; // from which a row has a ground of its own
+const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
+const MOST_ARROWS = 40;
+const INKS = [
+  "background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "recomputed-label",
+  "dropped-backward", "halo", "muted",
+];
+
+/** Which cells share a row; that of the first forward one is the lowest. @param {any} view */
+function rowsOf(view) {
+  const forward = [];
+  const backward = [];
+  const row = new Int32Array(view.labels.length).fill(-1);
+  for (let cell = 0; cell < row.length; cell++) {
+    if (view.mirrors[cell] >= 0) row[cell] = row[view.mirrors[cell]];
+    else row[cell] = forward.push(-1) - 1;
+    (view.backward[cell] ? backward : forward)[row[cell]] = cell;
+  }
+  const names = forward.map((cell, i) => view.rows[cell >= 0 ? cell : backward[i]]);
+  return { count: forward.length, forward, backward: names.map((_, i) => backward[i] ?? -1), row, names };
+}
+
+class Ledger {
+  /** @param {Panel} panel @param {any} scales shared by all */
+  constructor(panel, scales) {
+    this.panel = panel;
+    this.model = panel.model;
+    this.scales = scales;
+    this.element = panel.part(".ledger");
+    this.plot = this.element.querySelector(".plot");
+    this.layers = new Layers(this.element.querySelector("canvas"));
+    this.over = new Overlay(this.element.querySelector("canvas.over"));
+    this.step = -1;
+    this.hovered = this.selected = null; // a value's time in memory, or a cell
+    this.listen();
+  }
+
+  /** Show a view's cells. @param {number} index */
+  open(index) {
+    this.view = this.model.graph.views[index];
+    this.rows = rowsOf(this.view);
+    this.history = historyOfView(this.model, index);
+    this.cellOf = homes(this.model.graph.operators.names.length, this.view.operators);
+    this.homeOf = homes(this.model.graph.data.names.length, this.view.data);
+    const { computes, targets } = this.model;
+    const cells = this.view.labels.length;
+    // What is not in this view comes last.
+    const cellAt = (step) => this.cellOf[targets[step]];
+    this.marks = grouped(cells + 1, computes.map((step) => (cellAt(step) < 0 ? cells : cellAt(step))));
+    this.most = new Float64Array(cells); // the largest share of each that is ever held
+    const { first, shares } = this.history;
+    for (let cell = 0; cell < cells; cell++) {
+      for (let i = first[cell]; i < first[cell + 1]; i++) this.most[cell] = Math.max(this.most[cell], shares[i]);
+    }
+    this.hovered = this.selected = null;
+    this.layers.canvas.setAttribute(
+      "aria-label",
+      `What ${counted(this.rows.count, "row")} of ${this.view.title} hold over ${counted(this.model.count, "step")}; the same as a table is beside it`,
+    );
+    this.element.style.setProperty("--rows", String(this.rows.count));
+  }
+
+  /** The evaluations of a cell, as positions among all. */
+  marksOf(cell) {
+    const { first, order } = this.marks;
+    return order.subarray(first[cell], first[cell + 1]);
+  }
+
+  /** Height of a row in pixels of the canvas. */
+  get rowHeight() {
+    const { past, ratio } = this.layers;
+    return Math.min(past.height / this.rows.count, TALLEST_ROW * ratio);
+  }
+
+  /** The upper edge of a row, in pixels of the canvas. */
+  top(row) {
+    return Math.round(this.layers.past.height - (row + 1) * this.rowHeight);
+  }
+
+  /** Upper and lower edge of what a cell holds. @returns {[number, number]} */
+  lane(cell) {
+    const top = this.top(this.rows.row[cell]);
+    const height = this.rowHeight;
+    const [from, to] = this.view.backward[cell] ? [MIDDLE, LOWER] : [UPPER, MIDDLE];
+    const high = Math.round(top + from * height);
+    return [high, Math.max(high + 1, Math.round(top + to * height) - (height > 12 ? 1 : 0))];
+  }
+
+  /** Where a place on the axis is, in pixels of the canvas. */
+  x(place) {
+    return this.scales.extent.pixel(place, this.layers.past.width);
+  }
+
+  redraw() {
+    if (!this.layers.resize()) return;
+    this.over.resize();
+    this.ink = colours(this.element, INKS);
+    this.places = placesOf(this.model, this.scales.extent.axis);
+    for (const raster of [this.layers.past, this.layers.future]) this.ground(raster);
+    for (let row = 0; row < this.rows.count; row++) {
+      for (const cell of [this.rows.forward[row], this.rows.backward[row]]) {
+        if (cell < 0) continue;
+        this.bars(cell);
+        this.evaluations(cell);
+      }
+    }
+    this.show(this.step, true);
+  }
+
+  /** Every second row on a ground of its own, where rows are high enough. */
+  ground(raster) {
+    raster.pixels.fill(this.ink.background);
+    const tall = this.rowHeight >= TALL_ROW * this.layers.ratio;
+    for (let row = 0; row < this.rows.count; row++) {
+      if (tall && row % 2) continue;
+      raster.rect(0, this.top(row), raster.width, this.top(row - 1), this.ink.panel);
+    }
+  }
+
+  /** What a cell holds, when: the bars of its row. */
+  bars(cell) {
+    const { first, steps, looks, shares, keeps } = this.history;
+    const { places, view } = this;
+    const { width } = this.layers.past;
+    const group = view.groups[cell];
+    let [high, low] = this.lane(cell);
+    if (group) high += this.markHeight(cell);
+    const visible = this.scales.extent.stepAt(this.model, this.scales.extent.from);
+    const last = first[cell + 1];
+    let drawn = -1; // the last column, and how high it is filled there, of bars thinner than it
+    let drawnTo = 0;
+    for (let i = Math.max(first[cell], lastAtMost(steps, visible, first[cell], last)), next = i; i < last; i = next) {
+      next = i + 1;
+      const fill = looks[i] & 7;
+      const left = this.x(places[Math.max(steps[i], 0)]);
+      if (left >= width) break;
+      if (fill === NOT_YET || fill === DROPPED) continue;
+      // To be evaluated is another look, and the same bar.
+      while (next < last && (looks[next] & 7) === fill && shares[next] === shares[i] && keeps[next] === keeps[i]) next++;
+      const right = Math.max(this.x(places[next < last ? steps[next] : this.model.count]), left + 1);
+      if (right <= 0) continue;
+      const share = group ? LEAST_SHARE + ((1 - LEAST_SHARE) * shares[i]) / this.most[cell] : 1;
+      const height = Math.max(Math.round(share * (low - high)), 1);
+      if (right - left === 1 && left === drawn && height <= drawnTo) continue;
+      [drawn, drawnTo] = [left, height];
+      const kept = fill === RECOMPUTED && keeps[i] ? Math.round((height * keeps[i]) / shares[i]) : 0;
+      this.bar(left, low - height, right, low, fill, Math.min(kept, height - 1));
+    }
+  }
+
+  /** One bar, with what was kept below what is recomputed. */
+  bar(left, top, right, bottom, fill, kept) {
+    const { ink } = this;
+    const { past, future, ratio } = this.layers;
+    const thick = Math.max(1, Math.round(ratio));
+    if (fill === ON_HOST) {
+      const middle = (top + bottom) >> 1;
+      past.rect(left, middle, right, middle + thick, ink.kept);
+      future.outline(left, middle, right, middle + thick, ink.kept, thick);
+      return;
+    }
+    const colour = [0, 0, ink.kept, ink.recomputed, ink.gradient][fill];
+    // Bars that follow each other stay apart where there is room.
+    const end = right - left > 4 * thick ? right - thick : right;
+    if (fill === RECOMPUTED && bottom - top >= 4 * thick) past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
+    else past.rect(left, top, end, bottom, colour);
+    if (kept > 0) past.rect(left, bottom - kept, end, bottom, ink.kept);
+    future.outline(left, top, end, bottom, colour, thick);
+  }
+
+  /** How high the marks of a group's evaluations are, which stand above its bars. */
+  markHeight(cell) {
+    const [high, low] = this.lane(cell);
+    return low - high >= 6 ? Math.max(2, Math.round((low - high) / 5)) : 0;
+  }
+
+  /** The marks of a cell's evaluations. */
+  evaluations(cell) {
+    const { model, places, ink, view } = this;
+    const { past, future, ratio } = this.layers;
+    const own = this.marksOf(cell);
+    const group = view.groups[cell];
+    const thick = Math.max(1, Math.round(ratio));
+    let [high, low] = this.lane(cell);
+    if (group) {
+      if (!this.markHeight(cell)) return;
+      low = high + this.markHeight(cell);
+    } else if (low - high >= 6) [high, low] = [high - 2 * thick, low + (view.backward[cell] ? 2 : 1) * thick];
+    const counted = this.scales.extent.axis === "step" || this.scales.extent.axis === "evaluation";
+    const widest = counted && !group ? WIDEST_MARK * ratio : Infinity;
+    const { width } = past;
+    const visible = this.scales.extent.stepAt(model, this.scales.extent.from);
+    for (let i = this.evaluationAt(own, visible); i < own.length; i++) {
+      const step = model.computes[own[i]];
+      const left = this.x(places[step]);
+      if (left >= width) break;
+      const right = Math.max(Math.min(this.x(places[step + 1]), left + widest), left + Math.min(2, thick));
+      const again = model.again[own[i]];
+      const colour = again ? ink.recomputing : view.backward[cell] ? ink["dropped-backward"] : ink.ink;
+      past.rect(left, high, right, low, colour);
+      future.outline(left, high, right, low, colour, thick);
+    }
+  }
+
+  /** The first of some evaluations that may be in sight from a step on. */
+  evaluationAt(own, step) {
+    let [low, high] = [0, own.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.model.computes[own[middle]] >= step) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  /** @param {number} step @param {boolean} [whole] */
+  show(step, whole = false) {
+    this.step = step;
+    if (!this.layers.past) return;
+    const column = this.x(this.places[step + 1]);
+    this.layers.show(column, whole);
+    this.overlay(column);
+  }
+
+  /** The cursor, what is active, what is selected, and the arrows of what is hovered. */
+  overlay(column) {
+    const { over, model, step } = this;
+    const { ink, halo, checkpoint } = this.panel.colours;
+    over.clear();
+    over.cursor(column, 6, ink);
+    const marked = this.hovered ?? this.selected;
+    if (this.selected) this.outlined(this.selected, checkpoint);
+    if (this.hovered && this.hovered !== this.selected) this.outlined(this.hovered, ink);
+    if (marked && marked.begin !== undefined) this.arrowsOf(marked);
+    if (step < 0 || model.verbs[step] !== COMPUTE) return;
+    const cell = this.cellOf[model.targets[step]];
+    if (cell < 0) return;
+    const [high, low] = this.lane(cell);
+    const [left, right] = [this.x(this.places[step]), this.x(this.places[step + 1])];
+    const air = 3 * over.ratio;
+    over.frame(left - air, high - air, Math.max(Math.min(right, left + 3 * air), left + 2) + air, low + air, ink, 1);
+    over.frame(left - air, high - air, Math.max(Math.min(right, left + 3 * air), left + 2) + air, low + air, halo, 2);
+    if (!marked) this.readArrows(step, ink);
+  }
+
+  /** A frame around a value's bar, or around all of a cell. */
+  outlined({ cell, begin, end }, ink) {
+    if (cell < 0) return;
+    const [high, low] = this.lane(cell);
+    const air = 2 * this.over.ratio;
+    const [left, right] = begin === undefined ? [0, this.layers.past.width] : [this.x(this.places[begin]), this.x(this.places[end])];
+    this.over.frame(left - air, high - air, Math.max(right, left + 2) + air, low + air, ink, 2);
+  }
+
+  /** Arrows from the inputs of an evaluation to it. */
+  readArrows(step, ink) {
+    const to = this.cellOf[this.model.targets[step]];
+    const x = this.x((this.places[step] + this.places[step + 1]) / 2);
+    for (const value of readAt(this.model, step).slice(0, MOST_ARROWS)) this.arrow(x, this.homeOf[value], to, ink);
+  }
+
+  /** Arrows from what a value was made of, and to whoever reads it while it is there. */
+  arrowsOf({ value, begin, end }) {
+    const { ink } = this.panel.colours;
+    const { model } = this;
+    if (model.verbs[begin] === COMPUTE) this.readArrows(begin, ink);
+    for (const { operator, step } of readsOf(model, value, begin, end).slice(0, MOST_ARROWS)) {
+      const x = this.x((this.places[step] + this.places[step + 1]) / 2);
+      this.arrow(x, this.homeOf[value], this.cellOf[operator], ink);
+    }
+  }
+
+  /** An arrow from a cell's bar to another's. */
+  arrow(x, from, to, ink) {
+    if (from < 0 || to < 0 || from === to) return;
+    const [[high, low], [top, bottom]] = [this.lane(from), this.lane(to)];
+    const up = top < high;
+    this.over.arrow(x, up ? high : low, up ? bottom : top, ink);
+  }
+
+  listen() {
+    const { canvas } = this.layers;
+    const { events } = this.panel;
+    canvas.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "touch") return;
+      const found = this.barAt(event);
+      const moved = found?.cell !== this.hovered?.cell || found?.begin !== this.hovered?.begin;
+      this.hovered = found;
+      if (moved) this.show(this.step);
+      canvas.style.cursor = found ? "pointer" : "";
+      if (found) events.say(event, this.lines(found));
+      else events.hover(event, this.panel, null);
+    });
+    canvas.addEventListener("pointerleave", (event) => {
+      this.hovered = null;
+      this.show(this.step);
+      events.hover(event, this.panel, null);
+    });
+    canvas.addEventListener("click", (event) => this.clicked(event));
+  }
+
+  /** A bar is chosen; where there is none, time goes there. */
+  clicked(event) {
+    const found = this.barAt(event);
+    if (found) this.panel.events.choose(this.panel, found.cell, found.value ?? -1);
+    else this.panel.events.seekStep(this.model, this.stepAt(event));
+  }
+
+  /** The step at a point of the screen. */
+  stepAt(event) {
+    const box = this.plot.getBoundingClientRect();
+    const { extent } = this.scales;
+    return extent.stepAt(this.model, extent.place(event.clientX - box.left, box.width));
+  }
+
+  /** The bar at a point of the screen: a value's time in memory, of a group all it holds then. */
+  barAt(event) {
+    if (!this.layers.past) return null;
+    const box = this.plot.getBoundingClientRect();
+    const y = (event.clientY - box.top) * this.layers.ratio;
+    const row = Math.floor((this.layers.past.height - y) / this.rowHeight);
+    if (row < 0 || row >= this.rows.count) return null;
+    const inside = (y - this.top(row)) / this.rowHeight;
+    const cell = (inside > MIDDLE ? this.rows.backward : this.rows.forward)[row];
+    if (cell < 0) return null;
+    return this.heldAt(cell, this.stepAt(event));
+  }
+
+  /** What a cell holds after a step, if anything. */
+  heldAt(cell, step) {
+    const fill = this.history.looks[changeAt(this.history, cell, step)] & 7;
+    if (fill === NOT_YET || fill === DROPPED || step < 0) return null;
+    if (this.view.groups[cell]) return { cell, step };
+    const { spans } = this.model;
+    for (const value of listAt(this.view.data, cell)) {
+      const at = lastAtMost(spans.begins, step, spans.first[value], spans.first[value + 1]);
+      if (at >= 0 && spans.ends[at] > step) return { cell, step, value, begin: spans.begins[at], end: spans.ends[at] };
+    }
+    return { cell, step };
+  }
+
+  /** What the tip says of a bar. */
+  lines({ cell, value, begin, end, step }) {
+    const { model } = this;
+    if (value === undefined) return groupLines(model, this.view, this.history, cell, step);
+    const { graph } = model;
+    const forward = graph.data.producers[value] < graph.forward_count;
+    const again = begin >= 0 && model.verbs[begin] === COMPUTE && isAgain(model, begin);
+    const band = forward ? (again ? AGAIN_BAND : KEPT_BAND) : graph.data.results.includes(value) ? STAYING_BAND : PASSING_BAND;
+    return blockLines(model, { value, band, amount: model.inNodes ? 1 : graph.data.sizes[value], begin, end, step });
+  }
+
+  /** Mark a cell, or a value of it at a step; -1 for none. */
+  select(cell, value) {
+    const root = value;
+    const home = value >= 0 ? this.homeOf[value] : cell;
+    this.selected = home < 0 ? null : { cell: home };
+    if (root >= 0 && home >= 0) {
+      const { spans } = this.model;
+      const at = Math.max(lastAtMost(spans.begins, Math.max(this.step, 0), spans.first[value], spans.first[value + 1]), spans.first[value]);
+      if (at < spans.first[value + 1]) this.selected = { cell: home, value, begin: spans.begins[at], end: spans.ends[at] };
+    }
+    if (this.layers.past) this.show(this.step);
+  }
+}
+
+/** What the tip says of a group's bar. */
+function groupLines(model, view, history, cell, step) {
+  const change = changeAt(history, cell, step);
+  const values = Array.from(listAt(view.data, cell));
+  const { sofar, all } = evaluationsOf(model, listAt(view.operators, cell), step);
+  const bytes = values.reduce((sum, value) => sum + model.graph.data.nbytes[value], 0);
+  return [
+    view.rows[view.mirrors[cell] < 0 ? cell : view.mirrors[cell]],
+    `holds ${shortSize(Math.round(history.shares[change] * bytes))} of ${shortSize(bytes)}`,
+    lookText(history.looks[change], history.ringed[cell] === 1).replace("*", ", checkpoint"),
+    `evaluations so far: ${countText(sofar)} of ${countText(all)}`,
+  ];
+}

@@ -1,0 +1,197 @@
+/** The graph as a rail beside the ledger: a row a cell, its name, and its nodes as they are now. */
+
+const LEAST_NAME = 13; // pixels from name to name
+const NODE = 16; // pixels
+const [LEAST_RAIL, RAIL_SHARE] = [92, 0.24]; // in pixels; of the panel's width
+const [FORWARD_X, BACKWARD_X, NODES_WIDTH] = [11, 33, 44];
+
+class Rail {
+  /** @param {Ledger} ledger @param {(cell: number) => void} onChoose */
+  constructor(ledger, onChoose) {
+    this.ledger = ledger;
+    this.element = ledger.element.querySelector(".rail");
+    this.onChoose = onChoose;
+    this.shown = new Map();
+    this.focused = 0;
+    this.selected = -1;
+    this.element.addEventListener("keydown", (event) => this.key(event));
+    this.element.addEventListener("click", (event) => this.clicked(event));
+    this.element.addEventListener("focusin", (event) => {
+      const row = event.target.closest("[data-row]");
+      if (row) this.focused = Number(row.dataset.row);
+    });
+  }
+
+  /** Begin anew with the view that the ledger shows. */
+  open() {
+    this.forget();
+    this.longest = undefined;
+    this.element.setAttribute("aria-label", `Rows of ${this.ledger.view.title}, the first lowest`);
+    this.selected = -1;
+    this.focused = 0;
+  }
+
+  /** Lay out the rows that have room for their names, and the one that the keyboard is at. */
+  redraw() {
+    const { rows, layers } = this.ledger;
+    if (!layers.past) return;
+    const high = this.ledger.rowHeight / layers.ratio;
+    const every = Math.max(1, Math.ceil(LEAST_NAME / high));
+    const wanted = new Set([this.focused, this.selectedRow()].filter((row) => row >= 0 && row < rows.count));
+    for (let row = every > 1 ? every - 1 : 0; row < rows.count; row += every) {
+      if (![...wanted].some((other) => other !== row && Math.abs(other - row) < every)) wanted.add(row);
+    }
+    for (const [row, element] of this.shown) {
+      if (wanted.has(row)) continue;
+      element.remove();
+      this.shown.delete(row);
+    }
+    const inOrder = [...wanted].sort((a, b) => b - a);
+    for (const row of inOrder) {
+      if (!this.shown.has(row)) this.shown.set(row, this.build(row));
+      const element = this.shown.get(row);
+      const own = (this.ledger.top(row) + this.ledger.top(row - 1)) / 2 / layers.ratio;
+      const middle = Math.min(Math.max(own, LEAST_NAME / 2), layers.past.height / layers.ratio - LEAST_NAME / 2);
+      element.style.top = `${middle}px`;
+      element.style.height = `${Math.max(LEAST_NAME, Math.min(high, 30))}px`;
+      element.tabIndex = row === this.focused ? 0 : -1;
+    }
+    this.show(this.ledger.step, true);
+  }
+
+  /** How wide the rail is: as its names ask for, up to a share of the whole. @param {number} whole */
+  widthFor(whole) {
+    this.longest ??= Math.max(...this.ledger.rows.names.map((name) => textWidth(name.slice(0, 60), 12.5)));
+    const wide = Math.round(Math.min(Math.max(this.longest + NODES_WIDTH + 30, LEAST_RAIL), Math.max(RAIL_SHARE * whole, LEAST_RAIL)));
+    if (wide !== this.wide) this.forget();
+    this.wide = wide;
+    return wide;
+  }
+
+  /** Build the rows anew: they are others, or as wide as others. */
+  forget() {
+    this.shown.clear();
+    this.element.replaceChildren();
+  }
+
+  selectedRow() {
+    return this.selected < 0 ? -1 : this.ledger.rows.row[this.selected];
+  }
+
+  /** Build the row of a layer: name, forward node, backward node. */
+  build(row) {
+    const { rows, view } = this.ledger;
+    const element = document.createElement("button");
+    element.type = "button";
+    element.className = "rail-row";
+    element.dataset.row = String(row);
+    const name = document.createElement("span");
+    name.className = "name";
+    const cell = this.cellOf(row);
+    name.textContent = shortened(rows.names[row], this.wide - NODES_WIDTH - (cell in view.opens ? 24 : 12)) + (cell in view.opens ? " ›" : "");
+    element.append(name);
+    const nodes = svgElement("svg", { width: NODES_WIDTH, height: NODE + 4, viewBox: `0 -10 ${NODES_WIDTH} 20`, "aria-hidden": true }, element);
+    for (const [own, x] of [[rows.forward[row], FORWARD_X], [rows.backward[row], BACKWARD_X]]) {
+      if (own >= 0) this.node(own, x, nodes);
+    }
+    this.element.append(element);
+    return element;
+  }
+
+  /** The cell that a row is chosen as. */
+  cellOf(row) {
+    const { rows } = this.ledger;
+    return rows.forward[row] >= 0 ? rows.forward[row] : rows.backward[row];
+  }
+
+  node(cell, x, parent) {
+    const { view, history } = this.ledger;
+    const group = view.groups[cell];
+    const kinds = ["node", view.backward[cell] && "backward", group && "group"];
+    const node = svgElement("g", { class: kinds.filter(Boolean).join(" "), "data-of": cell, transform: `translate(${x} 0)` }, parent);
+    const rect = (name, size, radius) => svgElement("rect", { class: name, x: -size / 2, y: -size / 2, width: size, height: size, rx: radius }, node);
+    if (history.ringed[cell]) rect("ring", 19, group ? 6 : 9.5);
+    rect("disc", 13, group ? 3 : 6.5).setAttribute("pathLength", "70");
+    if (group) for (const level of ["level", "level kept"]) svgElement("path", { class: level, d: "" }, node);
+  }
+
+  /** @param {number} step @param {boolean} [whole] */
+  show(step, whole = false) {
+    const { rows, history, view } = this.ledger;
+    for (const [row, element] of this.shown) {
+      let changed = whole;
+      for (const node of element.querySelectorAll(".node")) {
+        const cell = Number(node.dataset.of);
+        const change = changeAt(history, cell, step);
+        if (!whole && node.dataset.change === String(change)) continue;
+        changed = true;
+        node.dataset.change = String(change);
+        node.dataset.look = lookText(history.looks[change], history.ringed[cell] === 1);
+        if (view.groups[cell]) this.fill(node, history.shares[change], history.keeps[change]);
+      }
+      if (changed) element.setAttribute("aria-label", this.words(rows, row));
+      element.setAttribute("aria-pressed", String(row === this.selectedRow()));
+    }
+  }
+
+  fill(node, share, kept) {
+    const [whole, part] = node.querySelectorAll(".level");
+    const size = [11, 11];
+    whole.setAttribute("d", levelPath(size, share > 0 ? Math.max(share, 0.18) : 0));
+    part.setAttribute("d", levelPath(size, kept));
+  }
+
+  /** A row in words: what its nodes look like. */
+  words(rows, row) {
+    return `${rows.names[row]}${this.cellOf(row) in this.ledger.view.opens ? ", opens" : ""}: ${rowWords(this.ledger, row, this.ledger.step)}`;
+  }
+
+  select(cell) {
+    this.selected = cell;
+    if (this.ledger.layers.past) this.redraw();
+  }
+
+  clicked(event) {
+    const row = event.target.closest("[data-row]");
+    if (row) this.onChoose(this.cellOf(Number(row.dataset.row)));
+  }
+
+  /** Up and down, from row to row. */
+  key(event) {
+    const by = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (!by) return;
+    const { count } = this.ledger.rows;
+    this.focus(Math.min(Math.max(this.focused + by, 0), count - 1));
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Bring the keyboard to a row. */
+  focus(row) {
+    this.focused = row;
+    this.redraw();
+    this.shown.get(row)?.focus();
+  }
+}
+
+/** What a row's cells look like at a step, in words. */
+function rowWords({ rows, view, history }, row, step) {
+  const words = [];
+  for (const [cell, half] of [[rows.forward[row], "forward"], [rows.backward[row], "backward"]]) {
+    if (cell < 0) continue;
+    const look = lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1);
+    words.push(`${half} ${look.replace("*", ", checkpoint")}`);
+  }
+  return words.join("; ");
+}
+
+/** A name cut in its middle to a width: beginnings are often alike. */
+function shortened(text, room) {
+  if (text.length < 6 || textWidth(text, 12.5) <= room) return text;
+  let keep = text.length - 1;
+  for (; keep > 4; keep--) {
+    const cut = `${text.slice(0, Math.floor(keep / 3))}…${text.slice(-Math.ceil((2 * keep) / 3))}`;
+    if (textWidth(cut, 12.5) <= room) return cut;
+  }
+  return `${text.slice(0, 1)}…${text.slice(-3)}`;
+}

@@ -1,0 +1,107 @@
+/**
+ * Pixels, written directly: a hundred thousand bars a frame are more than a canvas draws one by one.
+ * Edges are whole pixels; right and bottom are outside.
+ */
+
+const HATCH = 6; // pixels from stripe to stripe
+
+class Raster {
+  /** @param {number} width @param {number} height */
+  constructor(width, height) {
+    this.width = width;
+    this.height = height;
+    this.image = new ImageData(width, height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+  }
+
+  /** @param {number} colour as ``colours`` has it */
+  rect(left, top, right, bottom, colour) {
+    const { width, pixels } = this;
+    left = Math.max(left, 0);
+    right = Math.min(right, width);
+    bottom = Math.min(bottom, this.height);
+    for (let y = Math.max(top, 0); y < bottom; y++) {
+      const end = y * width + right;
+      // A call of fill costs more than a few pixels do.
+      if (right - left > 12) pixels.fill(colour, y * width + left, end);
+      else for (let i = y * width + left; i < end; i++) pixels[i] = colour;
+    }
+  }
+
+  /** A rectangle with diagonal stripes. @param {number} thick how thick these are */
+  hatch(left, top, right, bottom, colour, stripe, thick) {
+    this.rect(left, top, right, bottom, colour);
+    const { width, pixels } = this;
+    const period = HATCH * thick;
+    const begin = Math.max(left, 0);
+    const end = Math.min(right, width);
+    for (let y = Math.max(top, 0); y < Math.min(bottom, this.height); y++) {
+      for (let along = 0; along < thick; along++) {
+        const first = begin + ((((along - begin - y) % period) + period) % period);
+        for (let x = first; x < end; x += period) pixels[y * width + x] = stripe;
+      }
+    }
+  }
+
+  /** A rectangle's edges; what is too small for an inside is its upper edge alone, in dots. */
+  outline(left, top, right, bottom, colour, thick) {
+    if (right - left < 3 * thick || bottom - top < 3 * thick) {
+      const below = Math.min(top + thick, bottom);
+      if (right - left < 2 * thick) this.rect(left, top, right, below, colour);
+      else for (let x = left; x < right; x += 2 * thick) this.rect(x, top, x + thick, below, colour);
+      return;
+    }
+    this.rect(left, top, right, top + thick, colour);
+    this.rect(left, bottom - thick, right, bottom, colour);
+    this.rect(left, top, left + thick, bottom, colour);
+    this.rect(right - thick, top, right, bottom, colour);
+  }
+}
+
+/** The page's colours as pixels, by their names. @param {Element} element @param {string[]} names */
+function colours(element, names) {
+  const style = getComputedStyle(element);
+  return Object.fromEntries(names.map((name) => [name, pixelOf(style.getPropertyValue(`--${name}`))]));
+}
+
+/** A colour, #RRGGBB, as a pixel; all machines with a browser put the lowest byte first. */
+function pixelOf(text) {
+  const value = Number.parseInt(text.trim().slice(1), 16);
+  return (0xff000000 | ((value & 255) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
+}
+
+/** Two rasters of one size as one picture: the past up to a column, and from there on the future. */
+class Layers {
+  /** @param {HTMLCanvasElement} canvas */
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+    this.past = this.future = null;
+    this.now = 0;
+  }
+
+  /** Take the canvas' size on the screen. @returns {boolean} whether there is anything to draw */
+  resize() {
+    this.ratio = window.devicePixelRatio || 1;
+    const box = this.canvas.getBoundingClientRect();
+    const [width, height] = [Math.round(box.width * this.ratio), Math.round(box.height * this.ratio)];
+    if (!width || !height) return false;
+    if (this.past?.width !== width || this.past.height !== height) {
+      [this.canvas.width, this.canvas.height] = [width, height];
+      [this.past, this.future] = [new Raster(width, height), new Raster(width, height)];
+    }
+    return true;
+  }
+
+  /** Show the present at a column; only what has changed since, or all. @param {boolean} whole */
+  show(now, whole) {
+    if (!this.past) return;
+    const { width, height } = this.past;
+    const column = Math.min(Math.max(now, 0), width);
+    const low = whole ? 0 : Math.min(this.now, column);
+    const high = whole ? width : Math.max(this.now, column);
+    if (column > low) this.context.putImageData(this.past.image, 0, 0, low, 0, column - low, height);
+    if (high > column) this.context.putImageData(this.future.image, 0, 0, column, 0, high - column, height);
+    this.now = column;
+  }
+}

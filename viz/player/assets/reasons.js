@@ -1,0 +1,98 @@
+/** Why something is in memory at a moment, from the trace alone: who reads it next. */
+
+const MOST_READERS = 2; // that are named
+
+/** The operators that read a block of memory, views of it too, by the value it was taken for.
+ * @param {any} model
+ */
+function readersOf(model) {
+  if (model.readers.known) return model.readers.known;
+  const { data, operators } = model.graph;
+  const { first, items } = operators.inputs;
+  const roots = items.map((value) => rootOf(data, value));
+  const { first: begin, order } = grouped(data.names.length, roots);
+  const reader = new Int32Array(items.length);
+  for (let operator = 0; operator + 1 < first.length; operator++) reader.fill(operator, first[operator], first[operator + 1]);
+  model.readers.known = { first: begin, operators: order.map((i) => reader[i]) };
+  return model.readers.known;
+}
+
+/** The evaluations that read a block between two steps, the first of each operator, in their order.
+ * @returns {{operator: number, step: number}[]}
+ */
+function readsOf(model, value, after, before) {
+  const { first, operators } = readersOf(model);
+  const root = rootOf(model.graph.data, value);
+  const found = new Map();
+  const { first: begin, order } = model.evaluatedAt;
+  for (let i = first[root]; i < first[root + 1]; i++) {
+    const operator = operators[i];
+    const steps = order.subarray(begin[operator], begin[operator + 1]);
+    const next = firstAfter(model, steps, after);
+    if (next >= 0 && next < before) found.set(operator, next);
+  }
+  return [...found].map(([operator, step]) => ({ operator, step })).sort((a, b) => a.step - b.step);
+}
+
+/** The first of some evaluations that is after a step; -1 if none is. */
+function firstAfter(model, evaluations, after) {
+  let [low, high] = [0, evaluations.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (model.computes[evaluations[middle]] > after) high = middle;
+    else low = middle + 1;
+  }
+  return low < evaluations.length ? model.computes[evaluations[low]] : -1;
+}
+
+/** The values that a step's operator reads and the caller did not give. */
+function readAt(model, step) {
+  const { data, operators } = model.graph;
+  const inputs = [...new Set(listAt(operators.inputs, model.targets[step]))];
+  return inputs.filter((value) => data.producers[value] >= 0);
+}
+
+/** A name without the scopes that it is in: what stands beside says those. */
+function ownName(name) {
+  return name.slice(name.lastIndexOf("/") + 1);
+}
+
+/** Why a block is there after a step. @param {any} model @param {number} step
+ * @param {{value: number, band: number, begin: number, end: number}} block
+ */
+function reasonOf(model, { value, band, begin, end }, step) {
+  if (value < 0) return `while ${ownName(targetName(model, step))} is evaluated`;
+  const { names } = model.graph.data;
+  const reads = readsOf(model, value, step, end);
+  if (band === STAYING_BAND) return "gradient, a result: stays to the end";
+  if (band === PASSING_BAND) return gradientReason(model, reads, step, end);
+  let what = model.isCheckpoint.has(value) ? "checkpoint" : "kept";
+  if (band === AGAIN_BAND) {
+    const from = readAt(model, begin).map((source) => ownName(names[source]));
+    what = begin === step ? "recomputed now" : `recomputed${from.length ? ` from ${listed(from, 1)}` : ""}`;
+  }
+  if (!reads.length) return `${what}${end === model.count ? ": stays to the end" : `, until step ${countText(end)}`}`;
+  return `${what}, ${readersText(model, reads)}`;
+}
+
+/** For whom a value is there, in words. */
+function readersText(model, reads) {
+  const { names } = model.graph.operators;
+  const again = reads.filter(({ step }) => isAgain(model, step));
+  const others = reads.filter(({ step }) => !isAgain(model, step));
+  const texts = [];
+  const nameAll = (some) => listed(some.map(({ operator }) => ownName(names[operator])), MOST_READERS);
+  if (others.length) texts.push(`for ${nameAll(others)}`);
+  if (again.length) texts.push(`to recompute ${nameAll(again)}`);
+  return texts.join(" and ");
+}
+
+/** Whom a gradient is for, and what that still waits for. */
+function gradientReason(model, reads, step, end) {
+  if (!reads.length) return `gradient, until step ${countText(end)}`;
+  const { data, operators } = model.graph;
+  const [{ step: next, operator }] = reads;
+  const missing = readAt(model, next).filter((value) => !isResident(model.spans, value, step));
+  if (missing.length) return `gradient, waits for ${listed(missing.map((value) => ownName(data.names[value])), 1)}`;
+  return `gradient, for ${ownName(operators.names[operator])}`;
+}

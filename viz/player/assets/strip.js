@@ -1,0 +1,280 @@
+/** The memory strip in blocks: every resident tensor is one, under the same x as the ledger. */
+
+const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
+// Pixels of height from which a block is set apart, carries a hatch, has an outline in the future.
+const [APART, HATCHED, OUTLINED] = [4, 7, 9];
+
+class Strip {
+  /** @param {Panel} panel @param {any} scales shared by all */
+  constructor(panel, scales) {
+    this.panel = panel;
+    this.model = panel.model;
+    this.scales = scales;
+    this.element = panel.part(".strip");
+    this.layers = new Layers(this.element.querySelector("canvas"));
+    this.over = new Overlay(this.element.querySelector("canvas.over"));
+    this.axis = this.element.querySelector(".axis");
+    this.plot = this.element.querySelector(".plot");
+    this.number = this.element.querySelector(".number");
+    this.step = -1;
+    this.value = -1;
+    this.lines = this.limits();
+    const { model } = this;
+    const peak = shortLive(model.live[model.peakStep], model.inNodes);
+    this.layers.canvas.setAttribute("aria-label", `Memory in blocks over ${counted(model.count, "step")}; peak ${peak} at step ${model.peakStep}`);
+    this.listen();
+  }
+
+  /** The amounts that the curve is compared with. */
+  limits() {
+    const { model } = this;
+    const lines = [["peak", model.live[model.peakStep]], ["lower bound", leastPeak(model)]];
+    if (model.budget !== null) lines.push(["budget", model.budget]);
+    if (model.policy !== "store_all") lines.push(["store all", storeAllPeak(model)]);
+    return lines.map(([name, amount]) => ({ name, amount }));
+  }
+
+  listen() {
+    const { canvas } = this.layers;
+    const events = this.panel.events;
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      canvas.setPointerCapture(event.pointerId);
+      const block = this.blockAt(event);
+      // A block is chosen where it stands; anywhere else, and on the way, this is a scrubber.
+      if (block && block.value >= 0) events.choose(this.panel, -1, block.value);
+      else this.seek(event);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (event.buttons & 1) this.seek(event);
+      this.hover(event);
+    });
+    canvas.addEventListener("pointerleave", (event) => events.hover(event, this.panel, null));
+  }
+
+  seek(event) {
+    this.panel.events.seekStep(this.model, this.stepAt(event));
+  }
+
+  /** What is held after a step, from the ground up. @param {number} step */
+  blocks(step) {
+    return blocksAt(this.model, step);
+  }
+
+  /** The step at a point of the screen. */
+  stepAt(event) {
+    const box = this.plot.getBoundingClientRect();
+    const x = Math.min(Math.max(event.clientX - box.left, 0), box.width - 1e-6);
+    const column = this.columns?.[Math.floor((x / box.width) * this.columns.length)] ?? -1;
+    return column >= 0 ? column : this.model.count - 1;
+  }
+
+  /** The block at a point of the screen, if there is one. */
+  blockAt(event) {
+    const box = this.plot.getBoundingClientRect();
+    const step = this.stepAt(event);
+    const height = (box.bottom - event.clientY) / (box.height - STRIP_HEAD);
+    let sum = 0;
+    for (const block of this.blocks(step)) {
+      sum += block.amount;
+      if (this.scale.at(sum) >= height) return { ...block, step };
+    }
+    return null;
+  }
+
+  hover(event) {
+    if (event.pointerType === "touch") return;
+    const block = this.blockAt(event);
+    const step = this.stepAt(event);
+    const lines = block ? blockLines(this.model, block) : liveLines(this.model, step);
+    this.panel.events.say(event, lines);
+    this.layers.canvas.style.cursor = block && block.value >= 0 ? "pointer" : "col-resize";
+  }
+
+  /** Draw everything anew: after a change of size, colours, scale or of what is in sight. */
+  redraw() {
+    if (!this.layers.resize()) return;
+    this.over.resize();
+    const { scales, model, layers } = this;
+    this.scale = new Scale(scales.kind, scales.highest, scales.broken);
+    this.columns = stepOfColumn(model, scales.extent, layers.past.width);
+    const ended = this.columns.indexOf(-1);
+    this.shown = this.columns.subarray(0, ended < 0 ? this.columns.length : ended);
+    this.ink = colours(this.element, ["panel", "kept", "recomputed", "gradient", "staying", "workspace", "background"]);
+    const floor = layers.past.height;
+    this.room = floor - STRIP_HEAD * layers.ratio;
+    for (const raster of [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
+    this.paint(floor);
+    this.labels();
+    this.show(this.step, true);
+  }
+
+  /** Paint past and future, block by block from the ground up. @param {number} floor in pixels */
+  paint(floor) {
+    const { model, columns } = this;
+    const { values, begins, ends, bands, amounts } = blocksOf(model);
+    const sums = new Float64Array(columns.length);
+    const tops = new Int32Array(columns.length).fill(floor);
+    const { shown } = this;
+    const span = shown.length;
+    let band = -1;
+    for (let i = 0; i < values.length; i++) {
+      if (bands[i] !== band) {
+        this.contour(tops, floor, band);
+        band = bands[i];
+      }
+      const left = lastAtMost(shown, begins[i] - 1) + 1;
+      const right = lastAtMost(shown, ends[i] - 1) + 1;
+      if (left < right) this.block(sums, tops, left, right, amounts[i], band);
+    }
+    this.contour(tops, floor, band);
+    const workspace = model.bands[3].live;
+    for (let x = 0; x < span; x++) {
+      if (workspace[shown[x]]) this.block(sums, tops, x, x + 1, workspace[shown[x]], WORKSPACE_BAND);
+    }
+    this.contour(tops, floor, WORKSPACE_BAND);
+  }
+
+  /** One block over some columns, upon what these hold already. */
+  block(sums, tops, left, right, amount, band) {
+    const { layers, ink, room } = this;
+    const floor = layers.past.height;
+    const thick = Math.max(1, Math.round(layers.ratio));
+    const fill = ink[BAND_FILLS[band]];
+    for (let x = left; x < right; ) {
+      const [low, sum] = [tops[x], sums[x]];
+      const top = floor - Math.round(this.scale.at(sum + amount) * room);
+      let end = x;
+      for (; end < right && sums[end] === sum; end++) [sums[end], tops[end]] = [sum + amount, top];
+      if (top < low) this.box(x, top, end, low, fill, band, thick, x === left, end === right);
+      x = end;
+    }
+  }
+
+  box(left, top, right, bottom, fill, band, thick, begins, ends) {
+    const { past, future, ratio } = this.layers;
+    const high = (bottom - top) / ratio;
+    if (band === AGAIN_BAND && high >= HATCHED) past.hatch(left, top, right, bottom, fill, this.ink.kept, thick);
+    else past.rect(left, top, right, bottom, fill);
+    if (high < APART) return;
+    const gap = this.ink.background;
+    past.rect(left, top, right, top + thick, gap);
+    if (begins && right - left > 2 * thick) past.rect(left, top, left + thick, bottom, gap);
+    if (high < OUTLINED) return;
+    future.rect(left, top, right, top + thick, fill);
+    if (begins) future.rect(left, top, left + thick, bottom, fill);
+    if (ends) future.rect(right - thick, top, right, bottom, fill);
+  }
+
+  /** The upper edge of a band in the future, whatever its blocks are. */
+  contour(tops, floor, band) {
+    if (band < 0) return;
+    const { future, ratio } = this.layers;
+    const thick = Math.max(1, Math.round(ratio));
+    const fill = this.ink[BAND_FILLS[band]];
+    let before = floor;
+    for (let x = 0; x < tops.length; x++) {
+      const top = tops[x];
+      if (top < floor && (this.edges?.[x] ?? floor) !== top) {
+        future.rect(x, top, x + 1, top + thick, fill);
+        if (before !== top) future.rect(x, Math.min(before, top), x + thick, Math.max(before, top), fill);
+      }
+      before = top;
+    }
+    this.edges = band === WORKSPACE_BAND ? null : tops.slice();
+  }
+
+  /** Axis and lines, as text of the page. */
+  labels() {
+    const { model, scale, scales } = this;
+    const high = this.plot.clientHeight - STRIP_HEAD;
+    const at = (amount) => `${scale.at(amount) * high}px`;
+    const ticks = scale.ticks(model.inNodes, Math.max(2, Math.floor(high / 34)));
+    this.axis.replaceChildren(...ticks.map((amount) => placed("span", shortLive(amount, model.inNodes), at(amount))));
+    if (scale.kind === "broken") this.axis.append(placed("span", "≈", `${BREAK * high}px`));
+    for (const old of this.plot.querySelectorAll(".limit")) old.remove();
+    let taken = [];
+    for (const { name, amount } of this.lines) {
+      const beyond = amount > scales.highest * 1.0001;
+      const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
+      if (same[0] !== name) continue;
+      const line = placed("div", "", beyond ? `${high}px` : at(amount), `limit ${same.includes("budget") ? "budget" : name.replace(" ", "-")}`);
+      const words = document.createElement("span");
+      words.textContent = `${same.join(" = ")} ${shortLive(amount, model.inNodes)}${beyond ? " ↑" : ""}`;
+      line.append(words);
+      this.plot.append(line);
+      const [y, wide] = [Number.parseFloat(line.style.bottom), words.offsetWidth];
+      const near = taken.filter((other) => Math.abs(other.y - y) < WORDS).reduce((sum, other) => sum + other.wide, 0);
+      words.style.right = `${near}px`;
+      taken = [...taken, { y, wide }];
+    }
+  }
+
+  /** @param {number} step @param {boolean} [whole] */
+  show(step, whole = false) {
+    this.step = step;
+    const { model, scales, layers } = this;
+    if (!layers.past) return;
+    const now = placesOf(model, scales.extent.axis)[step + 1];
+    const column = scales.extent.pixel(now, layers.past.width);
+    layers.show(column, whole);
+    this.over.clear();
+    if (this.value >= 0) this.mark();
+    this.over.cursor(column, 0, this.panel.colours.ink);
+    const live = step < 0 ? 0 : model.live[step];
+    const change = live - (step < 1 ? 0 : model.live[step - 1]);
+    const text = `${shortLive(live, model.inNodes)}${model.inNodes ? ` ${live === 1 ? "value" : "values"}` : ""}  ${changeText(change, model.inNodes)}`;
+    if (this.number.textContent !== text) this.number.textContent = text;
+  }
+
+  /** Mark the blocks of a value; -1 for none. */
+  select(value) {
+    this.value = value;
+    this.show(this.step);
+  }
+
+  /** Frame the blocks of the value that is selected. */
+  mark() {
+    const { model, shown, over } = this;
+    const root = rootOf(model.graph.data, this.value);
+    const { values, begins, ends, amounts } = blocksOf(model);
+    const sums = new Float64Array(shown.length);
+    const floor = this.layers.past.height;
+    const high = (sum) => floor - Math.round(this.scale.at(sum) * this.room);
+    over.context.strokeStyle = this.panel.colours.ink;
+    over.context.lineWidth = 2 * this.layers.ratio;
+    const path = new Path2D();
+    for (let i = 0; i < values.length; i++) {
+      const own = values[i] === root;
+      for (let x = lastAtMost(shown, begins[i] - 1) + 1; x < shown.length && shown[x] < ends[i]; x++) {
+        if (own) path.rect(x, high(sums[x] + amounts[i]), 0.01, high(sums[x]) - high(sums[x] + amounts[i]));
+        sums[x] += amounts[i];
+      }
+    }
+    over.context.globalAlpha = 0.55;
+    over.context.stroke(path);
+    over.context.globalAlpha = 1;
+  }
+}
+
+/** What the tip says of a block. */
+function blockLines(model, { value, amount, band, begin, end, step }) {
+  const size = shortLive(amount, model.inNodes);
+  if (value < 0) return [`workspace of ${targetName(model, step)}`, size];
+  const until = end === model.count ? "to the end" : `to step ${countText(end - 1)}`;
+  return [
+    model.graph.data.names[value],
+    `${model.inNodes ? "" : `${size}, `}${model.graph.data.specs[value]}`,
+    `${BAND_NAMES[band]}: from step ${countText(begin)} ${until}`,
+    reasonOf(model, { value, band, begin, end }, step),
+  ];
+}
+
+/** An element that stands so far above the ground. */
+function placed(tag, text, bottom, name = "") {
+  const element = document.createElement(tag);
+  element.className = name;
+  element.textContent = text;
+  element.style.bottom = bottom;
+  return element;
+}
