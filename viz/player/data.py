@@ -1,22 +1,12 @@
-"""What goes into a page: traces, graphs and views as plain data that JSON can hold.
-
-Long columns of integers are differences from entry to entry, as little-endian numbers, deflated, in
-base64; lists of texts are JSON, deflated likewise. A browser unpacks both without a loop of its own
-over the compressed bytes, and a hundred thousand steps take a few hundred kilobytes.
-"""
+"""What goes into a page: traces, graphs and views as plain data, with packed columns in it."""
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tinyckpt.compile import source_of
 from tinyckpt.cost import given
@@ -33,12 +23,13 @@ from tinyckpt.schedule import (
     operator_title,
 )
 from viz.charts.copies import time_words
-from viz.curve import BANDS, Scales, budget_of, scales_of, stacked
+from viz.curve import BANDS, Scales, budget_of, scales_of
 from viz.layout.geometry import WIDTH, Line
 from viz.layout.naming import PLAIN, Naming
 from viz.layout.views import View, views_of
 from viz.nodes import arrow_sizes
-from viz.scene import checkpoints_of, live_of, moves, one_line, subtitle_of, title_of
+from viz.player.columns import Packed, packed, packed_lists, packed_texts
+from viz.scene import checkpoints_of, moves, one_line, subtitle_of, title_of
 from viz.sheet import lines_of, strip_words
 
 if TYPE_CHECKING:
@@ -52,38 +43,6 @@ MOST_SOURCE_STEPS = 20_000  # beyond, nobody reads a program, and it would be mo
 LONGEST_NAME = 200  # characters of a name that are shown
 MOST_FLOPS = 2**52  # of one operator: whole numbers that the page can add up
 TICKS = 10**9  # of the longest timeline: whole numbers of 32 bits
-Packed = dict[str, str]
-
-
-def packed(values: Any) -> Packed:
-    """Return a column of integers, none of 2^53 or more, as the page reads it."""
-    column = np.asarray(values)
-    if column.size == 0:
-        column = np.zeros(0, np.int64)
-    steps = np.diff(column, prepend=column.dtype.type(0))
-    # Neither an entry nor a difference may leave the range, since the page adds them up.
-    small = max(np.abs(column).max(initial=0), np.abs(steps).max(initial=0)) < 2**31
-    kind, dtype = ("int32", "<i4") if small else ("float64", "<f8")
-    return {"type": kind, "deflated": deflated(steps.astype(dtype).tobytes())}
-
-
-def packed_texts(texts: Iterable[str]) -> Packed:
-    """Return a list of texts as the page reads it."""
-    listed = json.dumps(list(texts), ensure_ascii=True, separators=(",", ":"))
-    return {"type": "texts", "deflated": deflated(listed.encode())}
-
-
-def packed_lists(lists: Sequence[Sequence[int]]) -> dict[str, Packed]:
-    """Return lists of integers end to end, and where each begins."""
-    return {
-        "first": packed([0, *accumulate(map(len, lists))]),
-        "items": packed(list(chain.from_iterable(lists))),
-    }
-
-
-def deflated(content: bytes) -> str:
-    """Return bytes deflated, in base64."""
-    return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
 def shown(name: str) -> str:
@@ -224,7 +183,11 @@ def tenths(values: Iterable[float]) -> Packed:
 
 
 def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any]:
-    """Return a trace's columns, and what its schedule says of itself."""
+    """Return a trace's columns, and what its schedule says of itself.
+
+    Of memory there is nothing in it: what is held when follows from the steps, and the page adds it
+    up itself.
+    """
     in_nodes = scales.in_nodes
     verbs = {kind: number for number, kind in enumerate(VERBS)}
     verbs[Update] = verbs[Compute]  # the operator says by its name what it does
@@ -244,12 +207,7 @@ def trace_data(trace: Trace, scales: Scales, title: str | None) -> dict[str, Any
         "budget": budget_of(trace, in_nodes),
         "verbs": packed([verbs[type(step)] for step in trace.steps]),
         "targets": packed(targets),
-        "bands": [
-            {"name": name, "fill": fill, "live": packed(column)}
-            for (name, fill), column in zip(BANDS.items(), stacked(trace, in_nodes), strict=True)
-        ],
-        "live": packed(live_of(trace, in_nodes)),
-        "bytes": packed(trace.live_bytes) if in_nodes else None,
+        "bands": [{"name": name, "fill": fill} for name, fill in BANDS.items()],
         "host": packed(trace.host) if moves(trace) else None,
         "checkpoints": packed(sorted(checkpoints_of(trace))),
         "fates": fate_data(trace),

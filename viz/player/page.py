@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.units import size_text
 from viz.arrange import Design
 from viz.layout.naming import PLAIN, Naming
-from viz.player.data import deflated, page_data, shown
+from viz.player.columns import bundled, deflated
+from viz.player.data import page_data, shown
 from viz.scene import count_text, moves, title_of
 from viz.theme import DARK, LIGHT, Theme, css, faint_edge, staying
 from viz.vector.svg import svg_still
@@ -59,7 +60,7 @@ def page(
         theme=theme,
         front=view,
         title=html.escape(shown(heading)),
-        data=json_text(page_data(traces, title, naming, clocks)),
+        data=json_text(bundled(page_data(traces, title, naming, clocks))),
         still=still(traces, theme, title, naming),
         table=table(traces),
     )

@@ -26,7 +26,8 @@ from viz.charts.lanes import (
 )
 from viz.charts.pipeline import pipeline_figure
 from viz.charts.style import DPI, METADATA, looks
-from viz.player.data import Packed, deflated, packed, shown
+from viz.player.columns import Packed, bundled, packed
+from viz.player.data import shown
 from viz.player.page import filled, json_text, table_of
 from viz.scene import count_text
 from viz.theme import THEMES
@@ -69,7 +70,7 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
         scripts=SCRIPTS,
         theme=theme,
         title=html.escape(shown(heading)),
-        data=json_text(page_data(traces, title)),
+        data=json_text(bundled(page_data(traces, title))),
         still=still(traces, theme),
         table=table_of(HEADER, rows),
     )
@@ -148,7 +149,7 @@ def trace_data(
 
 def numbers(values: list[float]) -> Packed:
     """Return numbers that need not be whole as the page reads them."""
-    return {"type": "texts", "deflated": deflated(json.dumps(values).encode())}
+    return {"type": "texts", "bytes": json.dumps(values).encode()}
 
 
 def still(traces: Sequence[PipelineTrace], theme: str) -> str:

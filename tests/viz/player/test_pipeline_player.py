@@ -1,10 +1,8 @@
 """The player of pipelines: its data, and in a browser what it shows of every moment."""
 
-import base64
 import json
 import random
 import re
-import zlib
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -44,8 +42,8 @@ AT = """time => { player.seekTime(time); return [...player.visible].map(
 # The data, without a browser ---------------------------------------------------------------------
 
 
-def unpacked(packed: dict[str, str]) -> list[Any]:
-    content = zlib.decompress(base64.b64decode(packed["deflated"]))
+def unpacked(packed: dict[str, Any]) -> list[Any]:
+    content = packed["bytes"]
     if packed["type"] == "texts":
         return list(json.loads(content))
     return np.cumsum(np.frombuffer(content, "<i4" if packed["type"] == "int32" else "<f8")).tolist()

@@ -1,8 +1,6 @@
 """What people call things is what a player calls them."""
 
-import base64
 import json
-import zlib
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from viz.player.data import page_data
 
 def texts_of(packed: Any) -> list[str]:
     """Return the texts that a page unpacks."""
-    texts: list[str] = json.loads(zlib.decompress(base64.b64decode(packed["deflated"])))
+    texts: list[str] = json.loads(packed["bytes"])
     return texts
 
 

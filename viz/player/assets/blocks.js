@@ -80,14 +80,35 @@ function stackedBlocks(model, { values, begins, ends, again }) {
   };
   const keys = Int32Array.from(values, (value, i) => 2 * bandOf(i) + Number(!checkpoints.has(value)));
   const { order } = grouped(2 * BAND_NAMES.length, keys);
-  const size = model.inNodes ? nodeSize(graph) : 1;
   return {
     values: order.map((i) => values[i]),
     begins: order.map((i) => begins[i]),
     ends: order.map((i) => ends[i]),
     bands: Uint8Array.from(order, (i) => keys[i] >> 1),
-    amounts: Float64Array.from(order, (i) => graph.data.sizes[values[i]] / size),
+    amounts: Float64Array.from(order, (i) => graph.data.sizes[values[i]] / model.unit),
   };
+}
+
+/** Live memory at every step, by what it is: forward values that were kept, and those that were
+ * recomputed, gradients, workspace; and all of it.
+ * @param {any} model with its blocks @returns {{bands: Float64Array[], live: Float64Array}}
+ */
+function bandsOf(model) {
+  const { values, begins, ends, bands: kinds, amounts } = blocksOf(model);
+  const bands = [0, 1, 2, 3].map(() => new Float64Array(model.count));
+  for (let i = 0; i < values.length; i++) {
+    const band = bands[Math.min(kinds[i], PASSING_BAND)];
+    band[begins[i]] += amounts[i];
+    if (ends[i] < model.count) band[ends[i]] -= amounts[i];
+  }
+  for (const band of bands) for (let step = 1; step < model.count; step++) band[step] += band[step - 1];
+  const { workspace } = model.graph.operators;
+  const live = new Float64Array(model.count);
+  for (let step = 0; step < model.count; step++) {
+    if (model.verbs[step] === COMPUTE && !model.inNodes) bands[3][step] = workspace[model.targets[step]];
+    for (const band of bands) live[step] += band[step];
+  }
+  return { bands, live };
 }
 
 /** The one size of all values, where memory is counted in nodes. */

@@ -1,41 +1,41 @@
 /**
- * Packed columns to arrays: base64, then deflate, then differences from entry to entry.
+ * Packed columns to arrays: all of a page are one deflated stream in base64; in it, a column is
+ * differences from entry to entry.
  *
- * @typedef {{type: "int32" | "float64" | "texts", deflated: string}} Packed
+ * @typedef {{type: "int32" | "float64" | "texts", at: number, size: number}} Packed
  * @typedef {{first: Int32Array, items: Int32Array}} Lists  list i is items[first[i]..first[i+1]]
  */
 
-/** @param {string} text @returns {Uint8Array} */
-function bytesOfBase64(text) {
+/** @param {string} text of base64 @returns {Promise<ArrayBuffer>} */
+async function inflated(text) {
   const binary = atob(text);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes;
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
 }
 
-/** @param {Packed} packed @returns {Promise<Int32Array | Float64Array | string[]>} */
-async function unpacked(packed) {
-  const stream = new Blob([bytesOfBase64(packed.deflated)]).stream();
-  const inflated = new Response(stream.pipeThrough(new DecompressionStream("deflate")));
-  if (packed.type === "texts") return JSON.parse(await inflated.text());
-  const buffer = await inflated.arrayBuffer();
-  const column = packed.type === "int32" ? new Int32Array(buffer) : new Float64Array(buffer);
+/** @param {Packed} packed @param {ArrayBuffer} bytes @returns {Int32Array | Float64Array | string[]} */
+function unpacked({ type, at, size }, bytes) {
+  if (type === "texts") return JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, at, size)));
+  const buffer = bytes.slice(at, at + size);
+  const column = type === "int32" ? new Int32Array(buffer) : new Float64Array(buffer);
   for (let i = 1; i < column.length; i++) column[i] += column[i - 1];
   return column;
 }
 
-/**
- * Return the same data with every packed column in it unpacked, all at once.
- *
- * @param {any} node
- * @returns {Promise<any>}
- */
-async function unpackedDeep(node) {
+/** Return the same data with every packed column in it unpacked. @param {any} node @param {ArrayBuffer} bytes */
+function unpackedDeep(node, bytes) {
   if (node === null || typeof node !== "object") return node;
-  if (typeof node.deflated === "string") return unpacked(node);
-  if (Array.isArray(node)) return Promise.all(node.map(unpackedDeep));
-  const entries = Object.entries(node).map(async ([key, value]) => [key, await unpackedDeep(value)]);
-  return Object.fromEntries(await Promise.all(entries));
+  if (typeof node.at === "number" && typeof node.type === "string") return unpacked(node, bytes);
+  if (Array.isArray(node)) return node.map((item) => unpackedDeep(item, bytes));
+  return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, unpackedDeep(value, bytes)]));
+}
+
+/** The data of a page. @param {string} text JSON */
+async function dataOf(text) {
+  const { content, columns } = JSON.parse(text);
+  return unpackedDeep(content, await inflated(columns));
 }
 
 /** @param {Lists} lists @param {number} i @returns {Int32Array} */

@@ -97,7 +97,7 @@ function liveLines(model, step) {
   const unit = model.inNodes ? `${counted(model.live[step], "node")}, ` : "";
   const lines = [
     `step ${countText(step)}: ${stepWords(model, step)}${isAgain(model, step) ? " again" : ""}`,
-    `live: ${unit}${sizeText(model.bytes[step])}`,
+    `live: ${unit}${sizeText(model.live[step] * model.unit)}`,
     ...bands.map((band) => `${band.name}: ${liveText(band.live[step], model.inNodes)}`),
   ];
   if (model.host && model.host[step] > 0) lines.push(`on the host: ${sizeText(model.host[step])}`);

@@ -11,10 +11,8 @@
 function modelOf(trace, graph, id, inNodes) {
   const count = trace.verbs.length;
   const evaluations = new Int32Array(count);
-  const peaks = new Float64Array(count);
   const times = new Int32Array(graph.operators.names.length);
   const [computes, targets, again] = [new Column(), new Column(), new Column(Uint8Array)];
-  let [peakStep, peak] = [0, 0];
   for (let step = 0; step < count; step++) {
     if (trace.verbs[step] === COMPUTE) {
       computes.push(step);
@@ -22,21 +20,17 @@ function modelOf(trace, graph, id, inNodes) {
       again.push(Number(times[trace.targets[step]]++ > 0));
     }
     evaluations[step] = computes.length;
-    if (trace.live[step] > peak) [peak, peakStep] = [trace.live[step], step];
-    peaks[step] = peak;
   }
-  return {
+  const model = {
     ...trace,
     id,
     inNodes,
+    unit: inNodes ? nodeSize(graph) : 1, // bytes of what memory is counted in
     graph,
     count,
     evaluations,
-    peaks,
-    peakStep,
     computes: computes.done(),
     again: again.done(), // by evaluation: whether its operator was evaluated before
-    bytes: trace.bytes ?? trace.live,
     spans: spansOf(trace, graph),
     evaluatedAt: grouped(times.length, targets.done()),
     isCheckpoint: new Set(trace.checkpoints),
@@ -48,6 +42,22 @@ function modelOf(trace, graph, id, inNodes) {
     readers: {},
     tickSteps: new Map(),
   };
+  const { bands, live } = bandsOf(model);
+  const named = trace.bands.map((band, i) => ({ ...band, live: bands[i] }));
+  return { ...model, bands: named, live, ...peaksOf(live) };
+}
+
+/** The highest so far at every step, and where the highest of all is.
+ * @param {Float64Array} live
+ */
+function peaksOf(live) {
+  const peaks = new Float64Array(live.length);
+  let [peakStep, peak] = [0, 0];
+  for (let step = 0; step < live.length; step++) {
+    if (live[step] > peak) [peak, peakStep] = [live[step], step];
+    peaks[step] = peak;
+  }
+  return { peaks, peakStep };
 }
 
 /** From when to when every value is resident: begins at a step, is gone at another.

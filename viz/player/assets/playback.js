@@ -88,7 +88,7 @@ async function start(make) {
   try {
     // Labels are measured to fit: with the font that they are set in, unless the reader allows none.
     await Promise.allSettled([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
-    const player = make(await unpackedDeep(JSON.parse(byId("data").textContent)));
+    const player = make(await dataOf(byId("data").textContent));
     root.dataset.ready = "true";
     performance.mark("ready");
     window.player = player;
