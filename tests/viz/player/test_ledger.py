@@ -1,8 +1,10 @@
 """The player's ledger: blocks that add up, one axis for all, and a page that is keyboard's too."""
 
+from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,13 +12,17 @@ from hypothesis import HealthCheck, given, settings
 import tinyckpt as tc
 import viz
 from tests.conftest import examples
+from tests.viz.charts.test_copies import offloaded
 from tests.viz.conftest import Open
 from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.player_driver import TICK, seek, traces_of, until, written
+from tests.viz.player.test_player_page import NAMES, named
 from tests.viz.test_host import moved
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.schedule import EVALUATIONS
+from viz.charts.copies import lanes_of
+from viz.player.data import TICKS
 from viz.scene import counts_nodes, live_of
 
 POLICIES = ("sqrt_n", "recompute_all")
@@ -39,7 +45,7 @@ SUMS = """() => player.panels.map(({strip, model}) => Array.from(model.verbs, (_
 LINES = "() => player.panels.map(({strip}) => strip.lines.map(line => [line.name, line.amount]))"
 
 
-def lines_of(trace: tc.Trace) -> list[list[Any]]:
+def limits_of(trace: tc.Trace) -> list[list[Any]]:
     """Return the lines of a trace's strip, in what the page counts, by Python's own account."""
     graph, in_nodes = trace.graph, counts_nodes([trace])
     unit = max(node.nbytes for node in graph.data if not node.is_source) if in_nodes else 1
@@ -55,7 +61,7 @@ def check(traces: list[tc.Trace], page: Any) -> None:
     """Check that a page's blocks are the traces' memory at every step, and its lines Python's."""
     in_nodes = counts_nodes(traces)
     assert page.evaluate(SUMS) == [list(live_of(trace, in_nodes)) for trace in traces]
-    assert page.evaluate(LINES) == [lines_of(trace) for trace in traces]
+    assert page.evaluate(LINES) == [limits_of(trace) for trace in traces]
 
 
 @pytest.mark.browser
@@ -123,6 +129,30 @@ def test_a_part_of_the_axis_is_shown_by_all(tmp_path: Path, open_page: Open) -> 
     assert page.evaluate("[player.scales.extent.from, player.scales.extent.to]") == [
         0, len(trace.steps),
     ]  # fmt: skip
+
+
+@pytest.mark.browser
+def test_time_is_an_axis_where_something_has_times(tmp_path: Path, open_page: Open) -> None:
+    timeline = offloaded("chain:9", 256)
+    page = open_page(viz.player(timeline, tmp_path / "player.html"), "#step=30")
+    assert page.locator("#axis option").all_inner_texts()[-1] == "time"
+    page.select_option("#axis", "time")
+    end = lanes_of(timeline).end
+    places, now = [], Fraction(0)
+    for place, step in enumerate(timeline.schedule.steps):
+        evaluates = isinstance(step, EVALUATIONS)
+        now = max(now, timeline.begin[place]) if evaluates else now
+        places.append(now)
+        now = max(now, timeline.end[place]) if evaluates else now
+    expected = [round(moment * TICKS / end) for moment in [*places, end]]
+    assert page.evaluate(PLACES) == expected
+    over = page.evaluate(
+        "player.panels[0].timeline.lanes.map(lane => lane.nowAt?.(1000) ?? lane.over)"
+    )
+    cursor = page.evaluate("player.panels[0].ledger.x(player.panels[0].ledger.places[31])")
+    width = page.evaluate("player.panels[0].ledger.layers.past.width")
+    assert over[0] == pytest.approx(1000 * cursor / width, abs=1)
+    assert over[1] == pytest.approx(cursor / width, abs=0.002)
 
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -237,3 +267,41 @@ def test_every_scale_rises_from_the_ground_to_the_highest(tmp_path: Path, open_p
         assert shares == sorted(shares)
         assert shares[0] == 0
         assert shares[-1] == pytest.approx(1)
+
+
+@pytest.mark.browser
+def test_a_frame_is_saved_as_it_is_seen(tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"), "#step=20")
+    with page.expect_download() as download:
+        page.click("#svg")
+    root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
+    said = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    names = {f"f{layer}" for layer in range(1, 10)}
+    assert names | {"√n checkpointing", page.inner_text(".caption"), "to come", "peak 7"} <= said
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 4
+
+
+@pytest.mark.browser
+def test_names_in_little_room_stay_apart(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("resnet50", ("sqrt_n",))
+    phone = {"width": 360, "height": 740}
+    page = open_page(written(tmp_path, [trace], "ledger"), viewport=phone)
+    names = page.locator(".rail-row .name").all_inner_texts()
+    assert len(names) == 18
+    assert len(set(names)) == 18
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.browser
+def test_hostile_names_are_text_here_too(tmp_path: Path, open_page: Open) -> None:
+    trace = tc.replay(tc.plan(named(NAMES), "store_all"))
+    page = open_page(written(tmp_path, [trace], "ledger"), f"#step={len(trace.steps) // 2}")
+    page.locator(".rail-row").first.click()
+    page.locator("#filling-list .row").first.click()
+    plot = page.locator(".ledger .plot").bounding_box()
+    for part in range(1, 8):
+        page.mouse.move(plot["x"] + part / 8 * plot["width"], plot["y"] + part / 8 * plot["height"])
+    page.click("#as-table summary")
+    assert page.evaluate("window.broken") is None
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -3,16 +3,16 @@
  * of all that is in sight.
  *
  * Step s takes the place from places[s] to places[s + 1]: one of equal width each, or as wide as
- * what it evaluates, in evaluations, FLOPs or seconds, where a free has no width.
+ * what it evaluates, in evaluations, FLOPs or time, where a free has no width.
  *
- * @typedef {"step" | "evaluation" | "FLOPs" | "seconds"} Axis
+ * @typedef {"step" | "evaluation" | "FLOPs" | "time"} Axis
  */
 
-const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "seconds"]);
+const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "time"]);
 
 /** The axes that are possible for some traces. @param {any[]} models @returns {Axis[]} */
 function axesOf(models) {
-  const known = { FLOPs: (model) => total(model, "FLOPs") > 0, seconds: (model) => Boolean(model.times) };
+  const known = { FLOPs: (model) => total(model, "FLOPs") > 0, time: (model) => Boolean(model.times) };
   return AXES.filter((axis) => models.every(known[axis] ?? (() => true)));
 }
 
@@ -36,14 +36,16 @@ function placesAlong(model, axis) {
   const places = new Float64Array(count + 1);
   let at = 0;
   for (let step = 0; step < count; step++) {
-    places[step] = at;
     const evaluates = verbs[step] === COMPUTE;
+    // An evaluation that waits begins when it no longer does.
+    if (evaluates && axis === "time") at = Math.max(at, model.times.begin[step]);
+    places[step] = at;
     if (axis === "step") at++;
     else if (axis === "evaluation") at += Number(evaluates);
     else if (axis === "FLOPs") at += evaluates ? flops[targets[step]] : 0;
     else if (evaluates) at = Math.max(at, model.times.end[step]);
   }
-  places[count] = at;
+  places[count] = axis === "time" ? Math.max(at, model.times.makespan) : at;
   return places;
 }
 

@@ -1,6 +1,7 @@
 /** The present frame as a file: SVG, and PNG drawn from it. */
 
 const [FRAME_WIDTH, FRAME_MARGIN, FRAME_HEADER, FRAME_STRIP, FRAME_GAP] = [800, 26, 66, 64, 14];
+const FRAME_CAPTION = 22;
 const PNG_SCALE = 2;
 const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray"];
 
@@ -58,31 +59,42 @@ class Frame {
       right -= FRAME_MARGIN;
     }
     this.text(FRAME_MARGIN, top + 54, cutTo(panel.model.subtitle, 12, right), 12, "muted");
-    const graph = standalone(panel.graph.element);
-    const { height } = panel.graph.view;
-    for (const [name, value] of Object.entries({ y: top + FRAME_HEADER, width: FRAME_WIDTH, height })) {
-      graph.setAttribute(name, value);
-    }
-    this.root.append(graph);
-    this.top += FRAME_HEADER + height;
-    panel.host?.caption(this);
-    for (const timeline of [panel.timeline, ...panel.timeline.lanes]) {
+    this.top += FRAME_HEADER;
+    if (panel.isGraph) this.graph(panel);
+    else saveLedger(this, panel);
+    for (const timeline of [...(panel.isGraph ? [panel.timeline] : []), ...panel.timeline.lanes]) {
       if (timeline.save) timeline.save(this);
       else this.strip(timeline);
       this.top += FRAME_STRIP + FRAME_GAP;
     }
   }
 
+  graph(panel) {
+    const graph = standalone(panel.graph.element);
+    const { height } = panel.graph.view;
+    for (const [name, value] of Object.entries({ y: this.top, width: FRAME_WIDTH, height })) {
+      graph.setAttribute(name, value);
+    }
+    this.root.append(graph);
+    this.top += height;
+    this.caption(panel);
+  }
+
+  caption(panel) {
+    this.text(FRAME_MARGIN, this.top + 13, panel.caption.textContent, 12, "ink", 600);
+    this.top += FRAME_CAPTION;
+  }
+
   /** The timeline in columns of one pixel: the past filled, the future in outline. */
   strip(timeline) {
-    const { model, scales, tick } = timeline;
+    const { model, scales } = timeline;
     const width = FRAME_WIDTH - 2 * FRAME_MARGIN;
     const place = { transform: `translate(${FRAME_MARGIN} ${this.top})` };
     const group = svgElement("g", place, this.root);
     svgElement("rect", { width, height: FRAME_STRIP, fill: this.ink("panel") }, group);
-    const runs = runsOf(model, tickOfColumn(model, scales.align, scales.ticks, width), scales.align);
+    const runs = runsOf(model, timeline.stepsOf(width));
     const unit = (FRAME_STRIP - HEAD) / Math.max(scales.highest, 1);
-    const now = Math.floor(((tick + 1) * width) / scales.ticks);
+    const now = timeline.nowAt(width);
     model.bands.forEach(({ fill }, band) => {
       const past = timeline.areas(runs, band, unit, 1).map(([left, low, right, high]) => [left, low, Math.min(right, now), high]);
       const future = outlinesOf(runs, band, unit, 1).map(([left, ...rest]) => [Math.max(left, now), ...rest]);
@@ -112,7 +124,7 @@ class Frame {
   legend() {
     let x = FRAME_MARGIN;
     ruler.font = "400 12px Inter, system-ui, sans-serif";
-    for (const item of document.querySelectorAll("#legend li")) {
+    for (const item of document.querySelectorAll(`.legend.of-${document.documentElement.dataset.front} li:not([hidden])`)) {
       const wide = 24 + ruler.measureText(item.textContent.trim()).width;
       if (x + wide > FRAME_WIDTH) [x, this.top] = [FRAME_MARGIN, this.top + 22];
       const mark = standalone(item.querySelector("svg"));
@@ -134,6 +146,43 @@ class Frame {
     svgElement("style", {}, this.root).textContent = fonts;
     return new XMLSerializer().serializeToString(this.root);
   }
+}
+
+/** Ledger and strip of a panel into a frame: pictures of what is drawn, and all texts as texts.
+ * @param {Frame} frame @param {Panel} panel
+ */
+function saveLedger(frame, panel) {
+  const scale = (FRAME_WIDTH - 2 * FRAME_MARGIN) / panel.element.clientWidth;
+  for (const { element } of [panel.ledger, panel.strip]) {
+    const whole = element.getBoundingClientRect();
+    const place = (part) => {
+      const { left, top, width, height } = part.getBoundingClientRect();
+      const at = { x: FRAME_MARGIN + (left - whole.left) * scale, y: frame.top + (top - whole.top) * scale };
+      return { ...at, width: width * scale, height: height * scale };
+    };
+    for (const canvas of element.querySelectorAll("canvas")) {
+      svgElement("image", { ...place(canvas), href: canvas.toDataURL() }, frame.root);
+    }
+    for (const nodes of element.querySelectorAll(".rail-row svg")) {
+      const copy = standalone(nodes);
+      for (const [name, value] of Object.entries(place(nodes))) copy.setAttribute(name, String(value));
+      frame.root.append(copy);
+    }
+    for (const line of element.querySelectorAll(".limit")) {
+      const { x, y, width } = place(line);
+      const dashes = line.classList.contains("budget") ? "" : "4 3";
+      svgElement("path", { d: `M${x} ${y}h${width}`, stroke: frame.ink("muted"), "stroke-dasharray": dashes }, frame.root);
+    }
+    for (const words of element.querySelectorAll(".name, .axis span, .limit span, .number")) {
+      const { x, y, width, height } = place(words);
+      if (words.closest(".plot")) svgElement("rect", { x, y, width, height, fill: frame.ink("panel") }, frame.root);
+      const strong = words.matches(".name, .number");
+      const size = Number.parseFloat(getComputedStyle(words).fontSize) * scale;
+      frame.text(x, y + height / 2 + 0.36 * size, words.textContent, size, strong ? "ink" : "muted", strong ? 600 : 400);
+    }
+    frame.top += whole.height * scale + FRAME_GAP;
+  }
+  frame.caption(panel);
 }
 
 /** The present frame of some panels as SVG text. @param {Panel[]} panels */

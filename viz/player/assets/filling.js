@@ -41,6 +41,7 @@ class Filling {
     const size = shortLive(item.amount, model.inNodes);
     const why = reasonOf(model, item, this.step);
     row.dataset.band = String(item.band);
+    row.title = why;
     row.id = `filling-${index}`;
     row.setAttribute("aria-label", `${name}, ${size}, ${why}`);
     row.setAttribute("aria-selected", String(item.value >= 0 && item.value === this.value));

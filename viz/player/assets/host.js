@@ -2,7 +2,6 @@
 
 const STRIPE = 1.2; // pixels that a stripe is thick
 const STRIPE_AND_GAP = 3; // pixels from stripe to stripe
-const CAPTION = 22; // pixels of a frame
 const LABELLED = 20; // pixels of height from which an operator's node has room for a label
 
 /** A value is on the host now, or is not any more. @param {Memory} memory */
@@ -90,6 +89,18 @@ class HostLane extends Timeline {
     this.canvas.setAttribute("aria-label", `Memory on the host over ${counted(model.count, "step")}; most ${words}`);
   }
 
+  /** Below the ledger, this is on the ledger's axis. */
+  stepsOf(width) {
+    return this.scales.front === "graph" ? super.stepsOf(width) : stepOfColumn(this.model, this.scales.extent, width);
+  }
+
+  nowAt(width) {
+    const { extent, front, align } = this.scales;
+    if (front === "graph") return super.nowAt(width);
+    const place = placesOf(this.model, extent.axis)[stepOfTick(this.model, this.tick, align) + 1];
+    return Math.min(Math.max(extent.pixel(place, width), 0), width);
+  }
+
   areas(runs, band, unit, thick) {
     const boxes = outlinesOf(runs, band, unit, thick);
     for (const { left, right, tops } of runs) {
@@ -125,7 +136,6 @@ class HostPart {
 
   /** The caption, and the lane of what is on the host. */
   addLane({ timeline }, scales) {
-    this.words = this.panel.caption;
     const { host } = this.model;
     const most = host.reduce((a, b) => Math.max(a, b), 0);
     const lines = [{ words: `most ${sizeText(most)}`, amount: most, dashes: [4, 4] }];
@@ -145,20 +155,14 @@ class HostPart {
 
   seek(event, canvas) {
     canvas.setPointerCapture(event.pointerId);
-    this.panel.events.seek(this.panel.timeline.tickAt(event.clientX));
+    if (this.panel.isGraph) this.panel.events.seek(this.panel.timeline.tickAt(event.clientX));
+    else this.panel.strip.seek(event);
   }
 
   /** @param {number} step */
   show(step) {
     const { host } = this.model;
     this.panel.write("host", sizeText(host && step >= 0 ? host[step] : 0));
-  }
-
-  /** Write the caption into a frame that is saved. @param {Frame} frame */
-  caption(frame) {
-    if (!this.words) return;
-    frame.text(FRAME_MARGIN, frame.top + 13, this.words.textContent, 12, "ink");
-    frame.top += CAPTION;
   }
 }
 

@@ -11,8 +11,7 @@ const TALL_ROW = 9; // from which a row has a ground of its own
 const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
 const MOST_ARROWS = 40;
 const INKS = [
-  "background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "recomputed-label",
-  "dropped-backward", "halo", "muted",
+  "background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying",
 ];
 
 /** Which cells share a row; that of the first forward one is the lowest. @param {any} view */
@@ -205,7 +204,7 @@ class Ledger {
       if (left >= width) break;
       const right = Math.max(Math.min(this.x(places[step + 1]), left + widest), left + Math.min(2, thick));
       const again = model.again[own[i]];
-      const colour = again ? ink.recomputing : view.backward[cell] ? ink["dropped-backward"] : ink.ink;
+      const colour = again ? ink.recomputing : view.backward[cell] ? ink.staying : ink.ink;
       past.rect(left, high, right, low, colour);
       future.outline(left, high, right, low, colour, thick);
     }

@@ -74,6 +74,7 @@ class Player extends Playback {
       recomputed: there((model) => model.again.includes(1)),
       staying: there((model) => blocksOf(model).bands.includes(STAYING_BAND)),
       workspace: there((model) => model.bands[3].live.some((amount) => amount > 0)),
+      hosted: there((model) => Boolean(model.host)),
       checkpoint: there((model) => model.checkpoints.length > 0),
     };
     for (const item of document.querySelectorAll("[data-if]")) item.hidden = !known[item.dataset.if];

@@ -115,7 +115,7 @@ function historyOfView(model, view) {
 }
 
 /** Where the ticks of an axis are, which all traces share: a tick a step, or one an evaluation; of
- * FLOPs and seconds, one an evaluation of the trace that takes the most, and the others as far.
+ * FLOPs and time, one an evaluation of the trace that takes the most, and the others as far.
  * @param {any[]} models @param {Axis} axis @returns {number} how many there are
  */
 function measure(models, axis) {

@@ -2,7 +2,7 @@
 
 const LEAST_NAME = 13; // pixels from name to name
 const NODE = 16; // pixels
-const [LEAST_RAIL, RAIL_SHARE] = [92, 0.24]; // in pixels; of the panel's width
+const [LEAST_RAIL, RAIL_SHARE] = [104, 0.24]; // in pixels; of the panel's width
 const [FORWARD_X, BACKWARD_X, NODES_WIDTH] = [11, 33, 44];
 
 class Rail {
@@ -185,13 +185,25 @@ function rowWords({ rows, view, history }, row, step) {
   return words.join("; ");
 }
 
-/** A name cut in its middle to a width: beginnings are often alike. */
+/** A name in less room: of the scopes, then of the rest, initials and numbers; then without its middle. */
 function shortened(text, room) {
-  if (text.length < 6 || textWidth(text, 12.5) <= room) return text;
-  let keep = text.length - 1;
-  for (; keep > 4; keep--) {
-    const cut = `${text.slice(0, Math.floor(keep / 3))}…${text.slice(-Math.ceil((2 * keep) / 3))}`;
-    if (textWidth(cut, 12.5) <= room) return cut;
+  const fits = (some) => textWidth(some, 12.5) <= room;
+  if (text.length < 6 || fits(text)) return text;
+  const parts = text.split("/");
+  for (let i = 0; i < parts.length; i++) {
+    if (i + 1 < parts.length || parts.length > 1) parts[i] = initials(parts[i]);
+    if (fits(parts.join("/"))) return parts.join("/");
   }
-  return `${text.slice(0, 1)}…${text.slice(-3)}`;
+  const name = parts.length > 1 ? parts.join("/") : text;
+  for (let keep = name.length - 1; keep > 4; keep--) {
+    const cut = `${name.slice(0, Math.floor(keep / 3))}…${name.slice(-Math.ceil((2 * keep) / 3))}`;
+    if (fits(cut)) return cut;
+  }
+  return `${name.slice(0, 1)}…${name.slice(-3)}`;
+}
+
+/** The first letter of a name's words, and the number behind it: s4 of stage4, mh2 of mlp_hidden_2. */
+function initials(name) {
+  const words = name.match(/[\p{L}]+|\d+/gu) ?? [name];
+  return words.map((word) => (/^\d/.test(word) ? word : Array.from(word)[0])).join("");
 }

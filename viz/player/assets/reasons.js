@@ -71,7 +71,7 @@ function reasonOf(model, { value, band, begin, end }, step) {
     const from = readAt(model, begin).map((source) => ownName(names[source]));
     what = begin === step ? "recomputed now" : `recomputed${from.length ? ` from ${listed(from, 1)}` : ""}`;
   }
-  if (!reads.length) return `${what}${end === model.count ? ": stays to the end" : `, until step ${countText(end)}`}`;
+  if (!reads.length) return `${what}${end === model.count ? ", a result: stays to the end" : `, until step ${countText(end)}`}`;
   return `${what}, ${readersText(model, reads)}`;
 }
 

@@ -129,8 +129,9 @@ class Strip {
     }
     this.contour(tops, floor, band);
     const workspace = model.bands[3].live;
-    for (let x = 0; x < span; x++) {
-      if (workspace[shown[x]]) this.block(sums, tops, x, x + 1, workspace[shown[x]], WORKSPACE_BAND);
+    for (let x = 0, end = 0; x < span; x = end) {
+      while (end < span && shown[end] === shown[x]) end++;
+      if (workspace[shown[x]]) this.block(sums, tops, x, end, workspace[shown[x]], WORKSPACE_BAND);
     }
     this.contour(tops, floor, WORKSPACE_BAND);
   }

@@ -31,14 +31,14 @@ function tickOfColumn(model, align, ticks, width) {
 }
 
 /** Columns of equal height together: left, right, and the top of every band.
- * @param {any} model @param {Int32Array} columns of ticks @param {Axis} align
+ * @param {any} model @param {Int32Array} steps one a column
  * @returns {{left: number, right: number, tops: number[]}[]}
  */
-function runsOf(model, columns, align) {
+function runsOf(model, steps) {
   const runs = [];
-  for (let x = 0; x < columns.length; x++) {
-    if (columns[x] < 0) break;
-    const step = stepOfTick(model, columns[x], align);
+  for (let x = 0; x < steps.length; x++) {
+    const step = steps[x];
+    if (step < 0) break;
     let sum = 0;
     const tops = model.bands.map((band) => (sum += band.live[step]));
     const last = runs.at(-1);
@@ -136,7 +136,7 @@ class Timeline {
     [this.canvas.width, this.canvas.height] = [width, height];
     this.ratio = ratio;
     this.columns = tickOfColumn(this.model, this.scales.align, this.scales.ticks, width);
-    const runs = runsOf(this.model, this.columns, this.scales.align);
+    const runs = runsOf(this.model, this.stepsOf(width));
     const style = getComputedStyle(this.element);
     this.ink = style.getPropertyValue("--ink");
     const unit = this.unit(height);
@@ -164,6 +164,17 @@ class Timeline {
       span.style.right = `${ends[i]}px`;
     });
     this.draw(true);
+  }
+
+  /** The step that every column shows; -1 where the trace has ended. @param {number} width */
+  stepsOf(width) {
+    const columns = tickOfColumn(this.model, this.scales.align, this.scales.ticks, width);
+    return columns.map((tick) => (tick < 0 ? -1 : stepOfTick(this.model, tick, this.scales.align)));
+  }
+
+  /** The column where the future begins. */
+  nowAt(width) {
+    return Math.min(width, Math.floor(((this.tick + 1) * width) / this.scales.ticks));
   }
 
   /** What of the past is filled. @param {number} thick how thick lines are */
@@ -200,7 +211,7 @@ class Timeline {
   draw(whole = false) {
     if (!this.layers) return;
     const { width, height } = this.canvas;
-    const now = Math.min(width, Math.floor(((this.tick + 1) * width) / this.scales.ticks));
+    const now = this.nowAt(width);
     const [past, future] = this.layers;
     const wide = 2 * this.ratio;
     const low = whole ? 0 : Math.max(0, Math.min(this.cursor, now) - wide);

@@ -73,7 +73,7 @@ class TimeLane {
     for (let step = 0; step < model.count; step++) {
       const lane = ROW_OF[model.verbs[step]];
       if (lane < 0) continue;
-      const [left, end] = [model.times.begin[step], model.times.end[step]].map((tick) => (tick / TICKS) * width);
+      const [left, end] = [model.times.begin[step], model.times.end[step]].map((tick) => this.share(tick) * width);
       const forward = model.targets[step] < model.graph.forward_count;
       const ink = lane ? "kept" : isAgain(model, step) ? "recomputing" : forward ? "ink" : "gradient";
       const right = Math.max(end - (end - left > 4 * ratio ? ratio : 0), left + ratio / 2);
@@ -102,7 +102,7 @@ class TimeLane {
       context.fillStyle = style.getPropertyValue("--recomputing");
       context.globalAlpha = SHADE;
       for (const [begin, end] of this.stalls) {
-        const [left, right] = [(begin / TICKS) * width, (end / TICKS) * width];
+        const [left, right] = [this.share(begin) * width, this.share(end) * width];
         context.fillRect(left, HEAD * ratio, right - left, height);
       }
       context.globalAlpha = 1;
@@ -124,9 +124,22 @@ class TimeLane {
     this.draw();
   }
 
+  /** Where a moment is, as a share of the width: below a ledger on the axis of time, where it is there. */
+  share(moment) {
+    const { extent, front } = this.scales;
+    if (front === "graph" || extent.axis !== "time") return moment / TICKS;
+    return (moment - extent.from) / (extent.to - extent.from);
+  }
+
+  /** The moment at a share of the width. */
+  moment(share) {
+    const { extent, front } = this.scales;
+    return front === "graph" || extent.axis !== "time" ? share * TICKS : extent.place(share, 1);
+  }
+
   /** The share of the width that is over. */
   get over() {
-    return this.step < 0 ? 0 : this.moments[this.step] / TICKS;
+    return this.step < 0 ? this.share(0) : this.share(this.moments[this.step]);
   }
 
   draw() {
@@ -150,7 +163,7 @@ class TimeLane {
     const share = Math.min(Math.max((event.clientX - place.left) / place.width, 0), 1 - 1e-9);
     const [x, y] = [share * this.canvas.width, (event.clientY - place.top) * this.ratio];
     const hit = this.drawn.find((box) => box.left <= x && x <= box.right && box.top <= y && y <= box.bottom);
-    return hit ? hit.step : Math.min(lastAtMost(this.moments, share * TICKS - 1) + 1, this.model.count - 1);
+    return hit ? hit.step : Math.min(lastAtMost(this.moments, this.moment(share) - 1) + 1, this.model.count - 1);
   }
 
   /** Draw the lanes into a frame that is saved. @param {Frame} frame */
@@ -162,7 +175,7 @@ class TimeLane {
       svgElement("path", { d: `M${left} ${top}H${right}V${bottom}H${left}z`, ...paint }, group);
     for (const [begin, end] of this.stalls) {
       const paint = { fill: frame.ink("recomputing"), "fill-opacity": SHADE };
-      box((begin / TICKS) * width, (end / TICKS) * width, HEAD, FRAME_STRIP, paint);
+      box(this.share(begin) * width, this.share(end) * width, HEAD, FRAME_STRIP, paint);
     }
     const now = this.over * width;
     for (const { left, right, top, bottom, ink } of this.boxes(width, FRAME_STRIP, 1)) {
