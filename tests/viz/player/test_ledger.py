@@ -87,6 +87,14 @@ def test_blocks_of_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open
 # Time --------------------------------------------------------------------------------------------
 
 PLACES = "() => Array.from(player.panels[0].ledger.places)"
+# What is seen of ledger and strip at step 25 of a part, which is drawn as a whole or as it moves.
+PIXELS = """isMoving => { const {ledger, strip} = player.panels[0];
+    player.scales.extent.set(0, 5); player.seek(20); player.scales.extent.set(10, 30);
+    if (!isMoving) player.redraw();
+    player.seek(25);
+    const seen = ({past, future, now}) => (hash, pixel, i) =>
+        (31 * hash + (i % past.width < now ? pixel : future.pixels[i])) | 0;
+    return [ledger, strip].map(({layers}) => layers.past.pixels.reduce(seen(layers), 7)); }"""
 CURSOR = """() => player.panels.map(({ledger, strip}) => [ledger.layers.now, strip.layers.now])"""
 
 
@@ -123,6 +131,8 @@ def test_a_part_of_the_axis_is_shown_by_all(tmp_path: Path, open_page: Open) -> 
     page.evaluate("player.scales.extent.set(10, 30)")
     width = page.evaluate("player.panels[0].ledger.layers.past.width")
     assert page.evaluate(CURSOR) == [[int(11 / 20 * width + 0.5)] * 2]
+    # While it moves, only what is seen is drawn; once time goes on, all of it.
+    assert page.evaluate(PIXELS, True) == page.evaluate(PIXELS, False)
     columns = page.evaluate("Array.from(player.panels[0].strip.columns)")
     assert [columns[0], columns[-1]] == [10, 29]
     page.evaluate("player.scales.extent.set(-5, 1e9)")

@@ -99,11 +99,18 @@ class Ledger {
     return this.scales.extent.pixel(place, this.layers.past.width);
   }
 
-  redraw() {
+  /** Take on another size or other colours. */
+  resized() {
     if (!this.layers.resize()) return;
     this.over.resize();
     this.ink = colours(this.element, INKS);
+  }
+
+  /** Draw what is in sight now. @param {boolean} [isMoving] whether it is another in the next frame */
+  redraw(isMoving = false) {
+    if (!this.layers.past) return;
     this.places = placesOf(this.model, this.scales.extent.axis);
+    this.layers.limit(isMoving ? this.x(this.places[this.step + 1]) : null);
     for (const raster of [this.layers.past, this.layers.future]) this.ground(raster);
     for (let row = 0; row < this.rows.count; row++) {
       for (const cell of [this.rows.forward[row], this.rows.backward[row]]) {
@@ -226,6 +233,7 @@ class Ledger {
     this.step = step;
     if (!this.layers.past) return;
     const column = this.x(this.places[step + 1]);
+    if (!whole && this.layers.isPart && column !== this.layers.now) return this.redraw();
     this.layers.show(column, whole);
     this.overlay(column);
   }

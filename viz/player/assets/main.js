@@ -60,7 +60,7 @@ class Player extends Playback {
     byId("reading-title").classList.toggle("unseen", this.panels.length > 1);
     this.read(this.models[0]);
     this.controls.rescale();
-    this.scales.extent.watch(() => this.redraw());
+    this.scales.extent.watch(() => this.redraw(true));
     new ResizeObserver(() => this.resized()).observe(holder);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
     this.explain();
@@ -128,7 +128,10 @@ class Player extends Playback {
   setScale(kind) {
     this.scales.kind = kind;
     this.controls.rescale();
-    for (const panel of this.visible) panel.strip.redraw();
+    for (const panel of this.visible) {
+      panel.strip.resized();
+      panel.strip.redraw();
+    }
   }
 
   /** The vertical axes that say something here. */
@@ -249,8 +252,9 @@ class Player extends Playback {
     for (const panel of this.visible) panel.resized();
   }
 
-  redraw() {
-    for (const panel of this.visible) panel.redraw();
+  /** @param {boolean} [isMoving] */
+  redraw(isMoving = false) {
+    for (const panel of this.visible) panel.redraw(isMoving);
   }
 
   recolour() {

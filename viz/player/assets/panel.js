@@ -175,16 +175,20 @@ class Panel {
     const style = getComputedStyle(this.element);
     this.colours = Object.fromEntries(["ink", "halo", "checkpoint"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
     if (this.isGraph) this.graph.resized();
+    else {
+      this.element.style.setProperty("--rail", `${this.rail.widthFor(this.element.clientWidth)}px`);
+      this.ledger.resized();
+      this.strip.resized();
+    }
     this.redraw();
+    if (!this.isGraph) this.rail.redraw();
   }
 
-  /** Draw all that shows time anew. */
-  redraw() {
+  /** Draw all that shows time anew. @param {boolean} [isMoving] */
+  redraw(isMoving = false) {
     if (!this.isGraph) {
-      this.element.style.setProperty("--rail", `${this.rail.widthFor(this.element.clientWidth)}px`);
-      this.ledger.redraw();
-      this.rail.redraw();
-      this.strip.redraw();
+      this.ledger.redraw(isMoving);
+      this.strip.redraw(isMoving);
     }
     this.timeline.redraw();
   }

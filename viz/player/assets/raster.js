@@ -10,15 +10,23 @@ class Raster {
   constructor(width, height) {
     this.width = width;
     this.height = height;
+    this.limit(0, width);
     this.image = new ImageData(width, height);
     this.pixels = new Uint32Array(this.image.data.buffer);
+  }
+
+  /** Draw in some columns only, from now on. */
+  limit(first, end) {
+    this.first = first;
+    this.end = end;
   }
 
   /** @param {number} colour as ``colours`` has it */
   rect(left, top, right, bottom, colour) {
     const { width, pixels } = this;
-    left = Math.max(left, 0);
-    right = Math.min(right, width);
+    left = Math.max(left, this.first);
+    right = Math.min(right, this.end);
+    if (left >= right) return;
     bottom = Math.min(bottom, this.height);
     for (let y = Math.max(top, 0); y < bottom; y++) {
       const end = y * width + right;
@@ -33,8 +41,8 @@ class Raster {
     this.rect(left, top, right, bottom, colour);
     const { width, pixels } = this;
     const period = HATCH * thick;
-    const begin = Math.max(left, 0);
-    const end = Math.min(right, width);
+    const begin = Math.max(left, this.first);
+    const end = Math.min(right, this.end);
     for (let y = Math.max(top, 0); y < Math.min(bottom, this.height); y++) {
       for (let along = 0; along < thick; along++) {
         const first = begin + ((((along - begin - y) % period) + period) % period);
@@ -78,6 +86,18 @@ class Layers {
     this.context = canvas.getContext("2d");
     this.past = this.future = null;
     this.now = 0;
+    this.isPart = false;
+  }
+
+  /** Draw all of past and future; or only what is seen with the present at a column, as long as it
+   * stays there. @param {number | null} now
+   */
+  limit(now) {
+    this.isPart = now !== null;
+    const { width } = this.past;
+    const column = now === null ? width : Math.min(Math.max(now, 0), width);
+    this.past.limit(0, column);
+    this.future.limit(now === null ? 0 : column, width);
   }
 
   /** Take the canvas' size on the screen. @returns {boolean} whether there is anything to draw */

@@ -91,21 +91,27 @@ class Strip {
     this.layers.canvas.style.cursor = block && block.value >= 0 ? "pointer" : "col-resize";
   }
 
-  /** Draw everything anew: after a change of size, colours, scale or of what is in sight. */
-  redraw() {
-    if (!this.layers.resize()) return;
+  /** Take on another size, other colours or another scale. */
+  resized() {
+    const { scales, layers } = this;
+    if (!layers.resize()) return;
     this.over.resize();
-    const { scales, model, layers } = this;
     this.scale = new Scale(scales.kind, scales.highest, scales.broken);
+    this.ink = colours(this.element, ["panel", "kept", "recomputed", "gradient", "staying", "workspace", "background"]);
+    this.room = layers.past.height - STRIP_HEAD * layers.ratio;
+    this.labels();
+  }
+
+  /** Draw what is in sight now. @param {boolean} [isMoving] whether it is another in the next frame */
+  redraw(isMoving = false) {
+    const { scales, model, layers } = this;
+    if (!layers.past) return;
+    layers.limit(isMoving ? this.x(this.step) : null);
     this.columns = stepOfColumn(model, scales.extent, layers.past.width);
     const ended = this.columns.indexOf(-1);
     this.shown = this.columns.subarray(0, ended < 0 ? this.columns.length : ended);
-    this.ink = colours(this.element, ["panel", "kept", "recomputed", "gradient", "staying", "workspace", "background"]);
-    const floor = layers.past.height;
-    this.room = floor - STRIP_HEAD * layers.ratio;
     for (const raster of [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
-    this.paint(floor);
-    this.labels();
+    this.paint(layers.past.height);
     this.show(this.step, true);
   }
 
@@ -117,14 +123,17 @@ class Strip {
     const tops = new Int32Array(columns.length).fill(floor);
     const { shown } = this;
     const span = shown.length;
+    const [lowest, highest] = [shown[0] ?? 0, shown[span - 1] ?? -1];
+    const columnOf = firstColumns(shown);
     let band = -1;
     for (let i = 0; i < values.length; i++) {
       if (bands[i] !== band) {
         this.contour(tops, floor, band);
         band = bands[i];
       }
-      const left = lastAtMost(shown, begins[i] - 1) + 1;
-      const right = lastAtMost(shown, ends[i] - 1) + 1;
+      if (begins[i] > highest || ends[i] <= lowest) continue;
+      const left = begins[i] <= lowest ? 0 : columnOf[begins[i] - lowest];
+      const right = ends[i] > highest ? span : columnOf[ends[i] - lowest];
       if (left < right) this.block(sums, tops, left, right, amounts[i], band);
     }
     this.contour(tops, floor, band);
@@ -211,13 +220,19 @@ class Strip {
     }
   }
 
+  /** The column where a step ends. */
+  x(step) {
+    const { extent } = this.scales;
+    return extent.pixel(placesOf(this.model, extent.axis)[step + 1], this.layers.past.width);
+  }
+
   /** @param {number} step @param {boolean} [whole] */
   show(step, whole = false) {
     this.step = step;
-    const { model, scales, layers } = this;
+    const { model, layers } = this;
     if (!layers.past) return;
-    const now = placesOf(model, scales.extent.axis)[step + 1];
-    const column = scales.extent.pixel(now, layers.past.width);
+    const column = this.x(step);
+    if (!whole && layers.isPart && column !== layers.now) return this.redraw();
     layers.show(column, whole);
     this.over.clear();
     if (this.value >= 0) this.mark();
@@ -256,6 +271,19 @@ class Strip {
     over.context.stroke(path);
     over.context.globalAlpha = 1;
   }
+}
+
+/** From the lowest step that columns show, the first column of each step or of one after it.
+ * @param {Int32Array} shown the step of every column
+ */
+function firstColumns(shown) {
+  const [lowest, highest] = [shown[0] ?? 0, shown[shown.length - 1] ?? -1];
+  const first = new Int32Array(highest - lowest + 1);
+  for (let step = lowest, x = 0; step <= highest; step++) {
+    while (shown[x] < step) x++;
+    first[step - lowest] = x;
+  }
+  return first;
 }
 
 /** What the tip says of a block. */
