@@ -19,7 +19,8 @@ LAYERS = [
 ]  # fmt: skip
 VIZ_LAYERS = [
     "packages", "theme", "layout", "memory", "captions", "scene", "curve", "sheet", "arrange",
-    "nodes", "raster", "vector", "progress", "gif", "charts", "player", "notebook",
+    "nodes", "raster", "vector", "progress", "gif", "charts", "player", "lab",
+    "notebook",
 ]  # fmt: skip
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is kept and the
 # program beside the steps, which the player shows; costs, for the frontier's axis; how files are

@@ -32,6 +32,7 @@ SCRIPTS = (
 )  # fmt: skip
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
+PACKAGES = ("viz.player", "viz.lab")  # whose assets pages are made of; no two have one name
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
 
@@ -83,8 +84,9 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts
 
 
 def asset(name: str) -> str:
-    """Return a file of the page, as it ships with the package."""
-    return (files("viz.player") / "assets" / name).read_text(encoding="utf-8")
+    """Return a file of a page, as it ships with the package."""
+    places = [files(package) / "assets" / name for package in PACKAGES]
+    return next(place for place in places if place.is_file()).read_text(encoding="utf-8")
 
 
 def lean(code: str) -> str:

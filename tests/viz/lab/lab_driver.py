@@ -1,0 +1,109 @@
+"""Driving the lab's own planning from a test: a page with its scripts alone, and what it says."""
+
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import tinyckpt as tc
+from tinyckpt.cost import cost_of, given
+from tinyckpt.fates import residuals_of
+from tinyckpt.schedule import EVALUATIONS
+from viz.curve import stacked
+from viz.player.data import VERBS
+from viz.player.page import asset
+
+ENGINE = ("columns", "state", "lowering", "replay")
+# Lower sets of values and orders of each graph; say all that is known of each schedule.
+PLANNED = """cases => {
+    const typed = node => Array.isArray(node)
+        ? (typeof node[0] === "string" ? node : Float64Array.from(node))
+        : typeof node === "object"
+            ? Object.fromEntries(Object.entries(node).map(([key, value]) => [key, typed(value)]))
+            : node;
+    return cases.map(([data, keeps, orders]) => {
+        const graph = typed(data);
+        const all = [...keeps.map(k => [retainingOrder(graph, k), k]), ...orders.map(o => [o])];
+        return all.map(([order, keep]) => {
+            const steps = loweredSteps(graph, order);
+            const { bands, host, evaluations, recomputations, ...own } = replayed(graph, steps);
+            const rings = keep ?? keptValues(graph, order);
+            const lists = [steps.verbs, steps.targets, own.nodes, own.bytes, ...bands];
+            const fates = fatesOf(graph, steps, rings);
+            return [...lists.map(c => Array.from(c)), rings, evaluations, recomputations, host,
+                costOfTimes(graph, own.times), fates];
+        });
+    }); }"""
+Case = tuple[tc.Graph, Sequence[Sequence[int]], Sequence[Sequence[int]]]
+
+
+def engine(browser: Any) -> Any:
+    """Return a page that has the scripts and nothing else."""
+    page = browser.new_page()
+    scripts = "\n".join(asset(f"{name}.js") for name in ENGINE)
+    page.set_content(f"<script>{scripts}</script>")
+    return page
+
+
+def page_graph(graph: tc.Graph) -> dict[str, Any]:
+    """Return what planning knows of a graph on a page, unpacked; ``fates`` uses these names."""
+    data, operators = graph.data, graph.operators
+    return {
+        "forward_count": graph.forward_count,
+        "planning": {
+            "once": graph.once,
+            "updates": graph.updates,
+            "costs": given(graph).operators,
+        },
+        "data": {
+            "names": [node.name for node in data],
+            "bases": [-1 if node.view_of is None else node.view_of for node in data],
+            "sizes": [node.spec.nbytes for node in data],
+            "producers": [-1 if node.producer is None else node.producer for node in data],
+            "results": sorted(graph.outputs),
+        },
+        "operators": {
+            "names": [operator.name for operator in operators],
+            "workspace": [operator.workspace for operator in operators],
+            "inputs": ends([operator.inputs for operator in operators]),
+            "outputs": ends([operator.outputs for operator in operators]),
+        },
+    }
+
+
+def ends(lists: Sequence[Sequence[int]]) -> dict[str, list[int]]:
+    """Return lists end to end, and where each begins."""
+    return {
+        "first": [0, *accumulate(map(len, lists))],
+        "items": list(chain.from_iterable(lists)),
+    }
+
+
+def planned_by_page(page: Any, cases: Sequence[Case]) -> list[list[Any]]:
+    """Return what the page makes of sets of values to keep, and of orders, of each graph."""
+    given = [[page_graph(graph), *map(list, rest)] for graph, *rest in cases]
+    found: list[list[Any]] = page.evaluate(PLANNED, given)
+    return found
+
+
+def expected(schedule: tc.Schedule) -> list[Any]:
+    """Return what Python says of a schedule."""
+    trace = tc.replay(schedule)
+    verbs = {kind: number for number, kind in enumerate(VERBS)} | {tc.Update: 0}
+    residuals = residuals_of(schedule, given(schedule.graph))
+    return [
+        [verbs[type(step)] for step in schedule.steps],
+        [s.operator if isinstance(s, EVALUATIONS) else s.data for s in schedule.steps],
+        list(trace.nodes),
+        list(trace.live_bytes),
+        *stacked(trace, False).tolist(),
+        list(schedule.checkpoints),
+        trace.evaluations,
+        trace.recomputations,
+        None,
+        cost_of(schedule, given(schedule.graph)),
+        {
+            "data": [residual.data for residual in residuals],
+            "times": [residual.evaluations for residual in residuals],
+            "reasons": [residual.reason for residual in residuals],
+        },
+    ]

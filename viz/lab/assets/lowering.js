@@ -1,0 +1,211 @@
+/**
+ * From an order of evaluations to steps, and from values to keep to an order: the same as in Python.
+ *
+ * ``tinyckpt.orders.lowering.from_order`` and ``orders.retaining.retaining_order``, to the step, on
+ * the graph as the page has it and ``graph.planning``: what may not be evaluated twice, what updates
+ * a source. No DOM here.
+ *
+ * @typedef {{verbs: Int32Array, targets: Int32Array}} Steps
+ */
+
+/** The order that keeps some forward values and recomputes all others once, when the backward half
+ * first reads them.
+ * @param {any} graph @param {Iterable<number>} keep data ids @returns {number[]} operators
+ */
+function retainingOrder(graph, keep) {
+  const { data, operators, forward_count: forward } = graph;
+  const count = operators.names.length;
+  const order = Array.from({ length: forward }, (_, i) => i);
+  if (!forward || forward === count) return Array.from({ length: count }, (_, i) => i);
+  const resident = Uint8Array.from(data.producers, (p) => Number(p < 0 || p >= forward));
+  for (const value of graph.data.results) resident[value] = 1;
+  const pinned = Array.from(graph.planning.once, (i) => Array.from(listAt(operators.outputs, i))).flat();
+  // A view holds the memory of what it is a view of, so that both are there.
+  for (let value of [...keep, ...pinned]) for (; value >= 0; value = data.bases[value]) resident[value] = 1;
+  let evaluated = forward - 1;
+  for (let target = forward; target < count; target++) {
+    const atHand = new Set([...listAt(operators.inputs, evaluated), ...listAt(operators.outputs, evaluated)]);
+    const wanted = Array.from(listAt(operators.inputs, target)).filter((value) => !atHand.has(value));
+    for (const operator of producersOf(graph, wanted, resident)) {
+      order.push(operator);
+      for (const value of listAt(operators.outputs, operator)) resident[value] = 1;
+    }
+    order.push(target);
+    evaluated = target;
+  }
+  return order;
+}
+
+/** The operators that make some values from what is resident, in order.
+ * @param {any} graph @param {number[]} wanted @param {Uint8Array} resident
+ */
+function producersOf(graph, wanted, resident) {
+  const needed = new Set();
+  const todo = [...wanted];
+  while (todo.length) {
+    const value = todo.pop();
+    const producer = graph.data.producers[value];
+    if (producer < 0 || resident[value] || needed.has(producer)) continue;
+    needed.add(producer);
+    todo.push(...listAt(graph.operators.inputs, producer));
+  }
+  return [...needed].sort((a, b) => a - b);
+}
+
+/** The order without second evaluations of what may be evaluated once.
+ * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ */
+function withoutRepeats(graph, order) {
+  const once = new Set(graph.planning.once);
+  const done = new Set();
+  return Array.from(order).filter((i) => !once.has(i) || (!done.has(i) && done.add(i)));
+}
+
+/** The order as it is carried out: nothing twice that may not be, and updates last.
+ * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ */
+function settledOrder(graph, order) {
+  const positions = withoutRepeats(graph, order);
+  return graph.planning.updates.length ? new Updates(graph).last(positions) : positions;
+}
+
+/** The steps of an order: each evaluation, and the frees of what ends with it.
+ * @param {any} graph @param {ArrayLike<number>} order of operators @returns {Steps}
+ */
+function loweredSteps(graph, order) {
+  const { operators, data } = graph;
+  const positions = settledOrder(graph, order);
+  const wanted = new Uint8Array(data.names.length);
+  for (const value of data.results) wanted[value] = 1;
+  const freed = [];
+  let count = positions.length;
+  // From the end: what nobody behind an evaluation reads ends with it.
+  for (let at = positions.length - 1; at >= 0; at--) {
+    const ends = new Set();
+    for (const value of listAt(operators.outputs, positions[at])) {
+      if (!wanted[value]) ends.add(value);
+      wanted[value] = 0;
+    }
+    for (const value of listAt(operators.inputs, positions[at])) {
+      if (data.producers[value] < 0 || wanted[value]) continue;
+      ends.add(value);
+      wanted[value] = 1;
+    }
+    freed[at] = Array.from(ends).sort((a, b) => a - b);
+    count += ends.size;
+  }
+  const steps = { verbs: new Int32Array(count), targets: new Int32Array(count) };
+  let place = 0;
+  const add = (verb, target) => {
+    steps.verbs[place] = verb;
+    steps.targets[place++] = target;
+  };
+  positions.forEach((operator, at) => {
+    add(COMPUTE, operator);
+    for (const value of freed[at]) add(FREE, value);
+  });
+  return steps;
+}
+
+/** The checkpoints of an order: forward values kept from the first sweep on, of those computed once.
+ * Where nothing is recomputed, nothing was chosen, and none is.
+ * @param {any} graph @param {ArrayLike<number>} order @returns {number[]}
+ */
+function keptValues(graph, order) {
+  const { operators, data, forward_count: forward } = graph;
+  const positions = withoutRepeats(graph, order);
+  if (new Set(positions).size === positions.length) return [];
+  const turn = positions.findIndex((i) => i >= forward);
+  const outputs = new Set(data.results);
+  const times = new Int32Array(data.names.length);
+  const early = new Uint8Array(data.names.length); // made before the turn
+  const late = new Uint8Array(data.names.length); // and touched from there on
+  positions.forEach((operator, at) => {
+    for (const value of listAt(operators.inputs, operator)) if (at >= turn) late[value] = 1;
+    for (const value of listAt(operators.outputs, operator)) {
+      times[value]++;
+      if (at < turn) early[value] = 1;
+    }
+  });
+  const found = [];
+  for (let value = 0; value < times.length; value++) {
+    if (times[value] === 1 && early[value] && late[value] && !outputs.has(value)) found.push(value);
+  }
+  return found;
+}
+
+/** Which operators update which source, and who reads what it was before; see analysis/updates. */
+class Updates {
+  constructor(graph) {
+    const { operators } = graph;
+    this.graph = graph;
+    this.source = new Map(Array.from(graph.planning.updates, (i) => [i, listAt(operators.inputs, i)[0]]));
+    const updated = new Set(this.source.values());
+    this.reads = new Map(); // by operator, the sources that it reads as they were
+    for (let i = 0; i < operators.names.length; i++) {
+      const shown = new Set(Array.from(listAt(operators.inputs, i), (value) => this.oldSource(value)));
+      const old = [...shown].filter((source) => updated.has(source) && this.source.get(i) !== source);
+      if (old.length) this.reads.set(i, old);
+    }
+  }
+
+  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. */
+  oldSource(value) {
+    const { bases, producers } = this.graph.data;
+    for (; bases[value] >= 0; value = bases[value]) if (this.source.has(producers[value])) return -1;
+    return producers[value] < 0 ? value : -1;
+  }
+
+  /** The order with each update after the last evaluation that reads the old value; what reads the
+   * result of one that has to wait, waits with it. @param {number[]} order
+   */
+  last(order) {
+    if (!this.isEarly(order)) return order;
+    this.awaited = new Map(Array.from(this.source.values(), (source) => [source, 0]));
+    for (const i of order) {
+      for (const source of this.reads.get(i) ?? []) this.awaited.set(source, this.awaited.get(source) + 1);
+    }
+    this.done = [];
+    this.waiting = [];
+    for (const i of order) {
+      this.waiting.push(i);
+      let freed = this.settle(this.waiting.length - 1);
+      while (freed) freed = this.settle(0);
+    }
+    return [...this.done, ...this.waiting];
+  }
+
+  /** Whether an update comes before a reader of the old value. */
+  isEarly(order) {
+    const last = new Map(order.map((i, at) => [i, at]));
+    const ends = new Map();
+    for (const [reader, sources] of this.reads) {
+      for (const source of sources) ends.set(source, Math.max(ends.get(source) ?? -1, last.get(reader) ?? -1));
+    }
+    return [...this.source].some(([update, source]) => (last.get(update) ?? -1) < (ends.get(source) ?? -1));
+  }
+
+  /** Do what no longer has to wait. @returns {boolean} whether an old value was read for the last time */
+  settle(first) {
+    const { operators } = this.graph;
+    const still = this.waiting.slice(0, first);
+    const withheld = new Set(still.flatMap((i) => Array.from(listAt(operators.outputs, i))));
+    let freed = false;
+    for (const i of this.waiting.slice(first)) {
+      const waits = Array.from(listAt(operators.inputs, i)).some((value) => withheld.has(value));
+      if (waits || this.awaited.get(this.source.get(i))) {
+        still.push(i);
+        for (const value of listAt(operators.outputs, i)) withheld.add(value);
+        continue;
+      }
+      this.done.push(i);
+      for (const source of this.reads.get(i) ?? []) {
+        const left = this.awaited.get(source) - 1;
+        this.awaited.set(source, left);
+        freed ||= left === 0;
+      }
+    }
+    this.waiting = still;
+    return freed;
+  }
+}

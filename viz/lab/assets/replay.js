@@ -1,0 +1,137 @@
+/**
+ * What happens when steps are done, from a graph and the steps alone: the same numbers as in Python.
+ *
+ * ``tinyckpt.replay``, ``viz.curve.stacked`` and ``tinyckpt.fates``, of schedules that are known to
+ * be legal: those of the page's data, and those that are lowered here. No DOM here.
+ */
+
+/** What is live when: values and bytes, in bands that add up to all bytes, at every step.
+ * At an evaluation, with its inputs, outputs and workspace; else after the step.
+ *
+ * @param {any} graph @param {Steps} steps
+ */
+function replayed(graph, { verbs, targets }) {
+  const { data, operators, forward_count: forward } = graph;
+  const count = verbs.length;
+  const column = () => new Float64Array(count);
+  const [kept, recomputed, gradients, workspace, bytes, host] = Array.from({ length: 6 }, column);
+  const nodes = new Int32Array(count);
+  const block = new Int32Array(data.names.length).fill(-1); // a source's is not ours
+  const [owner, band, holders] = [[], [], []]; // by block
+  const times = new Int32Array(operators.names.length);
+  const held = [0, 0, 0];
+  let [resident, waiting, evaluations] = [0, 0, 0];
+
+  const hold = (value, again, fetched) => {
+    const base = data.bases[value];
+    if (base < 0 || fetched) {
+      const own = data.producers[value] >= forward ? 2 : Number(again);
+      block[value] = owner.push(value) - 1;
+      band.push(own);
+      holders.push(0);
+      held[own] += data.sizes[value];
+    } else block[value] = block[base];
+    if (block[value] >= 0) holders[block[value]]++;
+    resident++;
+  };
+  const release = (value) => {
+    const own = block[value];
+    block[value] = -1;
+    resident--;
+    if (own >= 0 && --holders[own] === 0) held[band[own]] -= data.sizes[owner[own]];
+  };
+
+  for (let step = 0; step < count; step++) {
+    const target = targets[step];
+    if (verbs[step] === COMPUTE) {
+      const again = times[target]++ > 0;
+      for (const value of listAt(operators.outputs, target)) hold(value, again, false);
+      workspace[step] = operators.workspace[target];
+      evaluations++;
+    } else if (verbs[step] === FETCH) {
+      hold(target, times[data.producers[target]] > 1, true);
+      waiting -= data.sizes[target];
+    } else {
+      release(target);
+      if (verbs[step] === OFFLOAD) waiting += data.sizes[target];
+    }
+    nodes[step] = resident;
+    [kept[step], recomputed[step], gradients[step]] = held;
+    bytes[step] = held[0] + held[1] + held[2] + workspace[step];
+    host[step] = waiting;
+  }
+  const once = times.reduce((sum, n) => sum + Number(n > 0), 0);
+  const moves = host.some((amount) => amount > 0);
+  return {
+    nodes,
+    bytes,
+    bands: [kept, recomputed, gradients, workspace],
+    host: moves ? host : null,
+    evaluations,
+    recomputations: evaluations - once,
+    times,
+  };
+}
+
+/** What becomes of the forward values that the backward half reads.
+ *
+ * @param {any} graph @param {Steps} steps @param {Iterable<number>} checkpoints
+ * @returns {{data: number[], times: number[], reasons: string[]}}
+ */
+function fatesOf(graph, { verbs, targets }, checkpoints) {
+  const { data, operators, forward_count: forward } = graph;
+  const [computed, dropped, moved] = [new Map(), new Map(), new Set()];
+  const note = (map, value, step) => (map.has(value) ? map.get(value).push(step) : map.set(value, [step]));
+  for (let step = 0; step < verbs.length; step++) {
+    if (verbs[step] === COMPUTE) {
+      for (const value of listAt(operators.outputs, targets[step])) note(computed, value, step);
+    } else if (verbs[step] === FREE) note(dropped, targets[step], step);
+    else if (verbs[step] === OFFLOAD) moved.add(targets[step]);
+  }
+  graph.firstReader ??= firstReaders(graph);
+  const [rings, once] = [new Set(checkpoints), new Set(graph.planning.once)];
+  const found = { data: [], times: [], reasons: [] };
+  for (let operator = 0; operator < forward; operator++) {
+    for (const value of listAt(operators.outputs, operator)) {
+      const reader = graph.firstReader[value];
+      const at = computed.get(value);
+      if (reader < 0 || !at) continue;
+      const name = operators.names[reader];
+      let reason = `kept for ${name}${rings.has(value) ? ", as a checkpoint" : ""}`;
+      if (once.has(operator)) reason += `; ${operators.names[operator]} may not be evaluated twice`;
+      if (moved.has(value)) reason = `waits on the host for ${name}`;
+      else if (at.length > 1) {
+        const again = `${at.slice(1, 4).join(", ")}${at.length > 4 ? ", …" : ""}`;
+        const steps = at.length === 2 ? "step" : "steps";
+        reason = `freed at step ${dropped.get(value)[0]}, computed again at ${steps} ${again}`;
+      }
+      found.data.push(value);
+      found.times.push(at.length);
+      found.reasons.push(reason);
+    }
+  }
+  return found;
+}
+
+/** For every value the first backward operator that reads it; -1 if none does. */
+function firstReaders(graph) {
+  const { data, operators, forward_count: forward } = graph;
+  const first = new Int32Array(data.names.length).fill(-1);
+  for (let i = operators.names.length - 1; i >= forward; i--) {
+    for (const value of listAt(operators.inputs, i)) first[value] = i;
+  }
+  return first;
+}
+
+/** The cost of all evaluations. @param {any} graph @param {ArrayLike<number>} times of each operator */
+function costOfTimes(graph, times) {
+  const { costs } = graph.planning;
+  let [sum, lost] = [0, 0]; // with what rounding took, so that it is Python's exact sum but for the last digit
+  for (let i = 0; i < times.length; i++) {
+    const next = times[i] * costs[i] - lost;
+    const total = sum + next;
+    lost = total - sum - next;
+    sum = total;
+  }
+  return sum;
+}
