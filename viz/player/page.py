@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,30 @@ SCRIPTS = (
     "caption", "graph", "timeline", "raster", "overlay", "ledger", "rail", "strip", "panel",
     "longlist", "lists", "details", "filling", "tip", "export", "controls", "playback", "main",
 )  # fmt: skip
+BEGIN = "begin"  # makes a player; the lab has its own
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
 PACKAGES = ("viz.player", "viz.lab")  # whose assets pages are made of; no two have one name
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What a page has besides a player.
+
+    Attributes:
+        title: of the page.
+        scripts: their names; the last one begins.
+        styles: files of style sheets.
+        card: beside the graph, as HTML.
+        data: by name.
+    """
+
+    title: str
+    scripts: Sequence[str]
+    styles: Sequence[str]
+    card: str
+    data: Mapping[str, Any]
 
 
 def page(
@@ -43,25 +63,28 @@ def page(
     naming: Naming = PLAIN,
     clocks: Sequence[Timeline | None] = (),
     view: str = "ledger",
+    addition: Addition | None = None,
 ) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``.
 
     ``clocks`` are the times of each trace, or None; without any, none is given. ``view`` is what it
-    shows first, ``ledger`` or ``graph``.
+    shows first, ``ledger`` or ``graph``; ``addition`` what the page has besides a player.
     """
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
     heading = title if title is not None else f"{', '.join(names)} on {', '.join(graphs)}"
     more = [TIMES] if any(clocks) else []
     more += [HOST] if more or any(map(moves, traces)) else []
+    added = addition or Addition(heading, [BEGIN], [], "", {})
     return filled(
         "player.html",
-        styles=[f"{name}.css" for name in ("player", *reversed(more))],
-        scripts=[*SCRIPTS[:-1], *more, SCRIPTS[-1]],
+        styles=[*(f"{name}.css" for name in ("player", *reversed(more))), *added.styles],
+        scripts=[*SCRIPTS[:-1], *more, SCRIPTS[-1], *added.scripts],
         theme=theme,
         front=view,
-        title=html.escape(shown(heading)),
-        data=json_text(bundled(page_data(traces, title, naming, clocks))),
+        title=html.escape(shown(added.title)),
+        card=added.card,
+        data=json_text(bundled({**page_data(traces, title, naming, clocks), **added.data})),
         still=still(traces, theme, title, naming),
         table=table(traces),
     )

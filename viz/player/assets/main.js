@@ -6,6 +6,7 @@ class Player extends Playback {
   /** @param {any} data as unpacked */
   constructor(data) {
     super();
+    this.data = data;
     this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
     this.align = /** @type {Axis} */ ("step");
     this.axes = axesOf(this.models);
@@ -24,15 +25,16 @@ class Player extends Playback {
     if (this.scales.broken && this.scales.broken * OBVIOUS < data.highest) this.scales.kind = "broken";
     this.measure();
     this.speed = firstSpeed(this.ticks, this.motion.matches);
-    const events = {
+    this.events = {
       choose: (panel, cell, value) => this.choose(panel, cell, value),
       hover: (event, panel, at) => this.hover(event, panel, at),
       say: (event, lines) => this.tip.show(event, lines),
       seek: (tick) => this.seek(tick),
       seekStep: (model, step) => this.seekStep(model, step),
       solo: (id) => this.setSolo(id),
+      flip: (panel, cell) => this.flip(panel, cell),
     };
-    this.panels = this.models.map((model) => new Panel(model, this.scales, events));
+    this.panels = this.models.map((model) => new Panel(model, this.scales, this.events));
     this.reading = new Reading((step) => this.seekStep(this.reading.model, step));
     this.details = new Details(
       (step) => this.seekStep(this.chosen.model, step),
@@ -65,6 +67,25 @@ class Player extends Playback {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
     this.explain();
     if (!this.controls.follow()) this.show(-1);
+  }
+
+  /** Show another schedule of the same graph in the first one's place: same view, same selection.
+   * @param {any} model
+   */
+  replace(model) {
+    const [before] = this.panels;
+    const focused = before.focused();
+    const panel = new Panel(model, this.scales, this.events, before.index);
+    [this.models[0], this.panels[0]] = [model, panel];
+    if (this.chosen === before) this.chosen = panel;
+    this.measure(); // before it is on the page, so that it is drawn once
+    before.element.replaceWith(panel.element);
+    panel.resized();
+    panel.select(before.selected, before.value);
+    if (focused >= 0) panel.focus(focused);
+    this.read(model);
+    this.explain();
+    this.controls.rescale();
   }
 
   /** Leave out of the ledger's legend what is nowhere on this page. */
@@ -235,6 +256,11 @@ class Player extends Playback {
     if (panel.selected >= 0) this.read(panel.model);
   }
 
+  /** Keep or drop what a cell holds, where that can be chosen. @returns {boolean} whether it was */
+  flip() {
+    return false;
+  }
+
   /** Leave what was entered last: the selection, a view, the one policy. */
   up() {
     if (this.chosen.selected >= 0 || this.chosen.value >= 0) this.choose(this.chosen, -1);
@@ -261,5 +287,3 @@ class Player extends Playback {
     this.resized();
   }
 }
-
-start((data) => new Player(data));

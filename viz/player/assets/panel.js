@@ -5,8 +5,9 @@ class Panel {
    * @param {any} model
    * @param {any} scales shared by all timelines
    * @param {{choose: Function, hover: Function, seek: Function, solo: Function}} events
+   * @param {number} [index] of the view that is open
    */
-  constructor(model, scales, events) {
+  constructor(model, scales, events, index = 0) {
     this.model = model;
     this.events = events;
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("panel"));
@@ -31,7 +32,7 @@ class Panel {
     this.selected = this.value = -1;
     this.step = -1;
     if (scales.host !== null) this.host = new HostPart(this, scales);
-    this.open(0);
+    this.open(index);
   }
 
   get isGraph() {
@@ -125,12 +126,25 @@ class Panel {
   }
 
   chosen(cell) {
+    if (cell >= 0 && this.events.flip(this, cell)) return;
     const opened = this.view.opens[cell];
     if (opened !== undefined) {
       this.open(opened);
       this.events.hover(null, this, null);
     }
     this.events.choose(this, opened === undefined ? cell : -1);
+  }
+
+  /** The cell that the keyboard is at; -1 if it is elsewhere. */
+  focused() {
+    if (!this.element.contains(document.activeElement)) return -1;
+    return this.isGraph ? this.graph.focused : this.rail.cellOf(this.rail.focused);
+  }
+
+  /** Bring the keyboard to a cell. */
+  focus(cell) {
+    if (this.isGraph) this.graph.focus(cell, true);
+    else this.rail.focus(this.ledger.rows.row[cell]);
   }
 
   /** Mark a cell, or a value and the cell that it is in; -1 for none. */

@@ -1,0 +1,3 @@
+/** A page that is a player and nothing besides. */
+
+start((data) => new Player(data));
