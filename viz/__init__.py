@@ -13,6 +13,7 @@ from viz.charts.pipeline import pipeline
 from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
 from viz.gif import frames, gif, save_still
+from viz.lab import lab
 from viz.layout.dot import dot
 from viz.notebook import mimebundle
 from viz.player import player
@@ -25,6 +26,7 @@ __all__ = [
     "frontier",
     "gif",
     "gradient_error",
+    "lab",
     "ledger",
     "means",
     "mimebundle",

@@ -15,6 +15,7 @@ from typing import Any
 
 from tinyckpt.api import RunResult, run
 from tinyckpt.cli.demo import demo
+from tinyckpt.cli.labs import lab_job
 from tinyckpt.cli.means import check_without, means_job
 from tinyckpt.cli.models import torch_job
 from tinyckpt.cli.parser import make_parser
@@ -319,5 +320,5 @@ def play_job(options: Any) -> int:
 JOBS = {
     "demo": demo_job, "plan": plan_job, "run": run_job, "compare": compare_job,
     "graph": graph_job, "gif": gif_job, "play": play_job, "torch": torch_job,
-    "pipe": pipe_job,
+    "pipe": pipe_job, "lab": lab_job,
 }  # fmt: skip

@@ -18,6 +18,7 @@ from tinyckpt.cli.asking import (
     add_policy,
     seconds,
 )
+from tinyckpt.cli.labs import add_lab
 from tinyckpt.cli.means import add_means
 from tinyckpt.cli.models import OPTIMIZERS
 from tinyckpt.cli.pipes import add_pipe
@@ -55,6 +56,7 @@ EXAMPLES = """start here
   tinyckpt plan chain:16 --frontier              the best at every budget
   tinyckpt gif chain:16 -o sqrt.gif              watch it
   tinyckpt play chain:16 -o sqrt.html            step through it, in a browser
+  tinyckpt lab chain:16 -o lab.html              drag the budget, click what to keep
   tinyckpt torch model.py:make --budget '24 GiB'  will it fit, and what to write
   tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
   tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif
@@ -166,6 +168,7 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
     sub.add_argument("-o", "--output", required=True, metavar="OUT.html")
     add_page(sub)
 
+    add_lab(command("lab", "write a page on which one drags the budget and picks what to keep"))
     pipe = command("pipe", "cut a network into the stages of a pipeline; time it, or run it")
     add_pipe(pipe, policy_name)
     add_torch(command("torch", "say whether a PyTorch model fits, and what to write"))

@@ -1,1 +1,133 @@
-"""The lab: a page that plans by itself, what to keep and what to recompute."""
+"""The lab: a page on which one drags the budget, and chooses what is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from tinyckpt.display import Drawn
+from tinyckpt.errors import OptionError
+from tinyckpt.files import write_atomically
+from tinyckpt.planning.choices import Choices, choices
+from tinyckpt.replay import replay
+from viz.lab.data import lab_data
+from viz.layout.naming import Grouping, Labels, Naming, check_naming
+from viz.player import SUFFIXES, Page
+from viz.player.data import shown
+from viz.player.page import Addition, asset, page
+from viz.theme import THEMES
+
+if TYPE_CHECKING:
+    from tinyckpt.cost import Costs
+    from tinyckpt.graph import Graph
+    from tinyckpt.trace import Trace
+
+SCRIPTS = ("lowering", "replay", "offers", "frontier", "texts", "lab")
+
+
+@overload
+def lab(
+    graph: Graph,
+    path: None = None,
+    *,
+    costs: Costs | None = None,
+    policies: Sequence[str] | None = None,
+    points: int | None = None,
+    time_limit: float = 6.0,
+    network: str | None = None,
+    theme: str = "auto",
+    title: str | None = None,
+    labels: Labels = None,
+    group: Grouping = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Page: ...
+@overload
+def lab(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    *,
+    costs: Costs | None = None,
+    policies: Sequence[str] | None = None,
+    points: int | None = None,
+    time_limit: float = 6.0,
+    network: str | None = None,
+    theme: str = "auto",
+    title: str | None = None,
+    labels: Labels = None,
+    group: Grouping = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Path: ...
+def lab(
+    graph: Graph,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    costs: Costs | None = None,
+    policies: Sequence[str] | None = None,
+    points: int | None = None,
+    time_limit: float = 6.0,
+    network: str | None = None,
+    theme: str = "auto",
+    title: str | None = None,
+    labels: Labels = None,
+    group: Grouping = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Path | Page:
+    """Write a page on which one drags the budget, and clicks what to keep.
+
+    It is a player whose schedule one chooses: along the frontier of peak against cost, a policy by
+    its name, or by a click on a node. What is chosen by hand the page plans and replays itself, as
+    the policy ``retain`` does; a link, a command and a Python program lead to the same schedule.
+
+    Args:
+        graph: a training graph.
+        path: of the file, ending in ``.html``. Without it nothing is written: what is returned
+            displays itself in a notebook.
+        costs: what evaluations cost, as in ``tc.plan``; values weigh their bytes.
+        policies: names of policies to be shown beside the frontier.
+        points: how many schedules along the frontier at most, 2 to 200; by default 48, or 20 where
+            they have more than 20,000 evaluations.
+        time_limit: seconds for the search of the frontier; lower bounds take some more.
+        network: what the command line calls the graph, such as ``"chain:16"``, for the command and
+            the program to copy.
+        theme, title, labels, group: as in ``viz.player``.
+        progress: called as ``progress(policy, points)`` after every attempt of the search.
+
+    Raises:
+        OptionError: if there is nothing to choose, an option is not legal, or schedules are too
+            long for a page.
+        FormatError: if the file cannot be written.
+    """
+    if theme not in ("auto", *THEMES):
+        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+        raise OptionError(f"{path}: the name of a page must end in .html")
+    if not hasattr(graph, "forward_count"):
+        raise OptionError(
+            f"expected a graph, got a {type(graph).__name__}: give tc.differentiate(...)"
+        )
+    naming = Naming(labels, group)
+    check_naming(naming, [graph])
+    offered = choices(
+        graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
+    )
+    heading = title if title is not None else f"{shown(graph.name)}: what to keep"
+    addition = Addition(
+        heading, SCRIPTS, ("lab.css",), asset("lab.html"), {"lab": lab_data(offered, network)}
+    )
+    text = page([first_shown(offered)], theme, None, naming, addition=addition)
+    if path is None:
+        return Page(text, 1)
+    write_atomically(path, text.encode())
+    return Drawn(path)
+
+
+def first_shown(offered: Choices) -> Trace:
+    """Return what the page shows first: sqrt-n, or another policy that recomputes, or half way."""
+    named = dict(offered.named)
+    for trace in (named.get("sqrt_n"), *named.values()):
+        if trace is not None and trace.recomputations:
+            return trace
+    middle = offered.points[len(offered.points) // 2]
+    return replay(offered.found.schedule(middle.peak, certified=False))

@@ -33,6 +33,13 @@ PLANNED = """cases => {
                 costOfTimes(graph, own.times), fates];
         });
     }); }"""
+# What a page shows: steps, the choice, what is kept by hand, rings; and a layer by its number.
+SHOWN = "() => [player.models[0].verbs, player.models[0].targets].map(c => Array.from(c))"
+STATE = "() => player.choice.key"
+KEEPING = "() => player.choice.keep"
+RINGS = """() => document.querySelectorAll(
+    player.panels[0].isGraph ? ".graph .ring" : ".rail .ring").length"""
+LAYER = {"ledger": ".rail-row[data-row='{}']", "graph": ".graph .node[data-cell='{}']"}
 Case = tuple[tc.Graph, Sequence[Sequence[int]], Sequence[Sequence[int]]]
 
 
@@ -107,3 +114,22 @@ def expected(schedule: tc.Schedule) -> list[Any]:
             "reasons": [residual.reason for residual in residuals],
         },
     ]
+
+
+def steps_of(schedule: tc.Schedule) -> list[list[int]]:
+    return expected(schedule)[:2]
+
+
+def counters(page: Any) -> dict[str, str]:
+    found: dict[str, str] = page.evaluate(
+        "() => Object.fromEntries([...document.querySelectorAll('[data-counter]')].map("
+        "dd => [dd.dataset.counter, dd.textContent]))"
+    )
+    return found
+
+
+def place(page: Any, peak: int) -> tuple[float, float]:
+    """Return where a peak is on the plot."""
+    box = page.locator(".frontier").bounding_box()
+    x = page.evaluate("peak => player.plot.x(peak)", peak)
+    return box["x"] + x, box["y"] + box["height"] / 2

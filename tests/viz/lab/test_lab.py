@@ -1,0 +1,237 @@
+"""The lab in a real browser: by mouse, keyboard and touch, everything that somebody may choose."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+from tests.viz.conftest import Open
+from tests.viz.lab.lab_driver import KEEPING, LAYER, RINGS, SHOWN, STATE, counters, place, steps_of
+from tests.viz.player.player_driver import until
+
+pytestmark = pytest.mark.browser
+
+
+def test_dragging_changes_the_schedule_at_once(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    graph = tc.networks.chain(16)
+    page = open_page(written("chain:16"), "#step=28")
+    assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, "sqrt_n"))
+    page.mouse.move(*place(page, 4608))
+    page.mouse.down()
+    for nodes in (9, 5, 3, 12, 18):
+        page.mouse.move(*place(page, 512 * nodes + 100))
+        until(page, STATE, f"budget={512 * nodes}")
+        until(page, "() => document.querySelector('[data-counter=peak]') !== null && !player.due")
+        best = tc.plan(graph, budget=f"{nodes} nodes")
+        page.evaluate("() => player.seek(player.ticks - 1)")
+        shown = counters(page)
+        assert shown["peak"] == str(tc.replay(best).peak_nodes)
+        assert shown["evaluations"].split(" / ")[1] == str(tc.replay(best).evaluations)
+        assert f"peak {nodes} nodes" in page.inner_text("#lab-now")
+    page.mouse.up()
+    page.click("#lab-undo")  # all of the dragging is one change
+    assert page.evaluate(STATE) == "policy=sqrt_n"
+    page.click("#lab-redo")
+    assert page.evaluate(STATE) == "budget=9216"
+
+
+def test_the_handle_is_dragged_even_where_it_stands_on_a_policy(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("chain:16"))
+    box = page.locator(".frontier .handle").bounding_box()
+    at = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.move(*at)
+    page.mouse.down()
+    page.mouse.up()
+    assert page.evaluate(STATE) == "policy=sqrt_n"
+    page.mouse.down()
+    page.mouse.move(place(page, 6200)[0], at[1] + 30)
+    page.mouse.up()
+    assert page.evaluate(STATE) == "budget=6144"
+    page.keyboard.press("ArrowLeft")  # the handle has the keyboard
+    assert page.evaluate(STATE) == "budget=5632"
+
+
+def test_all_points_are_what_the_frontier_found(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("residual:4x8"))
+    points = page.evaluate(
+        """() => player.offers.points.map(p => { const { steps, replay } = player.offers.plan(p);
+        return [p.peak, p.cost, Array.from(p.order), Array.from(steps.verbs),
+            Array.from(steps.targets), Array.from(replay.bytes)]; })"""
+    )
+    graph = tc.networks.network_from_text("residual:4x8")[0]
+    assert len(points) > 4
+    for peak, cost, order, verbs, targets, live in points:
+        trace = tc.replay(tc.from_order(graph, order))
+        assert [verbs, targets] == steps_of(trace.schedule)
+        assert live == list(trace.live_bytes)
+        assert (peak, cost) == (trace.peak_bytes, trace.evaluations)
+
+
+def test_the_keyboard_drags_too(written: Callable[[str], Path], open_page: Open) -> None:
+    page = open_page(written("chain:16"))
+    tick = page.evaluate("() => player.tick")
+    page.focus(".frontier .handle")
+    for key, nodes in (
+        ("Home", 3), ("ArrowRight", 4), ("ArrowUp", 5), ("PageDown", 3), ("PageUp", 8),
+        ("ArrowLeft", 7), ("End", 18), ("ArrowDown", 17),
+    ):  # fmt: skip
+        page.keyboard.press(key)
+        assert page.evaluate(STATE) == f"budget={512 * nodes}", key
+        text = page.get_attribute(".frontier .handle", "aria-valuetext")
+        assert text.startswith(f"peak {nodes} nodes, ")
+    assert page.evaluate("() => player.tick") == tick  # the player did not step
+    page.keyboard.press("Control+z")
+    assert page.evaluate(STATE) == "budget=9216"
+    page.keyboard.press("Control+y")
+    assert page.evaluate(STATE) == "budget=8704"
+
+
+def test_a_budget_is_typed(written: Callable[[str], Path], open_page: Open) -> None:
+    page = open_page(written("chain:16"))
+    for text, nodes in (("7 nodes", 7), ("4 KiB", 8), ("50 %", 9), ("3", 3), ("2600 bytes", 5)):
+        page.fill("#lab-budget", text)
+        page.keyboard.press("Enter")
+        assert page.evaluate(STATE) == f"budget={512 * nodes}", text
+        assert page.inner_text("#lab-said") == ""
+    for text, said in (
+        ("2 nodes", "Nothing runs within 2 nodes: b16 alone takes 1.5 KiB"),
+        ("many", '"many" is no budget'), ("-4", "is no budget"), ("", "is no budget"),
+        ("<b>1</b>", '"<b>1</b>" is no budget'),
+    ):  # fmt: skip
+        page.fill("#lab-budget", text)
+        page.click("#lab-form button")
+        assert said in page.inner_text("#lab-said"), text
+        assert page.evaluate(STATE) == f"budget={512 * 5}"
+
+
+def test_policies_are_clicked_by_name_and_by_mark(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    graph = tc.networks.chain(16)
+    page = open_page(written("chain:16"))
+    for title, policy in (("store all", "store_all"), ("recompute all", "recompute_all")):
+        page.select_option("#lab-policy", policy)
+        assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, policy))
+        assert page.inner_text(".panel .title") == title
+    page.focus(".frontier .handle")
+    page.keyboard.press("End")
+    assert page.input_value("#lab-policy") == ""
+    page = open_page(written("residual:4x8"))
+    box = page.locator(".frontier").bounding_box()
+    named = page.evaluate(
+        "() => player.offers.named.map(n => [n.name, player.plot.x(n.peak), player.plot.y(n.cost)])"
+    )
+    for name, x, y in named:
+        page.mouse.click(box["x"] + x, box["y"] + y)
+        graph = tc.networks.network_from_text("residual:4x8")[0]
+        assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, name))
+
+
+@pytest.mark.parametrize(
+    ("network", "front"),
+    [("chain:16", "ledger"), ("chain:16", "graph"), ("residual:4x8", "ledger")],
+)
+def test_a_click_keeps_or_drops(
+    network: str, front: str, written: Callable[[str], Path], open_page: Open
+) -> None:
+    graph = tc.networks.network_from_text(network)[0]
+    page = open_page(written(network), f"#view={front}")
+    page.select_option("#lab-policy", "sqrt_n")
+    kept = set(page.evaluate("() => player.offers.keptBy(player.choice)"))
+    for cell in (2, 7, 7, 11):
+        page.hover(LAYER[front].format(cell))
+        tip = page.inner_text("#tip")
+        before = page.evaluate("() => player.offers.plan(player.choice)")
+        page.click(LAYER[front].format(cell))
+        values = page.evaluate("c => player.valuesOf(player.panels[0], c)", cell)
+        kept = kept - set(values) if set(values) <= kept else kept | set(values)
+        assert page.evaluate(KEEPING) == sorted(kept)
+        schedule = tc.plan(graph, "retain", keep=sorted(kept))
+        assert page.evaluate(SHOWN) == steps_of(schedule)
+        said = page.inner_text("#lab-said")
+        change = said.split(": ")[1]
+        assert f": {change}" in tip  # what was promised is what happened
+        after = tc.replay(schedule)
+        cost = 100 * (after.evaluations / before["cost"] - 1)
+        assert ("unchanged" in change.split("cost ")[1]) == (abs(cost) < 1e-9)
+        assert page.evaluate(RINGS) == len(kept)
+    for _ in range(3):
+        page.click("#lab-undo")
+    page.click("#lab-reset")
+    assert page.evaluate(STATE) == page.evaluate("() => player.start.key")
+    # Without keeping, a click selects, as in any player.
+    page.keyboard.press("k")
+    page.click(LAYER[front].format(2))
+    assert page.is_visible("#node")
+    assert page.evaluate(STATE) == page.evaluate("() => player.start.key")
+    said = page.inner_text("#lab-flip")
+    page.keyboard.press("d")
+    assert page.inner_text("#lab-said").split(": ")[1] == said.split(": ")[1]
+    assert page.evaluate(KEEPING) is not None
+
+
+def test_a_finger_drags_and_taps(written: Callable[[str], Path], open_page: Open) -> None:
+    page = open_page(
+        written("chain:16"), viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+    )
+    page.locator(".frontier").scroll_into_view_if_needed()
+    page.touchscreen.tap(*place(page, 3700))
+    until(page, STATE, "budget=3584")
+    node = page.locator(LAYER["ledger"].format(5))
+    node.scroll_into_view_if_needed()
+    before = set(page.evaluate("() => player.offers.keptBy(player.choice)"))
+    node.tap()
+    until(page, "() => player.choice.kind", "kept")
+    assert len(set(page.evaluate(KEEPING)) ^ before) == 1
+    page.locator(".frontier").scroll_into_view_if_needed()
+    finger = page.context.new_cdp_session(page)
+    for kind, peak in (("Start", 3700), ("Move", 5000), ("Move", 6000), ("Move", 7000)):
+        x, y = place(page, peak)
+        points = {"type": f"touch{kind}", "touchPoints": [{"x": x, "y": y}]}
+        finger.send("Input.dispatchTouchEvent", points)
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    until(page, STATE, "budget=6656")
+    wide = page.evaluate("() => document.documentElement.scrollWidth")
+    assert wide <= 360
+
+
+def test_two_clicks_open_a_group_and_change_nothing(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("resnet18:1"))
+    page.select_option("#lab-policy", "sqrt_n")
+    state = page.evaluate(STATE)
+    page.hover(LAYER["ledger"].format(1))
+    assert page.inner_text("#tip").splitlines()[-1] == "twice to open"
+    page.click(LAYER["ledger"].format(1))
+    assert page.evaluate(STATE) != state
+    title = page.evaluate("() => player.panels[0].view.title")
+    until(page, "() => performance.now() - player.flipped.at > 500")
+    before = page.evaluate(STATE)
+    page.dblclick(LAYER["ledger"].format(2))
+    assert page.evaluate(STATE) == before
+    assert page.evaluate("() => player.panels[0].view.title") != title
+    assert page.is_enabled("#lab-undo")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_card_is_accessible(
+    scheme: str, written: Callable[[str], Path], open_page: Open
+) -> None:
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_page(written("residual:4x8"), color_scheme=scheme)
+    page.click(LAYER["ledger"].format(2))
+    page.click("#lab-challenge")
+    page.click("#lab-python")
+    found = Axe().run(page, context=".lab").response["violations"]
+    assert [(rule["id"], rule["impact"]) for rule in found] == []

@@ -1,0 +1,115 @@
+"""What the lab says and hands over: links, commands, programs, challenges, what more would buy."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.viz.conftest import Open
+from tests.viz.lab.lab_driver import KEEPING, LAYER, SHOWN, STATE, steps_of
+from tinyckpt.cli import main
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_link_leads_to_the_same_set(written: Callable[[str], Path], open_page: Open) -> None:
+    page = open_page(written("chain:16"))
+    for cell in (2, 3, 4, 9):
+        page.click(LAYER["ledger"].format(cell))
+    page.keyboard.press("p")
+    shown, tick = page.evaluate(SHOWN), page.evaluate("() => player.tick")
+    page.click("#lab-link")
+    link = page.input_value("#lab-text")
+    again = open_page(written("chain:16"), link[link.index("#") :])
+    assert again.evaluate(SHOWN) == shown
+    assert again.evaluate("() => player.tick") == tick
+    for wrong in ("keep=1-99999999", "keep=a", "keep=5-1", "policy=none", "budget=1", "budget=x"):
+        page = open_page(written("chain:16"), f"#{wrong}")
+        assert page.evaluate(STATE) == "policy=sqrt_n", wrong
+    assert open_page(written("chain:16"), "#keep=none").evaluate(KEEPING) == []
+
+
+@pytest.mark.parametrize("network", ["chain:16", "residual:4x8"])
+def test_what_is_copied_makes_the_same_schedule(
+    network: str, written: Callable[[str], Path], open_page: Open, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = open_page(written(network))
+    page.click(LAYER["ledger"].format(2))
+    for choose in (
+        None, "player.take(player.offers.named[1])", "player.take(player.offers.points[0])",
+        "player.take(player.offers.points.at(-1))", "player.take(player.offers.keeping([]))",
+    ):  # fmt: skip
+        if choose:
+            page.evaluate(f"() => {choose}")
+        page.click("#lab-python")
+        found: dict[str, Any] = {}
+        exec(page.input_value("#lab-text"), found)
+        assert steps_of(found["schedule"]) == page.evaluate(SHOWN), choose
+        rings = page.evaluate("() => player.offers.plan(player.choice).checkpoints")
+        assert list(found["schedule"].checkpoints) == rings
+        page.click("#lab-command")
+        command = shlex.split(page.input_value("#lab-text"))
+        assert command[:3] == ["tinyckpt", "play", network]
+        assert main(command[1:]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"kept.html", "sqrt_n.html", "plan.html"}
+
+
+def test_one_more_unit_buys_what_explain_says(tmp_path: Path, open_page: Open) -> None:
+    graph = tc.networks.network_from_text("residual:2x8")[0]
+    assert tc.frontier(graph, time_limit=60).complete  # so that both know the same
+    page = open_page(viz.lab(graph, tmp_path / "lab.html"))
+    orders = page.evaluate("() => player.offers.points.map(p => Array.from(p.order))")
+    assert len(orders) > 2
+    for number, order in enumerate(orders):
+        page.evaluate("i => player.take(player.offers.points[i])", number)
+        said = str(tc.explain(tc.from_order(graph, order))).splitlines()[-1]
+        assert page.inner_text("#lab-advice") == said
+    for policy in ("sqrt_n", "recompute_all"):
+        page.select_option("#lab-policy", policy)
+        said = str(tc.explain(tc.plan(graph, policy))).splitlines()[-1]
+        assert page.inner_text("#lab-advice") == said.replace(": plan with a budget", "")
+
+
+def test_a_challenge_says_how_far_it_is(written: Callable[[str], Path], open_page: Open) -> None:
+    page = open_page(written("chain:16"))
+    page.select_option("#lab-policy", "store_all")
+    page.click("#lab-challenge")
+    asked = page.evaluate("() => player.offers.challenges()")
+    text = page.inner_text("#lab-asked")
+    assert text.startswith(f"1 of {len(asked)}: stay within ")
+    assert "too much" in text
+    reached = 0
+    for number, challenge in enumerate(asked, 1):
+        assert page.inner_text("#lab-asked").startswith(f"{number} of {len(asked)}: ")
+        nodes = challenge["budget"] // 512
+        best = tc.replay(tc.plan(tc.networks.chain(16), budget=f"{nodes} nodes"))
+        assert challenge["best"] == best.evaluations
+        page.evaluate("b => player.take(player.offers.within(b))", challenge["budget"])
+        reached += "Done: nothing within it costs less." in page.inner_text("#lab-asked")
+        page.click("#lab-challenge")
+    assert reached == len(asked)
+    page.evaluate("() => player.take(player.offers.keeping([3]))")
+    assert "% above the optimum" in page.inner_text("#lab-asked")
+
+
+def test_what_fills_the_peak_of_resnet_and_how_to_lower_it_in_four_actions(
+    open_page: Open, tmp_path: Path
+) -> None:
+    graph = tc.load_graph(Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json")
+    page = open_page(viz.lab(graph, tmp_path / "lab.html", time_limit=1))
+    page.select_option("#lab-policy", "store_all")
+    before = page.evaluate("() => player.offers.plan(player.choice).peak")
+    page.click("#to-peak")
+    page.click("#filling-list .row >> nth=0")  # the largest
+    name = page.inner_text("#filling-list .row >> nth=0 >> .name")
+    offered = page.inner_text("#lab-flip")
+    assert offered.startswith(f"drop {name.split('/')[-1]}: peak \u2212")
+    page.click("#lab-flip")
+    assert page.evaluate("() => player.offers.plan(player.choice).peak") < before
+    after = page.evaluate("() => player.models[0].peaks.at(-1)")
+    assert after == page.evaluate("() => player.offers.plan(player.choice).peak")

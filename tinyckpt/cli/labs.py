@@ -1,0 +1,46 @@
+"""``tinyckpt lab``: a page on which one drags the budget, and chooses what is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinyckpt.cli.asking import add_costs, add_network, add_page, policy_name
+from tinyckpt.cli.request import COSTS, PAGES, check_output, graph_of, searching, time_to_search
+
+
+def lab_job(options: Any) -> int:
+    """Write the page."""
+    import viz
+
+    check_output(options, *PAGES)
+    graph, _ = graph_of(options)
+    look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
+    with searching(options.network) as progress:
+        viz.lab(
+            graph,
+            options.output,
+            costs=COSTS[options.cost](graph),
+            policies=options.policy,
+            points=options.points,
+            time_limit=time_to_search(options),
+            network=options.network,
+            progress=progress,
+            **look,
+        )
+    print(f"written to {options.output}; open it in a browser")
+    return 0
+
+
+def add_lab(parser: Any) -> None:
+    """Add what ``tinyckpt lab`` is told."""
+    add_network(parser)
+    parser.add_argument(
+        "--policy", action="append", type=policy_name, metavar="POLICY",
+        help="to be shown beside the frontier; store_all, sqrt_n and recompute_all by default",
+    )  # fmt: skip
+    parser.add_argument(
+        "--points", type=int, metavar="N", help="schedules along the frontier, at most; 2 to 200"
+    )
+    add_costs(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
+    add_page(parser)

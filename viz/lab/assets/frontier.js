@@ -1,0 +1,277 @@
+/** The frontier as a picture to drag along: peak against cost, and below the bound what cannot be. */
+
+const [PLOT_LEFT, PLOT_RIGHT, PLOT_TOP, PLOT_BOTTOM] = [46, 12, 24, 34];
+const MOST_TICKS = 5;
+const WIDE = 30; // a ratio of peaks from which the axis is logarithmic
+const STEEP = 3; // a ratio of costs from which the axis is logarithmic
+const NEAR = 16; // pixels around a policy's mark that still mean it
+const STILL = 4; // pixels that a pointer may move and still press
+const PAGE = 5; // points that Page Up and Page Down go
+const MOST_COUNTED = 1e5; // evaluations; of more an axis says how many times store-all's they are
+const LABEL_HEIGHT = 13; // pixels
+const FARTHEST = 2; // of the range of costs along the frontier, what a policy may be to be in scale
+const PLACES = [-8, -21, -34, -47, 18, 31]; // of a label, in pixels below its mark, the best first
+
+class FrontierPlot {
+  /**
+   * @param {HTMLElement} holder @param {Offers} offers
+   * @param {(choice: Choice, settled: boolean) => void} onChoose settled: not while it is dragged
+   */
+  constructor(holder, offers, onChoose) {
+    this.holder = holder;
+    this.offers = offers;
+    this.onChoose = onChoose;
+    this.budget = null;
+    this.element = svgElement("svg", { class: "frontier", role: "group", "aria-label": "Peak against cost" }, holder);
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(holder);
+  }
+
+  listen() {
+    const { element } = this;
+    element.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      element.setPointerCapture(event.pointerId);
+      this.dragging = true;
+      this.pressed = this.namedAt(event); // to be chosen, unless the pointer moves on
+      this.from = event.clientX;
+      this.last = this.pressed ?? this.last;
+      if (!this.pressed) this.drag(event);
+      this.handle.focus({ preventScroll: true });
+      event.preventDefault();
+    });
+    element.addEventListener("pointermove", (event) => {
+      if (this.pressed && Math.abs(event.clientX - this.from) > STILL) this.pressed = null;
+      if (this.dragging && !this.pressed) this.drag(event);
+      element.classList.toggle("at-policy", !this.dragging && Boolean(this.namedAt(event)));
+    });
+    for (const name of ["pointerup", "pointercancel"]) {
+      element.addEventListener(name, () => {
+        if (!this.dragging) return;
+        this.dragging = false;
+        this.pressed = null;
+        this.onChoose(this.last, true);
+      });
+    }
+    element.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  drag(event) {
+    const { left } = this.element.getBoundingClientRect();
+    const budget = this.budgetAt(event.clientX - left);
+    this.last = this.offers.within(budget);
+    this.onChoose(this.last, false);
+  }
+
+  /** The policy whose mark is at the pointer. */
+  namedAt(event) {
+    const { left, top } = this.element.getBoundingClientRect();
+    const [x, y] = [event.clientX - left, event.clientY - top];
+    const far = (named) => Math.hypot(this.x(named.peak) - x, this.y(named.cost) - y);
+    const [nearest] = [...this.offers.named].sort((a, b) => far(a) - far(b));
+    // A point of the frontier that is nearer is what is meant.
+    const others = this.offers.points.map(far);
+    return nearest && far(nearest) < NEAR && far(nearest) <= Math.min(...others) ? nearest : null;
+  }
+
+  key(event) {
+    const { points } = this.offers;
+    const { peak } = this.plan;
+    const at = points.findLastIndex((point) => point.peak <= peak);
+    const moves = {
+      ArrowRight: 1, ArrowUp: 1, ArrowLeft: peak > points[at]?.peak ? 0 : -1, ArrowDown: -1,
+      PageUp: PAGE, PageDown: -PAGE, Home: -points.length, End: points.length,
+    };
+    if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.onChoose(points[Math.min(Math.max(at + moves[event.key], 0), points.length - 1)], true);
+  }
+
+  /** Show where a schedule stands. @param {any} plan @param {number | null} budget in bytes */
+  show(plan, budget) {
+    [this.plan, this.budget] = [plan, budget];
+    if (this.width) this.place();
+  }
+
+  // Scales ----------------------------------------------------------------------------------------
+
+  scale() {
+    const { offers } = this;
+    // A policy that costs many times more would flatten what this is about: it stands at the top.
+    const costs = offers.points.map(({ cost }) => cost);
+    const low = Math.min(...costs);
+    this.counts = (offers.unit === "evaluations" && Math.max(...costs) < MOST_COUNTED) || !offers.least;
+    const far = low + FARTHEST * (Math.max(...costs) - low);
+    const high = Math.max(...costs, ...offers.named.map(({ cost }) => cost).filter((cost) => cost <= far));
+    const { lowest, highest } = offers;
+    this.wide = lowest > 0 && highest / lowest > WIDE;
+    this.steep = low > 0 && high / low > STEEP;
+    const room = Math.max(highest - lowest, 0.05 * highest);
+    this.xs = this.wide ? [lowest / 1.25, highest * 1.15] : [Math.max(0, lowest - 0.1 * room), highest + 0.05 * room];
+    const tall = Math.max(high - low, 0.02 * high, 1e-9);
+    this.ys = this.steep ? [low / 1.06, high * 1.06] : [low - 0.1 * tall, high + 0.06 * tall];
+  }
+
+  x(peak) {
+    const share = shareOf(peak, this.xs, this.wide);
+    return PLOT_LEFT + Math.min(Math.max(share, 0), 1.02) * (this.width - PLOT_LEFT - PLOT_RIGHT);
+  }
+
+  y(cost) {
+    const share = shareOf(cost, this.ys, this.steep);
+    return this.height - PLOT_BOTTOM - Math.min(Math.max(share, 0), 1.03) * (this.height - PLOT_TOP - PLOT_BOTTOM);
+  }
+
+  budgetAt(x) {
+    const share = (x - PLOT_LEFT) / (this.width - PLOT_LEFT - PLOT_RIGHT);
+    const [low, high] = this.xs;
+    return this.wide ? low * (high / low) ** share : low + share * (high - low);
+  }
+
+  // The picture -----------------------------------------------------------------------------------
+
+  draw() {
+    const [width, height] = [this.holder.clientWidth, this.holder.clientHeight];
+    if (!width || (width === this.width && height === this.height)) return;
+    [this.width, this.height] = [width, height];
+    this.scale();
+    const { element } = this;
+    element.replaceChildren();
+    for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) {
+      element.setAttribute(name, String(value));
+    }
+    this.hatch();
+    this.axes();
+    this.known();
+    const high = [...this.offers.named].sort((a, b) => b.cost - a.cost);
+    for (const named of high) this.mark(named);
+    this.gap = svgElement("path", { class: "gap" }, element);
+    this.line = svgElement("path", { class: "budget" }, element);
+    this.handle = svgElement("g", {
+      class: "handle", role: "slider", tabindex: 0, "aria-label": "Budget, along the frontier",
+      "aria-valuemin": 0, "aria-valuemax": this.offers.points.length - 1,
+    }, element);
+    svgElement("circle", { r: 10 }, this.handle);
+    svgElement("circle", { class: "heart", r: 4.5 }, this.handle);
+    if (this.plan) this.place();
+  }
+
+  /** Where nothing can be: below the bound of every budget. */
+  hatch() {
+    const { element, offers } = this;
+    const pattern = svgElement("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" }, svgElement("defs", {}, element));
+    svgElement("path", { class: "stroke", d: "M0 3.5H7" }, pattern);
+    const [left, ground] = [PLOT_LEFT, this.height - PLOT_BOTTOM];
+    const corners = [[offers.lab.smallest - 1, null], ...offers.lab.bounds];
+    let d = `M${left} ${ground}`;
+    for (const [budget, bound] of corners) {
+      const y = bound === null ? PLOT_TOP : this.y(bound);
+      d += `V${y.toFixed(1)}H${this.x(budget).toFixed(1)}`;
+    }
+    svgElement("path", { class: "impossible", d: `${d}V${ground}z` }, element);
+  }
+
+  axes() {
+    const ground = this.height - PLOT_BOTTOM;
+    const { offers, element } = this;
+    const costs = this.counts ? 1 : offers.least;
+    for (const tick of ticksBetween(this.ys.map((cost) => cost / costs), this.steep)) {
+      const y = this.y(tick * costs);
+      svgElement("path", { class: "grid", d: `M${PLOT_LEFT} ${y}H${this.width - PLOT_RIGHT}` }, element);
+      this.text(PLOT_LEFT - 6, y + 4, this.costTick(tick * costs), "tick end");
+    }
+    const units = offers.inNodes ? offers.size : 1;
+    const range = this.xs.map((amount) => amount / units);
+    let free = PLOT_LEFT - 10;
+    for (const tick of ticksBetween(range, this.wide, !offers.inNodes)) {
+      const words = offers.inNodes ? countText(tick) : sizeText(tick).replace(".0 ", " ");
+      const [x, half] = [this.x(tick * units), textWidth(words, 11) / 2 + 4];
+      if (x - half < free || x + half > this.width) continue;
+      free = x + half;
+      svgElement("path", { class: "grid", d: `M${x} ${ground}v4` }, element);
+      this.text(x, ground + 16, words, "tick middle");
+    }
+    this.text(this.width - PLOT_RIGHT, this.height - 4, offers.inNodes ? "peak, nodes" : "peak", "tick end");
+    this.text(4, 10, this.counts ? "evaluations" : `${offers.unit}, × store-all`, "tick");
+  }
+
+  costTick(cost) {
+    return this.counts ? countText(Math.round(cost)) : `${(cost / this.offers.least).toFixed(2)}×`;
+  }
+
+  /** What is known: at every budget the least, as stairs. */
+  known() {
+    const { peaks, costs } = this.offers.lab.known;
+    let d = "";
+    costs.forEach((cost, i) => {
+      const [x, y] = [this.x(peaks[i]).toFixed(1), this.y(cost).toFixed(1)];
+      d += d ? `H${x}V${y}` : `M${x} ${PLOT_TOP}V${y}`;
+    });
+    svgElement("path", { class: "stairs", d: `${d}H${this.width - PLOT_RIGHT}` }, this.element);
+    this.dots = this.offers.points.map(({ peak, cost }) =>
+      svgElement("circle", { class: "dot", cx: this.x(peak), cy: this.y(cost), r: 3 }, this.element),
+    );
+    this.labels = [];
+  }
+
+  /** A policy: a mark, and its name where there is room. */
+  mark(named) {
+    const [x, y] = [this.x(named.peak), this.y(named.cost)];
+    svgElement("path", { class: "policy", d: `M${x} ${y - 6}l6 6l-6 6l-6 -6z` }, this.element);
+    const words = named.cost > this.ys[1] ? `${named.title} ↑ ${this.costTick(named.cost)}` : named.title;
+    const wide = textWidth(words, 11.5);
+    const right = x + 10 + wide < this.width - 4;
+    const left = right ? x + 10 : x - 10 - wide;
+    const meets = (top) =>
+      top < 9 ||
+      top > this.height - PLOT_BOTTOM - 4 ||
+      this.labels.some((other) => Math.abs(other.top - top) < LABEL_HEIGHT && other.left < left + wide && left < other.right);
+    const top = PLACES.map((below) => y + below - (right ? 0 : 8)).find((each) => !meets(each)) ?? y - 8;
+    this.labels.push({ left, right: left + wide, top });
+    this.text(left, top + 2, words, "name");
+  }
+
+  text(x, y, words, name) {
+    const text = svgElement("text", { x, y, class: name }, this.element);
+    text.textContent = words;
+    return text;
+  }
+
+  /** Put the handle where the schedule stands. */
+  place() {
+    const { offers, plan } = this;
+    const [x, y] = [this.x(plan.peak), this.y(plan.cost)];
+    this.handle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+    const best = offers.bestWithin(plan.peak);
+    this.gap.setAttribute("d", best < plan.cost ? `M${x} ${y}V${this.y(best)}` : "");
+    const line = this.budget === null ? "" : `M${this.x(this.budget)} ${PLOT_TOP}V${this.height - PLOT_BOTTOM}`;
+    this.line.setAttribute("d", line);
+    const at = offers.points.findLastIndex((point) => point.peak <= plan.peak);
+    this.handle.setAttribute("aria-valuenow", String(Math.max(at, 0)));
+    this.handle.setAttribute("aria-valuetext", `peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}`);
+  }
+}
+
+/** Where a value is between two, 0 to 1. */
+function shareOf(value, [low, high], logarithmic) {
+  return logarithmic ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+}
+
+/** A few round numbers between two. @param {boolean} [binary] round in KiB and MiB, not in thousands */
+function ticksBetween([low, high], logarithmic, binary = false) {
+  const base = binary ? 1024 ** Math.max(0, Math.floor(Math.log(Math.max(high, 1)) / Math.log(1024))) : 1;
+  const [from, to] = [low / base, high / base];
+  const ticks = [];
+  if (logarithmic) {
+    for (let power = 10 ** Math.floor(Math.log10(from)); power <= to; power *= 10) {
+      for (const digit of [1, 2, 3, 5]) if (digit * power >= from && digit * power <= to) ticks.push(digit * power);
+    }
+    return (ticks.length < 2 ? ticksBetween([from, to], false) : ticks).map((tick) => tick * base);
+  }
+  const rough = (to - from) / MOST_TICKS;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((digit) => digit * power).find((each) => each >= rough);
+  for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(Number(tick.toPrecision(12)) * base);
+  return ticks;
+}

@@ -1,0 +1,399 @@
+/** The lab: a player whose schedule one chooses, by the budget or value by value. */
+
+const TWICE = 450; // milliseconds within which two clicks are one
+const FADING = 3000; // milliseconds that a tip stays under a finger
+const NAME_ROOM = 110; // pixels of a name on a button
+
+/** Where the middle of an element is on the screen, as an event says it. @param {Element} element */
+function middleOf(element) {
+  const { left, top, width, height } = element.getBoundingClientRect();
+  return { clientX: left + width / 2, clientY: top + height / 2 };
+}
+
+class Lab extends Player {
+  /** Called by the player when all else is there. */
+  place() {
+    const [model] = this.models;
+    const { lab, graphs, traces } = this.data;
+    this.offers = new Offers(lab, graphs[traces[0].graph], traces[0], this.data.in_nodes);
+    const first = this.offers.named.find(({ name }) => name === model.policy);
+    this.choice = this.start = first ?? this.offers.within(model.live[model.peakStep] * model.unit);
+    [this.budget, this.past, this.coming, this.challenge] = [null, [], [], -1];
+    this.keeps = true; // whether a click keeps or drops
+    this.plot = new FrontierPlot(byId("lab-plot"), this.offers, (choice, settled) => {
+      this.drag(choice, settled);
+    });
+    this.scales.highest = Math.floor(Math.max(this.offers.highest, this.offers.stored.peak) / this.offers.size);
+    this.buttons();
+    this.present();
+    super.place();
+    this.offers.prepare();
+  }
+
+  buttons() {
+    const policy = byId("lab-policy");
+    policy.append(...this.offers.named.map(({ title, name }) => new Option(title, name)));
+    policy.addEventListener("change", () => {
+      const named = this.offers.named.find(({ name }) => name === policy.value);
+      if (named) this.take(named);
+    });
+    const actions = {
+      "lab-undo": () => this.undo(this.past, this.coming),
+      "lab-redo": () => this.undo(this.coming, this.past),
+      "lab-reset": () => this.take(this.start),
+      "lab-mode": () => this.setKeeps(!this.keeps),
+      "lab-flip": () => this.flipAimed(),
+      "lab-link": () => this.copy(this.link()),
+      "lab-command": () => this.copy(commandText(this.offers, this.choice)),
+      "lab-python": () => this.copy(pythonText(this.offers, this.choice)),
+      "lab-challenge": () => this.nextChallenge(),
+    };
+    for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
+    const keys = [
+      ["K", "a click on a layer keeps or drops it, or selects it"],
+      ["D", "keep or drop what is selected"],
+      ["Ctrl Z", "the choice before; with Y, the one after"],
+    ];
+    for (const [key, words] of keys) {
+      const [dt, kbd, dd] = ["dt", "kbd", "dd"].map((tag) => document.createElement(tag));
+      [kbd.textContent, dd.textContent] = [key, words];
+      dt.append(kbd);
+      document.querySelector("#keys dl").append(dt, dd);
+    }
+    const [alone, cuts] = this.offers.lab.proof;
+    const smallest = this.offers.memory(this.offers.lab.smallest);
+    byId("lab-proof").textContent = `What is hatched cannot be. Less than ${smallest}: ${alone}. The rest: ${cuts}.`;
+    const form = byId("lab-form");
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask(byId("lab-budget").value);
+    });
+    // What is typed is no key of the player's.
+    form.addEventListener("keydown", (event) => event.stopPropagation());
+    document.addEventListener("keydown", (event) => this.key(event));
+    byId("panels").addEventListener("pointermove", (event) => this.hoverRow(event));
+    document.addEventListener("pointerdown", (event) => (this.pointed = event), { capture: true });
+  }
+
+  key(event) {
+    if (event.altKey || event.defaultPrevented || event.target.closest?.("input, select, dialog")) return;
+    const key = event.key.toLowerCase();
+    const command = event.ctrlKey || event.metaKey;
+    if (command && key === "z") this.undo(...(event.shiftKey ? [this.coming, this.past] : [this.past, this.coming]));
+    else if (command && key === "y") this.undo(this.coming, this.past);
+    else if (!command && key === "k") this.setKeeps(!this.keeps);
+    else if (!command && key === "d" && !byId("lab-flip").hidden) byId("lab-flip").click();
+    else return;
+    event.preventDefault();
+  }
+
+  // What is chosen --------------------------------------------------------------------------------
+
+  /** Choose a schedule for good. @param {Choice} choice @param {number | null} [budget] in bytes */
+  take(choice, budget = null) {
+    if (choice.key === this.choice.key && budget === this.budget) return;
+    this.past.push(this.settled ?? this.choice);
+    this.coming = [];
+    this.settled = undefined;
+    [this.choice, this.budget] = [choice, budget];
+    this.present();
+    this.settle();
+  }
+
+  /** Choose while it is dragged, or for good. */
+  drag(choice, settled) {
+    if (settled) {
+      const before = this.settled ?? this.choice;
+      this.settled = undefined;
+      if (before.key === choice.key) return;
+      [this.choice, this.settled] = [choice.key === this.choice.key ? before : this.choice, before];
+      this.take(choice);
+      return;
+    }
+    if (choice.key === this.choice.key) return;
+    this.settled ??= this.choice;
+    [this.choice, this.budget] = [choice, null];
+    // A pointer moves more often than a frame is drawn.
+    this.due ??= requestAnimationFrame(() => this.present());
+  }
+
+  undo(from, to) {
+    const choice = from.pop();
+    if (!choice) return;
+    to.push(this.choice);
+    [this.choice, this.budget] = [choice, null];
+    this.present();
+    this.settle();
+  }
+
+  /** Go to a budget that somebody typed. @param {string} text */
+  ask(text) {
+    const budget = budgetOf(text, this.offers);
+    const forms = this.offers.inNodes ? "9 nodes, 4 KiB, 50 %" : "64 MiB, 2000000, 50 %";
+    if (budget === null) this.say(`"${text.slice(0, 40)}" is no budget; write ${forms}`);
+    else if (budget < this.offers.points[0].peak) this.say(this.tooSmall(budget));
+    else this.take(this.offers.within(budget), budget);
+  }
+
+  tooSmall(budget) {
+    const { points, lab } = this.offers;
+    const least = `the smallest peak found is ${this.offers.memory(points[0].peak)}`;
+    return budget < lab.smallest
+      ? `Nothing runs within ${this.offers.memory(budget)}: ${lab.proof[0]}.`
+      : `Nothing was found within ${this.offers.memory(budget)}: ${least}.`;
+  }
+
+  // Keep or recompute -----------------------------------------------------------------------------
+
+  /** The values that a cell would keep or drop. @returns {number[]} */
+  valuesOf(panel, cell) {
+    const { view } = panel;
+    const { operators, forward_count: forward } = this.offers.graph;
+    const own = Array.from(listAt(view.data, cell)).filter((value) => this.offers.canKeep(value));
+    if (!view.groups[cell]) return own;
+    // Of a group what others read, forwards; or else all that the backward half reads.
+    const inside = new Set(listAt(view.operators, cell));
+    const leaving = new Set();
+    for (let i = 0; i < forward; i++) {
+      if (!inside.has(i)) for (const value of listAt(operators.inputs, i)) leaving.add(value);
+    }
+    const out = own.filter((value) => leaving.has(value));
+    return out.length ? out : own.filter((value) => this.offers.graph.firstReader?.[value] >= 0);
+  }
+
+  /** The choice that keeps or drops a cell, or one value; null if there is nothing to keep.
+   * @returns {{choice: Choice, keeps: boolean, name: string, change: string} | null}
+   */
+  toggled(panel, cell, value = -1) {
+    const { offers } = this;
+    const whole = value < 0 && cell >= 0 ? Array.from(listAt(panel.view.data, cell)) : [value];
+    const values = value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : this.valuesOf(panel, cell);
+    if (!values.length) return null;
+    const kept = new Set(offers.keptBy(this.choice));
+    const keeps = !values.every((each) => kept.has(each));
+    if (keeps) for (const each of values) kept.add(each);
+    else for (const each of whole) kept.delete(each);
+    const choice = offers.keeping(kept);
+    const name = value < 0 ? cellName(panel.model, panel.view, cell) : offers.graph.data.names[value];
+    const own = choice.kind === this.choice.kind || offers.isByHand(this.choice);
+    const change = offers.difference(offers.plan(this.choice), offers.plan(choice)) + (own ? "" : ", as the policy retain");
+    return { choice, keeps, name, change };
+  }
+
+  /** Keep or drop what a cell holds. @returns {boolean} whether there was anything */
+  flip(panel, cell) {
+    const found = this.keeps ? this.toggled(panel, cell) : null;
+    if (!found) return false;
+    const opens = panel.view.opens[cell] !== undefined;
+    const again = this.flipped?.cell === cell && performance.now() - this.flipped.at < TWICE;
+    if (opens && again) {
+      // What the first click of two did is undone: they open the group.
+      this.undo(this.past, []);
+      this.flipped = undefined;
+      this.panels[0].open(panel.view.opens[cell]);
+      this.choose(this.panels[0], -1);
+      this.tip.hide();
+      return true;
+    }
+    this.flipped = { cell, at: performance.now() };
+    const words = this.takeFlipped(found);
+    this.choose(this.panels[0], opens ? -1 : cell);
+    this.tip.show(this.pointed ?? middleOf(document.activeElement), [found.name, words]);
+    clearTimeout(this.fading); // a finger does not move away
+    this.fading = setTimeout(() => this.pointed?.pointerType === "touch" && this.tip.hide(), FADING);
+    return true;
+  }
+
+  /** Choose what keeps or drops something. @returns {string} what that changed */
+  takeFlipped({ choice, keeps, name, change }) {
+    this.take(choice);
+    const words = `${keeps ? "kept" : "dropped"}: ${change}`;
+    this.say(`${name} ${words}`);
+    return words;
+  }
+
+  /** Keep or drop what is selected: a value, or all of a cell. */
+  flipAimed() {
+    const { chosen } = this;
+    const found = this.toggled(chosen, chosen.selected, chosen.value);
+    if (found) this.takeFlipped(found);
+  }
+
+  /** Offer to keep or drop what is selected. */
+  aim() {
+    const { chosen } = this;
+    const button = byId("lab-flip");
+    const found = this.toggled(chosen, chosen.selected, chosen.value);
+    button.hidden = !found;
+    if (!found) return;
+    const name = ownName(found.name);
+    button.textContent = `${found.keeps ? "keep" : "drop"} ${cutTo(name, 12.5, NAME_ROOM)}: ${found.change}`;
+  }
+
+  choose(panel, cell, value = -1) {
+    super.choose(panel, cell, value);
+    this.aim();
+  }
+
+  /** What a click on a cell would change, in words; nothing if it changes nothing. */
+  preview(panel, cell) {
+    const found = this.keeps ? this.toggled(panel, cell) : null;
+    if (!found) return [];
+    const opens = panel.view.opens[cell] === undefined ? [] : ["twice to open"];
+    return [`click to ${found.keeps ? "keep" : "drop"}: ${found.change}`, ...opens];
+  }
+
+  setKeeps(keeps) {
+    this.keeps = keeps;
+    this.showMode();
+    this.tip.hide();
+  }
+
+  // Challenges ------------------------------------------------------------------------------------
+
+  nextChallenge() {
+    const asked = this.offers.challenges();
+    if (!asked.length) {
+      this.say("No challenge here: nothing that is kept by hand is within less than store-all.");
+      return;
+    }
+    this.challenge = (this.challenge + 1) % asked.length;
+    this.showCard();
+  }
+
+  /** How a schedule stands to the challenge. */
+  challengeWords() {
+    const asked = this.offers.challenges();
+    const { budget, best } = asked[this.challenge];
+    const { peak, cost } = this.offers.plan(this.choice);
+    const head = `${this.challenge + 1} of ${asked.length}: stay within ${this.offers.memory(budget)}, and recompute as little as you can.`;
+    if (peak > budget) return `${head} Now ${this.offers.memory(peak - budget)} too much.`;
+    const proven = this.offers.isProven(best, budget);
+    if (cost <= best * (1 + TIGHT)) return `${head} Done: ${proven ? "nothing within it costs less" : "as good as the best known"}.`;
+    const above = percentText((100 * (cost - best)) / best);
+    return `${head} Within it, ${above.slice(1)} above the ${proven ? "optimum" : "best known"}.`;
+  }
+
+  // What is shown ---------------------------------------------------------------------------------
+
+  /** Show the schedule that is chosen, in everything. */
+  present() {
+    cancelAnimationFrame(this.due);
+    this.due = undefined;
+    const [before] = this.models;
+    const atPeak = this.tick >= 0 && stepOfTick(before, this.tick, this.align) === before.peakStep;
+    const model = this.offers.modelOf(this.choice, this.budget);
+    this.scales.highest = Math.max(this.scales.highest, model.peaks.at(-1));
+    this.replace(model);
+    this.show(atPeak ? tickOfStep(model, model.peakStep, this.align) : this.tick);
+    this.showCard();
+  }
+
+  showCard() {
+    const { offers, choice } = this;
+    const plan = offers.plan(choice);
+    const ratio = offers.least ? ` = ${(plan.cost / offers.least).toFixed(2)}× store-all` : "";
+    this.plot.show(plan, this.budget);
+    byId("lab-now").textContent = `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
+    byId("lab-known").textContent = `${this.knownWords(plan)}.`;
+    byId("lab-budget").placeholder = offers.memory(plan.peak);
+    byId("lab-advice").textContent = offers.advice(plan);
+    byId("lab-kept").textContent = `${counted(offers.keptBy(choice).length, "value")} of ${countText(offers.candidates.length)} kept`;
+    byId("lab-undo").disabled = !this.past.length;
+    byId("lab-redo").disabled = !this.coming.length;
+    byId("lab-asked").textContent = this.challenge < 0 ? "" : this.challengeWords();
+    byId("lab-text").hidden = true;
+    this.say("");
+    byId("lab-policy").value = choice.kind === "named" ? choice.name : "";
+    this.showMode();
+    this.aim();
+  }
+
+  /** How far from the optimum, and what proves it. */
+  knownWords({ peak, cost }) {
+    const { offers } = this;
+    if (offers.isProven(cost, peak)) return "Optimal: nothing within this peak costs less";
+    const best = offers.bestWithin(peak);
+    if (best < cost) return `${percentText((100 * (cost - best)) / best).slice(1)} above the best known within this peak`;
+    const bound = Math.max(offers.boundAt(peak), offers.least);
+    return `The best known; at most ${percentText((100 * (cost - bound)) / bound).slice(1)} above any other`;
+  }
+
+  showMode() {
+    byId("lab-mode").setAttribute("aria-pressed", String(this.keeps));
+  }
+
+  /** Say something in the card, and to those who listen. @param {string} words */
+  say(words) {
+    byId("lab-said").textContent = words;
+  }
+
+  // Player ----------------------------------------------------------------------------------------
+
+  /** Say what a click on a row beside the ledger would change. */
+  hoverRow(event) {
+    const row = event.target.closest?.(".rail-row");
+    if (!row && !this.onRow) return;
+    this.onRow = Boolean(row);
+    const [panel] = this.panels;
+    this.hover(event, panel, row ? { cell: panel.rail.cellOf(Number(row.dataset.row)) } : null);
+  }
+
+  hover(event, panel, at) {
+    super.hover(event, panel, at);
+    if (at !== null && "cell" in at && event.pointerType !== "touch") {
+      const more = this.preview(panel, at.cell);
+      const lines = tipLines(panel, at.cell);
+      this.tip.show(event, more.length ? [...lines.filter((line) => line !== "click to open"), ...more] : lines);
+    }
+  }
+
+  address() {
+    return `${super.address()}&${this.choice.key}`;
+  }
+
+  link() {
+    return `${location.href.split("#")[0]}${this.address()}`;
+  }
+
+  follow(parameters) {
+    const choice = this.choiceOf(parameters);
+    if (choice && choice.key !== this.choice.key) {
+      this.past.push(this.choice);
+      this.choice = choice;
+      this.present();
+    }
+    return super.follow(parameters) || choice !== null;
+  }
+
+  /** The choice that an address names; null if none. @param {URLSearchParams} parameters */
+  choiceOf(parameters) {
+    const { offers } = this;
+    const policy = offers.named.find(({ name }) => name === parameters.get("policy"));
+    if (policy) return policy;
+    const budget = Number(parameters.get("budget") ?? Number.NaN);
+    if (budget >= offers.points[0].peak) return offers.within(budget);
+    const keep = parameters.get("keep");
+    const count = offers.graph.data.names.length;
+    const values = keep === null ? null : numbersOf(keep, (value) => offers.canKeep(value), count);
+    return values && offers.keeping(values);
+  }
+
+  /** Offer a text for copying: to the clipboard where that is allowed, and to be seen. */
+  async copy(text) {
+    const area = byId("lab-text");
+    area.hidden = false;
+    area.value = text;
+    area.rows = Math.min(text.split("\n").length + 1, 10);
+    area.focus();
+    area.select();
+    try {
+      await navigator.clipboard.writeText(text);
+      this.say("copied");
+    } catch {
+      this.say("press Ctrl+C to copy");
+    }
+  }
+}
+
+start((data) => new Lab(data));

@@ -1,0 +1,244 @@
+/**
+ * What can be chosen: points of the frontier, named policies, and any set of values to keep.
+ *
+ * A choice becomes steps, a replay and a trace such as the page's data hold, all made when first
+ * asked for. No DOM here.
+ *
+ * @typedef {{key: string, kind: "point" | "named" | "kept", title: string, note: string,
+ *     order?: ArrayLike<number>, checkpoints?: ArrayLike<number>, policy: string}} Choice
+ */
+
+const MOST_HELD = 2e6; // steps of the schedules that are kept at hand: some 150 MB
+const MOST_MODELLED = 4e5; // steps of those that are kept with all that is shown of them
+const MOST_CHALLENGES = 5;
+const TIGHT = 1e-9; // a relative difference that is rounding
+
+class Offers {
+  /** @param {any} lab as unpacked @param {any} graph @param {any} first the trace that is there */
+  constructor(lab, graph, first, inNodes) {
+    this.lab = lab;
+    this.graph = Object.assign(graph, { planning: lab.planning });
+    this.first = first;
+    this.inNodes = inNodes;
+    this.unit = lab.planning.unit;
+    this.size = inNodes ? graph.data.nbytes[graph.data.producers.findIndex((p) => p >= 0)] : 1;
+    this.least = costOfTimes(graph, new Uint8Array(graph.operators.names.length).fill(1));
+    this.planned = new Map();
+    this.models = new Map();
+    this.candidates = Array.from(graph.data.producers.keys()).filter((value) => this.canKeep(value));
+    const { points } = lab;
+    this.points = points.titles.map((note, i) => ({
+      key: `budget=${points.peaks[i]}`,
+      kind: "point",
+      title: `within ${this.memory(points.peaks[i])}`,
+      note,
+      policy: points.policies[i],
+      peak: points.peaks[i],
+      cost: points.costs[i],
+      order: listAt(points.orders, i),
+    }));
+    this.named = lab.named.map((named) => {
+      const choice = { ...named, key: `policy=${named.name}`, kind: "named", policy: named.name };
+      const { peak, cost } = this.plan(choice);
+      return Object.assign(choice, { peak, cost });
+    });
+    const peaks = [...this.points, ...this.named].map(({ peak }) => peak);
+    [this.lowest, this.highest] = [Math.min(...peaks, lab.smallest), Math.max(...peaks)];
+    this.stored = this.plan(this.keeping(this.candidates));
+  }
+
+  /** Whether the policy ``retain`` takes a value: what the forward half makes. */
+  canKeep(value) {
+    const producer = this.graph.data.producers[value];
+    return producer >= 0 && producer < this.graph.forward_count;
+  }
+
+  /** The name by which Python finds a value. */
+  nameOf(value) {
+    this.places ??= new Map(this.candidates.map((candidate, place) => [candidate, place]));
+    return this.lab.planning.names[this.places.get(value)];
+  }
+
+  /** The choice that keeps some values. @param {Iterable<number>} values @returns {Choice} */
+  keeping(values) {
+    const keep = [...new Set(values)].sort((a, b) => a - b);
+    const note = `kept ${counted(keep.length, "value")} of ${countText(this.candidates.length)}`;
+    return { key: `keep=${rangesText(keep)}`, kind: "kept", title: "hand-picked", note, policy: "retain", keep };
+  }
+
+  /** Steps, replay, peak and cost of a choice. @param {Choice} choice */
+  plan(choice) {
+    const known = this.planned.get(choice.key);
+    if (known) return known;
+    const { graph } = this;
+    const order = choice.order ?? retainingOrder(graph, choice.keep);
+    const steps = loweredSteps(graph, order);
+    const replay = replayed(graph, steps);
+    const checkpoints = Array.from(choice.keep ?? choice.checkpoints ?? keptValues(graph, order));
+    const peak = replay.bytes.reduce((a, b) => Math.max(a, b), 0);
+    const planned = { steps, replay, checkpoints, peak, cost: costOfTimes(graph, replay.times) };
+    this.planned.set(choice.key, planned);
+    forgetOldest(this.planned, MOST_HELD, ({ steps: { verbs } }) => verbs.length);
+    return planned;
+  }
+
+  /** Plan what is on the frontier before anybody drags there, a schedule at a time. */
+  prepare(next = 0) {
+    const long = this.points.reduce((sum, { order }) => sum + 2 * order.length, 0) > MOST_HELD;
+    if (next >= this.points.length || long) return;
+    this.plan(this.points[next]);
+    setTimeout(() => this.prepare(next + 1));
+  }
+
+  /** A choice with all that is shown of it. @param {Choice} choice @param {number | null} budget in bytes */
+  modelOf(choice, budget) {
+    const key = `${choice.key} ${budget}`;
+    const known = this.models.get(key) ?? modelOf(this.traceOf(choice, budget), this.graph, 0, this.inNodes);
+    this.models.delete(key); // so that it is the last one to be forgotten
+    this.models.set(key, known);
+    forgetOldest(this.models, MOST_MODELLED, ({ count }) => count);
+    return known;
+  }
+
+  /** The values that a choice keeps: all that the backward half reads, where nothing is recomputed. */
+  keptBy(choice) {
+    if (choice.keep) return choice.keep;
+    // Not the checkpoints alone, if that is what a policy calls some of what it keeps.
+    if (this.plan(choice).replay.recomputations) return keptValues(this.graph, choice.order).filter((value) => this.canKeep(value));
+    this.graph.firstReader ??= firstReaders(this.graph);
+    return this.candidates.filter((value) => this.graph.firstReader[value] >= 0);
+  }
+
+  /** Whether keeping what a choice keeps, by hand, is the very same schedule. */
+  isByHand(choice) {
+    const [own, other] = [choice, this.keeping(this.keptBy(choice))].map((each) => this.plan(each));
+    return own.peak === other.peak && own.cost === other.cost && own.steps.verbs.length === other.steps.verbs.length;
+  }
+
+  /** The cheapest point within a budget in bytes; the smallest one if none is. */
+  within(budget) {
+    return this.points.findLast(({ peak }) => peak <= budget) ?? this.points[0];
+  }
+
+  /** What the cheapest schedule that is known costs within a budget in bytes. */
+  bestWithin(budget) {
+    const { peaks, costs } = this.lab.known;
+    const at = lastAtMost(peaks, budget);
+    return at < 0 ? Number.POSITIVE_INFINITY : costs[at];
+  }
+
+  /** A cost that nothing within a budget is below: infinite where nothing can be. */
+  boundAt(budget) {
+    if (budget < this.lab.smallest) return Number.POSITIVE_INFINITY;
+    const found = this.lab.bounds.find(([amount]) => amount >= budget);
+    return found ? (found[1] ?? Number.POSITIVE_INFINITY) : 0;
+  }
+
+  /** Whether nothing within a budget can cost less. */
+  isProven(cost, budget) {
+    return cost <= this.boundAt(budget) * (1 + TIGHT);
+  }
+
+  /** What one more unit of budget would buy; the same words as in Python. @param {any} plan */
+  advice({ peak, cost }) {
+    const best = Math.min(cost, this.bestWithin(peak));
+    if (best < cost) {
+      return `Within the same memory ${costText(best, this.unit)} would do instead of ${costText(cost, this.unit)}.`;
+    }
+    const { peaks, costs } = this.lab.known;
+    const next = peaks.findIndex((amount, i) => amount > peak && costs[i] < best);
+    if (next < 0) return "More memory would buy nothing that is known here.";
+    const instead = `${costText(costs[next], this.unit)} would do instead of ${costText(cost, this.unit)}`;
+    return `With ${this.memory(peaks[next] - peak)} more, ${instead}.`;
+  }
+
+  /** Budgets that some set of values is within, each with the least that is known to be needed. */
+  challenges() {
+    if (this.asked) return this.asked;
+    const budgets = new Set();
+    for (const point of this.points) {
+      if (!this.plan(point).replay.recomputations) continue;
+      const { peak } = this.plan(this.keeping(this.keptBy(point)));
+      if (peak < this.stored.peak) budgets.add(peak);
+    }
+    const sorted = [...budgets].sort((a, b) => b - a);
+    const apart = Math.max(1, Math.ceil(sorted.length / MOST_CHALLENGES));
+    this.asked = sorted
+      .filter((_, i) => i % apart === 0)
+      .map((budget) => ({ budget, best: this.bestWithin(budget) }));
+    return this.asked;
+  }
+
+  /** An amount of memory, in values where all are alike. */
+  memory(bytes) {
+    return this.inNodes ? counted(Math.floor(bytes / this.size), "node") : sizeText(bytes);
+  }
+
+  /** How a choice stands to another, in words. @param {any} from @param {any} to plans */
+  difference(from, to) {
+    const share = from.cost ? (100 * (to.cost - from.cost)) / from.cost : 0;
+    const memory = to.peak - from.peak;
+    const peak = memory ? `${memory > 0 ? "+" : MINUS}${this.memory(Math.abs(memory))}` : "unchanged";
+    const cost = to.cost === from.cost ? "unchanged" : percentText(share);
+    return `peak ${peak}, cost ${cost}`;
+  }
+
+  /** A choice as a trace of the page's data. @param {Choice} choice @param {number | null} budget in bytes */
+  traceOf(choice, budget) {
+    const { steps, checkpoints, peak } = this.plan(choice);
+    const { inNodes, graph } = this;
+    const most = Math.floor(peak / this.size);
+    const nodes = inNodes ? `${countText(most)} nodes = ` : "";
+    const lines = [{ words: `peak ${nodes}${sizeText(peak)}`, amount: most, dashes: [4, 4] }];
+    const line = (name, bytes, dashes) => {
+      const amount = Math.floor(bytes / this.size);
+      lines.push({ words: `${name} ${liveText(amount, inNodes)}`, amount, dashes });
+    };
+    if (budget !== null) line("budget", budget, [1, 0]);
+    if (this.stored.peak !== peak) line("store all", this.stored.peak, [1, 1]);
+    return {
+      ...this.first,
+      ...steps,
+      title: choice.title,
+      subtitle: this.subtitle(choice),
+      policy: choice.policy,
+      budget: budget === null ? null : Math.floor(budget / this.size),
+      note: choice.note,
+      certificate: this.isProven(this.plan(choice).cost, peak) ? "optimal: nothing within this peak costs less" : "",
+      strip_lines: lines,
+      host: null,
+      checkpoints,
+      fates: fatesOf(graph, steps, checkpoints),
+      source: null,
+      no_source: "Copy as Python: tc.compile(schedule).source is the program.",
+      lines: undefined,
+      times: undefined,
+    };
+  }
+
+  /** What a choice costs, in one line; the same words as in Python. */
+  subtitle(choice) {
+    const { replay, checkpoints, cost } = this.plan(choice);
+    const [name, size] = this.graph.name.split(":");
+    const what = name === "chain" ? `chain of ${size} layers` : this.graph.name;
+    const once = replay.evaluations - replay.recomputations;
+    const ratio = (replay.evaluations / Math.max(once, 1)).toFixed(2);
+    const own =
+      this.unit === "evaluations"
+        ? `${countText(replay.evaluations)} evaluations = ${ratio}× store-all`
+        : `${costText(cost, this.unit)} in ${countText(replay.evaluations)} evaluations`;
+    return [what, counted(checkpoints.length, "checkpoint"), own].join(" · ");
+  }
+}
+
+/** Forget the oldest entries until all together are no more than that; never the last one.
+ * @param {Map<string, any>} known @param {number} most @param {(entry: any) => number} sizeOf
+ */
+function forgetOldest(known, most, sizeOf) {
+  let sum = [...known.values()].reduce((all, entry) => all + sizeOf(entry), 0);
+  for (const [key, entry] of known) {
+    if (sum <= most || known.size === 1) return;
+    known.delete(key);
+    sum -= sizeOf(entry);
+  }
+}

@@ -1,0 +1,99 @@
+"""What goes into the lab's page besides a player's: schedules to choose, and what planning asks."""
+
+from __future__ import annotations
+
+from math import isinf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt import cost
+from tinyckpt.schedule import EVALUATIONS
+from viz.player.columns import Packed, packed, packed_lists, packed_texts
+from viz.player.data import shown
+from viz.scene import one_line, title_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tinyckpt.cost import Costs
+    from tinyckpt.graph import Graph
+    from tinyckpt.planning.choices import Choices
+    from tinyckpt.trace import Trace
+
+LARGEST_WHOLE = 2**52  # of which the page can hold differences as well
+
+
+def lab_data(offered: Choices, network: str | None) -> dict[str, Any]:
+    """Return all that the lab knows besides what a player does."""
+    found, points = offered.found, offered.points
+    return {
+        "planning": planning_data(found.graph, found.costs),
+        "network": network,
+        "costs_text": costs_text(found.graph, found.costs),
+        "complete": found.complete,
+        "points": {
+            "peaks": packed([point.peak for point in points]),
+            "costs": numbers([point.cost for point in points]),
+            "titles": packed_texts(shown(f"{point.policy}: {point.detail}") for point in points),
+            "policies": packed_texts(point.policy for point in points),
+            "orders": packed_lists([point.order.tolist() for point in points]),
+        },
+        "known": {
+            "peaks": packed([point.peak for point in found.points]),
+            "costs": numbers([point.cost for point in found.points]),
+        },
+        "named": [named_data(name, trace) for name, trace in offered.named],
+        "bounds": [[budget, None if isinf(least) else least] for budget, least in offered.bounds],
+        "smallest": offered.smallest,
+        "proof": [one_line(text, 200) for text in offered.proof],
+    }
+
+
+def planning_data(graph: Graph, costs: Costs) -> dict[str, Any]:
+    """Return what lowering asks beyond inputs, outputs and views, and what evaluations cost.
+
+    Names are those by which ``retain`` finds forward values; what is shown may be cut, or a label.
+    """
+    forward = [
+        node.name
+        for node in graph.data
+        if node.producer is not None and node.producer < graph.forward_count
+    ]
+    return {
+        "once": packed(graph.once),
+        "updates": packed(graph.updates),
+        "costs": numbers(costs.operators),
+        "unit": shown(costs.unit),
+        "names": packed_texts(forward),
+    }
+
+
+def named_data(name: str, trace: Trace) -> dict[str, Any]:
+    """Return a policy's schedule: the page frees by itself, as all policies here do."""
+    order = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
+    return {
+        "name": name,
+        "title": shown(title_of(trace)),
+        "note": one_line(trace.schedule.note, 400),
+        "order": packed(order),
+        "checkpoints": packed(sorted(trace.schedule.checkpoints)),
+    }
+
+
+def numbers(values: Sequence[float]) -> Packed:
+    """Return numbers that need not be whole as the page reads them."""
+    column = np.asarray(values, np.float64)
+    if (column % 1 == 0).all() and np.abs(column).max(initial=0) < LARGEST_WHOLE:
+        return packed(column.astype(np.int64))
+    return packed_texts(values)  # type: ignore[arg-type]  # JSON writes numbers as well
+
+
+def costs_text(graph: Graph, costs: Costs) -> str | None:
+    """Return how Python asks for the costs: nothing for the graph's own; None if it cannot."""
+    if costs == cost.given(graph):
+        return ""
+    for name in ("evaluations", "flops", "traffic"):
+        if costs == getattr(cost, name)(graph):
+            return f", costs=tc.cost.{name}(graph)"
+    return None
