@@ -1,0 +1,79 @@
+"""How large the page of the lab is, how fast it loads, and how soon a drag or a click is drawn.
+
+A drag is one point of the frontier after the other, first towards less memory and back; a click
+keeps a value or drops it, which the page plans and replays itself. Both are with the styles and the
+layout that follow.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import table
+from player import LOADS, READY, opened
+from playwright.sync_api import sync_playwright
+
+import tinyckpt as tc
+import viz
+from tests.viz.conftest import FLAGS, chromium_path
+
+RESNET = Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json"
+DRAGS = """() => { const { points } = player.offers;
+  return [...points].reverse().concat(points).map(point => {
+    const begin = performance.now();
+    player.drag(point, false);
+    player.present();
+    document.body.offsetHeight;
+    return performance.now() - begin;
+  }); }"""
+CLICKS = """() => { const { candidates } = player.offers; const kept = new Set(candidates);
+  return Array.from({ length: 40 }, (_, i) => {
+    const value = candidates[Math.floor((i * 0.618034 % 1) * candidates.length)];
+    if (!kept.delete(value)) kept.add(value);
+    const begin = performance.now();
+    player.take(player.offers.keeping(kept));
+    document.body.offsetHeight;
+    return performance.now() - begin;
+  }); }"""
+
+
+def measure(browser: Any, path: Path) -> list[str]:
+    """Return size, loading, drags and clicks of a page."""
+    loads = []
+    for _ in range(LOADS):
+        page = opened(browser, path)
+        loads.append(page.evaluate(READY))
+        page.close()
+    page = opened(browser, path)
+    drags, clicks = page.evaluate(DRAGS), page.evaluate(CLICKS)
+    page.close()
+    return [
+        f"{path.stat().st_size / 1024:.0f} KiB",
+        f"{statistics.median(loads):.0f} ms",
+        f"{statistics.median(drags):.1f} ms",
+        f"{max(drags):.1f} ms",
+        f"{statistics.median(clicks):.1f} ms",
+    ]
+
+
+def report() -> str:
+    """Return the table."""
+    body = []
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(FLAGS))
+        for network in ("chain:16", "chain:256", "unet", "resnet50"):
+            is_resnet = network == "resnet50"
+            known = tc.load_graph(RESNET) if is_resnet else tc.networks.network_from_text(network)
+            graph = known if is_resnet else known[0]
+            path = viz.lab(graph, Path(folder) / "lab.html")
+            body.append([network, f"{len(graph.operators):,}", *measure(browser, path)])
+        browser.close()
+    header = ["network", "operators", "file", "load", "drag", "slowest", "click"]
+    return table.rows(header, body)
+
+
+if __name__ == "__main__":
+    table.write("lab", "A page on which one drags the budget", [report()], ["playwright"])
