@@ -12,7 +12,8 @@ from tinyckpt.graph import DataNode, Graph
 
 Keep = str | DataNode | int | Iterable[str | DataNode | int] | Callable[[DataNode], bool]
 
-SAMPLED = 16  # targets from which the length of an order is estimated
+SAMPLED = 32  # targets from which the length of an order is estimated
+GOLDEN = (5**0.5 - 1) / 2  # the fractions of its multiples keep to no period
 
 
 def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[int]:
@@ -70,7 +71,10 @@ def expected_length(graph: Graph, resident: bytearray | None = None) -> float:
         resident = bytearray(
             node.producer is None or node.producer >= graph.forward_count for node in graph.data
         )
-    sample = targets[:: max(1, len(targets) // SAMPLED)]
+    # At equal distances, layers that are alike might all be met where nothing is needed.
+    sample = targets
+    if len(targets) > SAMPLED:
+        sample = [targets[int(i * GOLDEN % 1 * len(targets))] for i in range(SAMPLED)]
     needed = sum(len(missing_producers(graph, target, resident, ())) for target in sample)
     return graph.forward_count + len(targets) * (1 + needed / max(len(sample), 1))
 
