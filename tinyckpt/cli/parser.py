@@ -170,7 +170,7 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
 
     add_lab(command("lab", "write a page on which one drags the budget and picks what to keep"))
     pipe = command("pipe", "cut a network into the stages of a pipeline; time it, or run it")
-    add_pipe(pipe, policy_name)
+    add_pipe(pipe)
     add_torch(command("torch", "say whether a PyTorch model fits, and what to write"))
     return parser
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.cli.asking import policy_name
 from tinyckpt.cli.ranks import run_rank
 from tinyckpt.cli.request import (
     CHARTS,
@@ -60,8 +61,8 @@ RATE = 1e-3
 RUNNING = ("steps", "rate", "patience")  # options of what a launcher runs
 
 
-def add_pipe(parser: Any, policy_name: Callable[[str], str]) -> None:
-    """Add what ``tinyckpt pipe`` is told; a policy's name is checked as in other commands."""
+def add_pipe(parser: Any) -> None:
+    """Add what ``tinyckpt pipe`` is told."""
     parser.epilog = f"{parser.epilog}\n\n{PIPE_HELP}"
     parser.add_argument("network", metavar="NETWORK", help="what to cut, see below")
     parser.add_argument("--stages", type=int, required=True, metavar="K", help="devices")

@@ -72,7 +72,7 @@ def expected_length(graph: Graph, resident: bytearray | None = None) -> float:
             node.producer is None or node.producer >= graph.forward_count for node in graph.data
         )
     # At equal distances, layers that are alike might all be met where nothing is needed.
-    sample = targets
+    sample: Sequence[int] = targets
     if len(targets) > SAMPLED:
         sample = [targets[int(i * GOLDEN % 1 * len(targets))] for i in range(SAMPLED)]
     needed = sum(len(missing_producers(graph, target, resident, ())) for target in sample)
