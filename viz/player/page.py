@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 # In the order in which they build on each other; together they are one module.
 SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
-    "caption", "graph", "timeline", "raster", "overlay", "ledger", "rail", "strip", "panel",
-    "longlist", "lists", "details", "filling", "tip", "export", "controls", "playback", "main",
+    "caption", "graph", "timeline", "raster", "overlay", "ledger", "pointing", "rail", "strip",
+    "panel", "longlist", "lists", "details", "filling", "tip", "export", "controls", "playback",
+    "main",
 )  # fmt: skip
 BEGIN = "begin"  # makes a player; the lab has its own
 HOST = "host"  # of pages on which something moves to the host's memory, or has times

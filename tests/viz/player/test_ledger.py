@@ -1,5 +1,6 @@
 """The player's ledger: blocks that add up, one axis for all, and a page that is keyboard's too."""
 
+from bisect import bisect_right
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -122,6 +123,53 @@ def test_every_axis_is_one_for_ledger_and_strip(tmp_path: Path, open_page: Open)
             assert first == second
         assert page.evaluate(CURSOR)[0][0] == int(places[step + 1] / whole * width + 0.5)
     until(page, "location.hash.startsWith('#FLOPs=')")
+
+
+@pytest.mark.browser
+def test_policies_are_aligned_by_flops(tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("residual:3x8", ("store_all", *POLICIES))
+    page = open_page(written(tmp_path, traces, "ledger"))
+    page.select_option("#axis", "FLOPs")
+    shown = page.evaluate("""() => Array.from({length: player.ticks}, (_, tick) => {
+        player.show(tick); return player.panels.map(panel => panel.step); })""")
+    operators = traces[0].graph.operators
+    places = [
+        [0, *accumulate(operators[s.operator].flops if isinstance(s, EVALUATIONS) else 0
+                        for s in trace.steps)]
+        for trace in traces
+    ]  # fmt: skip
+    longest = max(range(len(traces)), key=lambda at: places[at][-1])
+    computes = [at for at, s in enumerate(traces[longest].steps) if isinstance(s, EVALUATIONS)]
+    for tick, place in enumerate(computes):
+        now = places[longest][place + 1]
+        expected = [min(bisect_right(own, now) - 2, len(own) - 2) for own in places]
+        expected[longest] = place
+        assert shown[tick] == expected, tick
+    assert page.evaluate("player.scrub?.max ?? document.getElementById('scrub').max") == str(
+        len(computes) - 1
+    )
+
+
+ARROWS = """([x, y]) => { const {ledger} = player.panels[0]; const found = [];
+    const arrow = ledger.arrow; ledger.arrow = (at, from, to) => found.push([from, to]);
+    ledger.layers.canvas.dispatchEvent(new PointerEvent("pointermove", {clientX: x, clientY: y}));
+    ledger.arrow = arrow; return found; }"""
+
+
+@pytest.mark.browser
+def test_arrows_lead_from_what_is_read_to_who_reads(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("chain:16", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"), "#step=40")
+    plot = page.locator(".ledger .plot").bounding_box()
+    x = plot["x"] + 20.5 / len(trace.steps) * plot["width"]
+    y = plot["y"] + plot["height"] - (3 + 0.65) * plot["height"] / 17
+    b4 = 33 - 4  # cells are f1 to f16, and from there the loss and b16 to b1
+    assert page.evaluate(ARROWS, [x, y]) == [[2, 3], [3, 4], [3, 4], [3, b4]]
+    x = plot["x"] + 70.5 / len(trace.steps) * plot["width"]
+    active = trace.steps[40]
+    reads = page.evaluate(ARROWS, [x, plot["y"] + 5])  # over no bar: what happens now is shown
+    inputs = trace.graph.operators[active.operator].inputs if hasattr(active, "operator") else ()
+    assert len(reads) == len([data for data in inputs if not trace.graph.data[data].is_source])
 
 
 @pytest.mark.browser

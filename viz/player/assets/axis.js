@@ -116,3 +116,16 @@ function stepOfColumn(model, extent, width) {
   }
   return shown;
 }
+
+/** From the lowest step that columns show, the first column of each step or of one after it.
+ * @param {Int32Array} shown the step of every column
+ */
+function firstColumns(shown) {
+  const [lowest, highest] = [shown[0] ?? 0, shown[shown.length - 1] ?? -1];
+  const first = new Int32Array(highest - lowest + 1);
+  for (let step = lowest, x = 0; step <= highest; step++) {
+    while (shown[x] < step) x++;
+    first[step - lowest] = x;
+  }
+  return first;
+}

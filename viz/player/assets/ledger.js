@@ -40,7 +40,7 @@ class Ledger {
     this.over = new Overlay(this.element.querySelector("canvas.over"));
     this.step = -1;
     this.hovered = this.selected = null; // a value's time in memory, or a cell
-    this.listen();
+    this.pointer = new LedgerPointer(this);
   }
 
   /** Show a view's cells. @param {number} index */
@@ -205,7 +205,7 @@ class Ledger {
     const widest = counted && !group ? WIDEST_MARK * ratio : Infinity;
     const { width } = past;
     const visible = this.scales.extent.stepAt(model, this.scales.extent.from);
-    for (let i = this.evaluationAt(own, visible); i < own.length; i++) {
+    for (let i = firstAfter(model, own, visible - 1); i < own.length; i++) {
       const step = model.computes[own[i]];
       const left = this.x(places[step]);
       if (left >= width) break;
@@ -215,17 +215,6 @@ class Ledger {
       past.rect(left, high, right, low, colour);
       future.outline(left, high, right, low, colour, thick);
     }
-  }
-
-  /** The first of some evaluations that may be in sight from a step on. */
-  evaluationAt(own, step) {
-    let [low, high] = [0, own.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.model.computes[own[middle]] >= step) high = middle;
-      else low = middle + 1;
-    }
-    return low;
   }
 
   /** @param {number} step @param {boolean} [whole] */
@@ -247,7 +236,7 @@ class Ledger {
     const marked = this.hovered ?? this.selected;
     if (this.selected) this.outlined(this.selected, checkpoint);
     if (this.hovered && this.hovered !== this.selected) this.outlined(this.hovered, ink);
-    if (marked && marked.begin !== undefined) this.arrowsOf(marked);
+    if (marked) this.arrowsOf(marked);
     if (step < 0 || model.verbs[step] !== COMPUTE) return;
     const cell = this.cellOf[model.targets[step]];
     if (cell < 0) return;
@@ -275,15 +264,26 @@ class Ledger {
     for (const value of readAt(this.model, step).slice(0, MOST_ARROWS)) this.arrow(x, this.homeOf[value], to, ink);
   }
 
-  /** Arrows from what a value was made of, and to whoever reads it while it is there. */
-  arrowsOf({ value, begin, end }) {
-    const { ink } = this.panel.colours;
-    const { model } = this;
-    if (model.verbs[begin] === COMPUTE) this.readArrows(begin, ink);
-    for (const { operator, step } of readsOf(model, value, begin, end).slice(0, MOST_ARROWS)) {
-      const x = this.x((this.places[step] + this.places[step + 1]) / 2);
-      this.arrow(x, this.homeOf[value], this.cellOf[operator], ink);
+  /** Arrows from what a value was made of, and to whoever reads it while it is there; of a group, to
+   * whoever reads what it holds now.
+   */
+  arrowsOf({ cell, value, begin, end }) {
+    const { model, step } = this;
+    if (value === undefined) {
+      const held = (one) => isResident(model.spans, one, step);
+      const values = this.view.groups[cell] ? listAt(this.view.data, cell).filter(held) : [];
+      const reads = Array.from(values.slice(0, MOST_ARROWS), (one) => readsOf(model, one, step, model.count)[0]);
+      for (const read of reads) if (read) this.readerArrow(cell, read);
+      return;
     }
+    if (model.verbs[begin] === COMPUTE) this.readArrows(begin, this.panel.colours.ink);
+    for (const read of readsOf(model, value, begin, end, MOST_ARROWS).slice(0, MOST_ARROWS)) this.readerArrow(this.homeOf[value], read);
+  }
+
+  /** An arrow from a cell to an evaluation that reads of it. */
+  readerArrow(cell, { operator, step }) {
+    const x = this.x((this.places[step] + this.places[step + 1]) / 2);
+    this.arrow(x, cell, this.cellOf[operator], this.panel.colours.ink);
   }
 
   /** An arrow from a cell's bar to another's. */
@@ -292,78 +292,6 @@ class Ledger {
     const [[high, low], [top, bottom]] = [this.lane(from), this.lane(to)];
     const up = top < high;
     this.over.arrow(x, up ? high : low, up ? bottom : top, ink);
-  }
-
-  listen() {
-    const { canvas } = this.layers;
-    const { events } = this.panel;
-    canvas.addEventListener("pointermove", (event) => {
-      if (event.pointerType === "touch") return;
-      const found = this.barAt(event);
-      const moved = found?.cell !== this.hovered?.cell || found?.begin !== this.hovered?.begin;
-      this.hovered = found;
-      if (moved) this.show(this.step);
-      canvas.style.cursor = found ? "pointer" : "";
-      if (found) events.say(event, this.lines(found));
-      else events.hover(event, this.panel, null);
-    });
-    canvas.addEventListener("pointerleave", (event) => {
-      this.hovered = null;
-      this.show(this.step);
-      events.hover(event, this.panel, null);
-    });
-    canvas.addEventListener("click", (event) => this.clicked(event));
-  }
-
-  /** A bar is chosen; where there is none, time goes there. */
-  clicked(event) {
-    const found = this.barAt(event);
-    if (found) this.panel.events.choose(this.panel, found.cell, found.value ?? -1);
-    else this.panel.events.seekStep(this.model, this.stepAt(event));
-  }
-
-  /** The step at a point of the screen. */
-  stepAt(event) {
-    const box = this.plot.getBoundingClientRect();
-    const { extent } = this.scales;
-    return extent.stepAt(this.model, extent.place(event.clientX - box.left, box.width));
-  }
-
-  /** The bar at a point of the screen: a value's time in memory, of a group all it holds then. */
-  barAt(event) {
-    if (!this.layers.past) return null;
-    const box = this.plot.getBoundingClientRect();
-    const y = (event.clientY - box.top) * this.layers.ratio;
-    const row = Math.floor((this.layers.past.height - y) / this.rowHeight);
-    if (row < 0 || row >= this.rows.count) return null;
-    const inside = (y - this.top(row)) / this.rowHeight;
-    const cell = (inside > MIDDLE ? this.rows.backward : this.rows.forward)[row];
-    if (cell < 0) return null;
-    return this.heldAt(cell, this.stepAt(event));
-  }
-
-  /** What a cell holds after a step, if anything. */
-  heldAt(cell, step) {
-    const fill = this.history.looks[changeAt(this.history, cell, step)] & 7;
-    if (fill === NOT_YET || fill === DROPPED || step < 0) return null;
-    if (this.view.groups[cell]) return { cell, step };
-    const { spans } = this.model;
-    for (const value of listAt(this.view.data, cell)) {
-      const at = lastAtMost(spans.begins, step, spans.first[value], spans.first[value + 1]);
-      if (at >= 0 && spans.ends[at] > step) return { cell, step, value, begin: spans.begins[at], end: spans.ends[at] };
-    }
-    return { cell, step };
-  }
-
-  /** What the tip says of a bar. */
-  lines({ cell, value, begin, end, step }) {
-    const { model } = this;
-    if (value === undefined) return groupLines(model, this.view, this.history, cell, step);
-    const { graph } = model;
-    const forward = graph.data.producers[value] < graph.forward_count;
-    const again = begin >= 0 && model.verbs[begin] === COMPUTE && isAgain(model, begin);
-    const band = forward ? (again ? AGAIN_BAND : KEPT_BAND) : graph.data.results.includes(value) ? STAYING_BAND : PASSING_BAND;
-    return blockLines(model, { value, band, amount: model.inNodes ? 1 : graph.data.sizes[value], begin, end, step });
   }
 
   /** Mark a cell, or a value of it at a step; -1 for none. */
@@ -378,18 +306,4 @@ class Ledger {
     }
     if (this.layers.past) this.show(this.step);
   }
-}
-
-/** What the tip says of a group's bar. */
-function groupLines(model, view, history, cell, step) {
-  const change = changeAt(history, cell, step);
-  const values = Array.from(listAt(view.data, cell));
-  const { sofar, all } = evaluationsOf(model, listAt(view.operators, cell), step);
-  const bytes = values.reduce((sum, value) => sum + model.graph.data.nbytes[value], 0);
-  return [
-    view.rows[view.mirrors[cell] < 0 ? cell : view.mirrors[cell]],
-    `holds ${shortSize(Math.round(history.shares[change] * bytes))} of ${shortSize(bytes)}`,
-    lookText(history.looks[change], history.ringed[cell] === 1).replace("*", ", checkpoint"),
-    `evaluations so far: ${countText(sofar)} of ${countText(all)}`,
-  ];
 }

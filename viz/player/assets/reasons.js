@@ -17,24 +17,27 @@ function readersOf(model) {
   return model.readers.known;
 }
 
-/** The evaluations that read a block between two steps, the first of each operator, in their order.
+/** The evaluations that read a block between two steps, in their order: the first of each operator,
+ * or every one, up to some of each.
+ * @param {number} [most] of each operator
  * @returns {{operator: number, step: number}[]}
  */
-function readsOf(model, value, after, before) {
+function readsOf(model, value, after, before, most = 1) {
   const { first, operators } = readersOf(model);
   const root = rootOf(model.graph.data, value);
-  const found = new Map();
+  const found = [];
   const { first: begin, order } = model.evaluatedAt;
-  for (let i = first[root]; i < first[root + 1]; i++) {
-    const operator = operators[i];
-    const steps = order.subarray(begin[operator], begin[operator + 1]);
-    const next = firstAfter(model, steps, after);
-    if (next >= 0 && next < before) found.set(operator, next);
+  for (const operator of new Set(operators.subarray(first[root], first[root + 1]))) {
+    const own = order.subarray(begin[operator], begin[operator + 1]);
+    const next = firstAfter(model, own, after);
+    for (let i = next; i < Math.min(own.length, next + most) && model.computes[own[i]] < before; i++) {
+      found.push({ operator, step: model.computes[own[i]] });
+    }
   }
-  return [...found].map(([operator, step]) => ({ operator, step })).sort((a, b) => a.step - b.step);
+  return found.sort((a, b) => a.step - b.step);
 }
 
-/** The first of some evaluations that is after a step; -1 if none is. */
+/** Where the first of some evaluations is that is after a step. */
 function firstAfter(model, evaluations, after) {
   let [low, high] = [0, evaluations.length];
   while (low < high) {
@@ -42,7 +45,7 @@ function firstAfter(model, evaluations, after) {
     if (model.computes[evaluations[middle]] > after) high = middle;
     else low = middle + 1;
   }
-  return low < evaluations.length ? model.computes[evaluations[low]] : -1;
+  return low;
 }
 
 /** The values that a step's operator reads and the caller did not give. */
@@ -95,4 +98,17 @@ function gradientReason(model, reads, step, end) {
   const missing = readAt(model, next).filter((value) => !isResident(model.spans, value, step));
   if (missing.length) return `gradient, waits for ${listed(missing.map((value) => ownName(data.names[value])), 1)}`;
   return `gradient, for ${ownName(operators.names[operator])}`;
+}
+
+/** What the tip says of a block. */
+function blockLines(model, { value, amount, band, begin, end, step }) {
+  const size = shortLive(amount, model.inNodes);
+  if (value < 0) return [`workspace of ${targetName(model, step)}`, size];
+  const until = end === model.count ? "to the end" : `to step ${countText(end - 1)}`;
+  return [
+    model.graph.data.names[value],
+    `${model.inNodes ? "" : `${size}, `}${model.graph.data.specs[value]}`,
+    `${BAND_NAMES[band]}: from step ${countText(begin)} ${until}`,
+    reasonOf(model, { value, band, begin, end }, step),
+  ];
 }

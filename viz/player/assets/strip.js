@@ -273,32 +273,6 @@ class Strip {
   }
 }
 
-/** From the lowest step that columns show, the first column of each step or of one after it.
- * @param {Int32Array} shown the step of every column
- */
-function firstColumns(shown) {
-  const [lowest, highest] = [shown[0] ?? 0, shown[shown.length - 1] ?? -1];
-  const first = new Int32Array(highest - lowest + 1);
-  for (let step = lowest, x = 0; step <= highest; step++) {
-    while (shown[x] < step) x++;
-    first[step - lowest] = x;
-  }
-  return first;
-}
-
-/** What the tip says of a block. */
-function blockLines(model, { value, amount, band, begin, end, step }) {
-  const size = shortLive(amount, model.inNodes);
-  if (value < 0) return [`workspace of ${targetName(model, step)}`, size];
-  const until = end === model.count ? "to the end" : `to step ${countText(end - 1)}`;
-  return [
-    model.graph.data.names[value],
-    `${model.inNodes ? "" : `${size}, `}${model.graph.data.specs[value]}`,
-    `${BAND_NAMES[band]}: from step ${countText(begin)} ${until}`,
-    reasonOf(model, { value, band, begin, end }, step),
-  ];
-}
-
 /** An element that stands so far above the ground. */
 function placed(tag, text, bottom, name = "") {
   const element = document.createElement(tag);

@@ -1,0 +1,100 @@
+/** What the pointer is over in a ledger, and what it does there. */
+
+class LedgerPointer {
+  /** @param {Ledger} ledger */
+  constructor(ledger) {
+    this.ledger = ledger;
+    this.listen();
+  }
+
+  listen() {
+    const { ledger } = this;
+    const { panel } = ledger;
+    const { canvas } = ledger.layers;
+    const over = (found) => {
+      const moved = found?.cell !== ledger.hovered?.cell || found?.begin !== ledger.hovered?.begin;
+      ledger.hovered = found;
+      if (moved) ledger.show(ledger.step);
+      canvas.style.cursor = found ? "pointer" : "";
+    };
+    canvas.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "touch") return;
+      const found = this.barAt(event);
+      over(found);
+      if (found) panel.events.say(event, this.lines(found));
+      else panel.events.hover(event, panel, null);
+    });
+    canvas.addEventListener("pointerleave", (event) => {
+      over(null);
+      panel.events.hover(event, panel, null);
+    });
+    canvas.addEventListener("click", (event) => this.clicked(event));
+  }
+
+  /** A bar is chosen; where there is none, time goes there. */
+  clicked(event) {
+    const { panel, model } = this.ledger;
+    const found = this.barAt(event);
+    if (found) panel.events.choose(panel, found.cell, found.value ?? -1);
+    else panel.events.seekStep(model, this.stepAt(event));
+  }
+
+  /** The step at a point of the screen. */
+  stepAt(event) {
+    const { plot, model, scales } = this.ledger;
+    const box = plot.getBoundingClientRect();
+    return scales.extent.stepAt(model, scales.extent.place(event.clientX - box.left, box.width));
+  }
+
+  /** The bar at a point of the screen: a value's time in memory, of a group all it holds then. */
+  barAt(event) {
+    const { ledger } = this;
+    const { past, ratio } = ledger.layers;
+    if (!past) return null;
+    const y = (event.clientY - ledger.plot.getBoundingClientRect().top) * ratio;
+    const row = Math.floor((past.height - y) / ledger.rowHeight);
+    if (row < 0 || row >= ledger.rows.count) return null;
+    const inside = (y - ledger.top(row)) / ledger.rowHeight;
+    const cell = (inside > MIDDLE ? ledger.rows.backward : ledger.rows.forward)[row];
+    return cell < 0 ? null : this.heldAt(cell, this.stepAt(event));
+  }
+
+  /** What a cell holds after a step, if anything. */
+  heldAt(cell, step) {
+    const { history, view, model } = this.ledger;
+    const fill = history.looks[changeAt(history, cell, step)] & 7;
+    if (fill === NOT_YET || fill === DROPPED || step < 0) return null;
+    if (view.groups[cell]) return { cell, step };
+    const { spans } = model;
+    for (const value of listAt(view.data, cell)) {
+      const at = lastAtMost(spans.begins, step, spans.first[value], spans.first[value + 1]);
+      if (at >= 0 && spans.ends[at] > step) return { cell, step, value, begin: spans.begins[at], end: spans.ends[at] };
+    }
+    return { cell, step };
+  }
+
+  /** What the tip says of a bar. */
+  lines({ cell, value, begin, end, step }) {
+    const { model, view, history } = this.ledger;
+    if (value === undefined) return groupLines(model, view, history, cell, step);
+    const { graph } = model;
+    const forward = graph.data.producers[value] < graph.forward_count;
+    const again = begin >= 0 && model.verbs[begin] === COMPUTE && isAgain(model, begin);
+    const band = forward ? (again ? AGAIN_BAND : KEPT_BAND) : graph.data.results.includes(value) ? STAYING_BAND : PASSING_BAND;
+    return blockLines(model, { value, band, amount: model.inNodes ? 1 : graph.data.sizes[value], begin, end, step });
+  }
+}
+
+/** What the tip says of a group's bar. */
+function groupLines(model, view, history, cell, step) {
+  const change = changeAt(history, cell, step);
+  const values = Array.from(listAt(view.data, cell));
+  const { sofar, all } = evaluationsOf(model, listAt(view.operators, cell), step);
+  const bytes = values.reduce((sum, value) => sum + model.graph.data.nbytes[value], 0);
+  return [
+    view.rows[view.mirrors[cell] < 0 ? cell : view.mirrors[cell]],
+    `holds ${shortSize(Math.round(history.shares[change] * bytes))} of ${shortSize(bytes)}`,
+    lookText(history.looks[change], history.ringed[cell] === 1).replace("*", ", checkpoint"),
+    `evaluations so far: ${countText(sofar)} of ${countText(all)}`,
+  ];
+}
