@@ -1,6 +1,7 @@
 """The player's ledger: blocks that add up, one axis for all, and a page that is keyboard's too."""
 
 from bisect import bisect_right
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -314,17 +315,24 @@ def test_rows_by_keyboard_say_their_state_and_open(tmp_path: Path, open_page: Op
 
 @pytest.mark.browser
 def test_every_scale_rises_from_the_ground_to_the_highest(tmp_path: Path, open_page: Open) -> None:
-    page = open_page(written(tmp_path, traces_of("unet", ("sqrt_n",)), "ledger"), "#step=100")
-    highest = page.evaluate("player.scales.highest")
-    for kind in page.locator("#scale option").all_inner_texts():
-        page.select_option("#scale", kind)
-        shares = page.evaluate(
-            "top => [...Array(99).keys()].map(i => player.panels[0].strip.scale.at(i * top / 98))",
-            highest,
-        )
+    graph = tc.networks.chain(6)
+    spike = tuple(replace(node, workspace=2**30 * (node.id == 3)) for node in graph.operators)
+    trace = tc.replay(tc.plan(replace(graph, operators=spike), "sqrt_n"))
+    page = open_page(written(tmp_path, [trace], "ledger"), "#step=10")
+    assert page.input_value("#scale") == "broken"  # unasked: it would hide everything else
+    assert page.locator("#scale option").all_inner_texts() == ["linear", "log", "broken"]
+    for _ in range(3):
+        page.keyboard.press("y")
+        shares = page.evaluate("""() => { const {scale} = player.panels[0].strip;
+            return [...Array(101).keys()].map(i => scale.at(i * scale.highest / 100)); }""")
         assert shares == sorted(shares)
         assert shares[0] == 0
         assert shares[-1] == pytest.approx(1)
+    seen = page.evaluate("player.panels[0].strip.scale.at(5 * 512)")
+    assert page.input_value("#scale") == "broken"
+    assert seen > 0.5
+    flat = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"))
+    assert flat.locator("#scale option").all_inner_texts() == ["linear", "log"]
 
 
 @pytest.mark.browser

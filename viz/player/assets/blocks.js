@@ -111,6 +111,11 @@ function bandsOf(model) {
   return { bands, live };
 }
 
+/** The smallest amount of a block, of those that are any. @param {any} model */
+function leastBlock(model) {
+  return blocksOf(model).amounts.reduce((least, amount) => (amount > 0 && amount < least ? amount : least), Infinity);
+}
+
 /** The one size of all values, where memory is counted in nodes. */
 function nodeSize({ data }) {
   return data.nbytes[data.producers.findIndex((producer) => producer >= 0)];

@@ -21,6 +21,7 @@ class Player extends Playback {
       extent: new Extent(),
       kind: "linear",
       broken: breakOf(this.models, data.highest),
+      least: Math.min(...this.models.map(leastBlock)),
     };
     if (this.scales.broken && this.scales.broken * OBVIOUS < data.highest) this.scales.kind = "broken";
     this.measure();

@@ -1,7 +1,7 @@
 /** The vertical axis of memory: linear, logarithmic, or broken where one spike hides the rest. */
 
 const SCALES = ["linear", "log", "broken"];
-const OCTAVES = 10; // that a logarithmic axis shows below the highest
+const OCTAVES = 10; // that a logarithmic axis shows below the highest, at most
 const BREAK = 0.8; // of the height, below which a broken axis is linear
 const USUAL = 0.97; // of all steps, which are below the break
 const SPIKE = 2.5; // times what is usual, from which a peak hides the rest
@@ -19,17 +19,19 @@ function breakOf(models, highest) {
 }
 
 class Scale {
-  /** @param {string} kind @param {number} highest @param {number} broken where, for a broken one */
-  constructor(kind, highest, broken) {
+  /** @param {string} kind @param {number} highest @param {number} broken where, for a broken one
+   * @param {number} least the smallest of the amounts that are stacked
+   */
+  constructor(kind, highest, broken, least = 0) {
     this.kind = kind;
     this.highest = Math.max(highest, 1);
     this.broken = broken;
-    this.floor = this.highest / 2 ** OCTAVES;
+    this.floor = Math.min(Math.max(this.highest / 2 ** OCTAVES, least), this.highest);
   }
 
   /** How high an amount is, as a share. */
   at(amount) {
-    if (this.kind === "log") return Math.log2(1 + amount / this.floor) / Math.log2(1 + 2 ** OCTAVES);
+    if (this.kind === "log") return Math.log2(1 + amount / this.floor) / Math.log2(1 + this.highest / this.floor);
     if (this.kind !== "broken") return amount / this.highest;
     if (amount <= this.broken) return (BREAK * amount) / this.broken;
     return BREAK + ((1 - BREAK) * (amount - this.broken)) / (this.highest - this.broken);

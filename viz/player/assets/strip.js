@@ -96,7 +96,7 @@ class Strip {
     const { scales, layers } = this;
     if (!layers.resize()) return;
     this.over.resize();
-    this.scale = new Scale(scales.kind, scales.highest, scales.broken);
+    this.scale = new Scale(scales.kind, scales.highest, scales.broken, scales.least);
     this.ink = colours(this.element, ["panel", "kept", "recomputed", "gradient", "staying", "workspace", "background"]);
     this.room = layers.past.height - STRIP_HEAD * layers.ratio;
     this.labels();
@@ -202,7 +202,8 @@ class Strip {
     const ticks = scale.ticks(model.inNodes, Math.max(2, Math.floor(high / 34)));
     this.axis.replaceChildren(...ticks.map((amount) => placed("span", shortLive(amount, model.inNodes), at(amount))));
     if (scale.kind === "broken") this.axis.append(placed("span", "≈", `${BREAK * high}px`));
-    for (const old of this.plot.querySelectorAll(".limit")) old.remove();
+    for (const old of this.plot.querySelectorAll(".limit, .break")) old.remove();
+    if (scale.kind === "broken") this.plot.append(placed("div", "", `${BREAK * high}px`, "break"));
     let taken = [];
     for (const { name, amount } of this.lines) {
       const beyond = amount > scales.highest * 1.0001;
@@ -259,17 +260,17 @@ class Strip {
     const high = (sum) => floor - Math.round(this.scale.at(sum) * this.room);
     over.context.strokeStyle = this.panel.colours.ink;
     over.context.lineWidth = 2 * this.layers.ratio;
-    const path = new Path2D();
     for (let i = 0; i < values.length; i++) {
-      const own = values[i] === root;
-      for (let x = lastAtMost(shown, begins[i] - 1) + 1; x < shown.length && shown[x] < ends[i]; x++) {
-        if (own) path.rect(x, high(sums[x] + amounts[i]), 0.01, high(sums[x]) - high(sums[x] + amounts[i]));
-        sums[x] += amounts[i];
+      const first = lastAtMost(shown, begins[i] - 1) + 1;
+      const end = lastAtMost(shown, ends[i] - 1) + 1;
+      for (let x = first, begin = first; values[i] === root && x < end; x++) {
+        if (x + 1 < end && sums[x + 1] === sums[x]) continue;
+        const top = high(sums[x] + amounts[i]);
+        over.context.strokeRect(begin, top, x + 1 - begin, high(sums[x]) - top);
+        begin = x + 1;
       }
+      for (let x = first; x < end; x++) sums[x] += amounts[i];
     }
-    over.context.globalAlpha = 0.55;
-    over.context.stroke(path);
-    over.context.globalAlpha = 1;
   }
 }
 
