@@ -51,10 +51,11 @@ for node in graph.data:
 
 # %% [markdown]
 # **Predict.** The loop ran over two layers. If it runs over ten, how many operators does the
-# graph have? Put your number here, then run the next cell.
+# graph have? On a terminal this waits for your number; in an editor, write it in place of the 0,
+# and then run the next cell.
 
 # %%
-my_guess = 0
+my_guess = viz.ask("Ten layers: how many operators?", 0)
 
 # %%
 ten = tc.build(loss, [params[0]] * 10, batch, batch)

@@ -52,7 +52,7 @@ for operator in graph.operators[graph.forward_count :]:
 # shapes decide: x is (4, 3), w is (3, 2), g is (4, 2).
 
 # %%
-my_guess = "g @ w"
+my_guess = viz.ask("g @ w or g @ w.T?", "g @ w")
 
 
 # %%

@@ -24,7 +24,8 @@ OUT.mkdir(exist_ok=True)
 # %%
 chain = tc.networks.chain(4)
 schedule = tc.plan(chain, "store_all")
-print(schedule)
+for line in str(schedule).splitlines()[:-1]:
+    print(line.partition(" live ")[0])
 
 # %% [markdown]
 # Each line is a *step*. `compute` evaluates an operator; `free` gives a value up. While an
@@ -36,13 +37,14 @@ print(schedule)
 # values are live then?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("n = 4: how many values are live at the peak?", 0)
 
 # %%
 trace = tc.replay(schedule)
 peak_step = trace.nodes.index(trace.peak_nodes)
 verb = str(schedule).splitlines()[peak_step]
 print(f"you said {my_guess}; it is {trace.peak_nodes}, at this step: {verb}")
+print(schedule)
 
 # %% [markdown]
 # The peak lies in the *backward* half: all four activations, the cotangent that comes in, and the

@@ -33,7 +33,7 @@ print(schedule)
 # need?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("n = 16, recompute all: how many evaluations?", 0)
 
 # %%
 trace = tc.replay(tc.plan(tc.networks.chain(16), "recompute_all"))
@@ -98,7 +98,8 @@ print(wrapped.summary())
 # %%
 print(viz.gif(trace, OUT / "04_recompute_all.gif", fps=25))
 print(viz.timeline([stored, trace], OUT / "04_timeline.png"))
-print(viz.player([stored, trace], OUT / "04_player.html"))
+nine = [tc.plan(tc.networks.chain(9), policy) for policy in ("store_all", "recompute_all")]
+print(viz.player([tc.replay(schedule) for schedule in nine], OUT / "04_player.html"))
 
 # %%
 for n in (1, 4, 16, 64):

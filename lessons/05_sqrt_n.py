@@ -41,7 +41,7 @@ print(trace.summary())
 # values are the peak under sqrt(n), and how many evaluations does it need in all?
 
 # %%
-my_guess = (0, 0)
+my_guess = viz.ask("400 layers, sqrt(n): which peak, how many evaluations?", (0, 0))
 
 # %%
 deep = tc.replay(tc.plan(tc.networks.chain(400), "sqrt_n"))

@@ -70,7 +70,7 @@ print(builtin.summary())
 # and how many evaluations does it take in all (store-all: 1025 values, 2047 evaluations)?
 
 # %%
-my_guess = (0, 0)
+my_guess = viz.ask("1023 layers, halved: which peak, how many evaluations?", (0, 0))
 
 # %%
 deep = tc.replay(tc.plan(tc.networks.chain(1023), "chen_recursive"))

@@ -93,7 +93,7 @@ except tc.BudgetError as error:
 # **Predict.** And the recursion? 15 layers, peak 6: it needs 48 evaluations. What is the optimum?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("15 layers, 6 values: how few evaluations?", 0)
 
 # %%
 best = tc.plan(tc.networks.chain(15), "revolve", budget="6 nodes")
@@ -103,17 +103,13 @@ print(f"you said {my_guess}; it is {tc.replay(best).evaluations}")
 # %% [markdown]
 # Halving is the mistake. The first part is advanced through once more than the second, to get to
 # the checkpoint; the second has one slot less. So the best place is before the middle, and the more
-# so the more slots there are, s, and the fewer repetitions, r. Here s = 4 and r = 3:
+# so the more slots there are, s, and the fewer repetitions, r. Here s = 4 and r = 3. And the deeper
+# the chain, the dearer the habit of halving:
 
 # %%
 costs = [k + t(k, 4) + t(16 - k, 3) for k in range(1, 16)]
 for k, cost in enumerate(costs, start=1):
     print(f"first checkpoint behind f{k:<2}: {16 + cost} evaluations  {'#' * cost}")
-
-# %% [markdown]
-# The deeper the chain, the dearer the habit of halving:
-
-# %%
 chain = tc.networks.chain(1023)
 print(tc.replay(tc.plan(chain, "chen_recursive")).summary())
 print(tc.replay(tc.plan(chain, "revolve", slots=10)).summary())
@@ -133,7 +129,9 @@ print(f"{passes:.2f} times over; and no schedule has fewer than {bound} evaluati
 # %%
 pair = [tc.replay(schedule) for schedule in (halved, best)]
 print(viz.gif(pair, OUT / "07_optimum.gif", fps=8))
-print(viz.player(pair, OUT / "07_player.html"))
+chain = tc.networks.chain(31)
+longer = [tc.plan(chain, "chen_recursive"), tc.plan(chain, "revolve", budget="7 nodes")]
+print(viz.player([tc.replay(schedule) for schedule in longer], OUT / "07_player.html"))
 
 # %%
 assert all(t(a, s) == closed_form(a, s) for a in range(1, 60) for s in range(1, 10))

@@ -79,7 +79,7 @@ for share in (1.0, 0.8, 0.6, 0.4, 0.3):
 # is the peak now, in MiB?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("0.05 instead of 0.30: how many MiB at the peak?", 0)
 
 # %%
 print(f"you said {my_guess}; it is {measured[0.05] / MIB:.0f} MiB: more than twice as much")

@@ -59,7 +59,7 @@ for operator in layer[:9]:
 # What is its peak, in MiB?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("dots_saveable: how many MiB at the peak?", 0)
 
 # %%
 rules = {

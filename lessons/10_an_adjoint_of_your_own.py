@@ -100,7 +100,7 @@ for rule in (by_inputs, by_output):
 # rule by inputs, and with the one by the output, in MiB?
 
 # %%
-my_guess = (0.0, 0.0)
+my_guess = viz.ask("The rule by inputs, by the output: how many MiB each?", (0.0, 0.0))
 
 # %%
 layers = [{"w": tc.Spec((64, 64)), "b": tc.Spec(64)}] * 16
@@ -139,7 +139,7 @@ print(f"they differ by {worst:.0e} of the largest, at most")
 
 # %%
 print(viz.timeline(list(traces.values()), OUT / "10_rules.png"))
-print(viz.player(traces["by_output"], OUT / "10_player.html"))
+print(viz.player(traces["composed"], OUT / "10_player.html"))
 
 # %%
 assert complaint(*both(dl_dy)).startswith("soft_1: the vjp rule of soft for argument 0 (x) gives")

@@ -89,7 +89,7 @@ print(f"{each(held)} bytes a parameter: 4 for itself, 4 its gradient, 8 for Adam
 # many bytes a parameter are that?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("Mixed precision: how many bytes a parameter?", 0)
 
 # %%
 half = ledger("float16", gradients="held")

@@ -57,7 +57,7 @@ class HiddenNorm:
 # The layer is recomputed once, in the backward sweep. What times the batch's mean is it then?
 
 # %%
-my_guess = 0.0
+my_guess = viz.ask("How many times the batch's mean?", 0.0)
 
 # %%
 norm = HiddenNorm()

@@ -93,7 +93,7 @@ print(f"{total:8.4f} sbh; the formula says {34 + 5 * a * s / h}")
 # (To recompute whole layers instead takes a forward pass, but for what nobody reads: 23 %.)
 
 # %%
-my_guess = 0.0
+my_guess = viz.ask("By how many percent do the FLOPs rise?", 0.0)
 
 
 # %%

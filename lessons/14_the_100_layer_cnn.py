@@ -66,7 +66,7 @@ print(f"{'in all':12} {each:9,} bytes an image")
 # stored the peak is 1030 MiB, parameters included. What is it in 32 segments?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("32 segments: how many MiB?", 0)
 
 # %%
 peaks, traces = {}, {}

@@ -70,7 +70,7 @@ for kind in (tc.Offload, tc.Fetch):
 # offload as fast as sqrt(n)?
 
 # %%
-my_guess = 0.0
+my_guess = viz.ask("As fast as sqrt(n) up to which duration of a copy?", 0.0)
 
 # %%
 low, high = Fraction(0), Fraction(8)

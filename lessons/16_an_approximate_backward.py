@@ -101,7 +101,7 @@ for fit in (None, "symmetric"):
 # **Predict.** Of these 19, what share goes, in percent, with two bits for gelu and shared norms?
 
 # %%
-my_guess = 0.0
+my_guess = viz.ask("Two bits for gelu, shared norms: how many percent go?", 0.0)
 
 # %%
 options = {"fused": True, "dtype": "float16"}

@@ -70,7 +70,7 @@ print(f"nearest: off by {mean_off(False, 1):.1%}, chance: off by {mean_off(True,
 # mean of 64 such gradients. By how many percent is that off, when rounding is by chance?
 
 # %%
-my_guess = 0.0
+my_guess = viz.ask("The mean of 64, rounded by chance: how many percent off?", 0.0)
 
 # %%
 nearest, chance = mean_off(False, 64), mean_off(True, 64)

@@ -82,7 +82,7 @@ print(drawn(turns), f"in flight {turns.peaks}", sep="\n")
 # **Predict.** Of the 39 units that recomputation adds, how many are saved by beginning early?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("Of 39 units, how many are saved?", 0)
 
 # %%
 spans = {how: replay_pipeline(gpipe(8, 32, how)).makespan for how in (None, "late", "early")}

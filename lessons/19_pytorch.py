@@ -81,7 +81,7 @@ print(f"predicted {stored.peak_bytes:,} bytes, measured {measured:,}")
 # half of the peak, how many of the six blocks need it?
 
 # %%
-my_guess = 0
+my_guess = viz.ask("Half of the peak: how many of six blocks?", 0)
 
 # %%
 blocks = [f"blocks.{index}" for index in range(6)]

@@ -18,8 +18,8 @@ LAYERS = [
     "pipeline", "documents", "networks", "rewriting", "means", "interop", "cli",
 ]  # fmt: skip
 VIZ_LAYERS = [
-    "packages", "theme", "layout", "memory", "captions", "scene", "curve", "sheet", "arrange",
-    "nodes", "raster", "vector", "progress", "gif", "charts", "player", "lab",
+    "packages", "terminal", "theme", "layout", "memory", "captions", "scene", "curve", "sheet",
+    "arrange", "nodes", "raster", "vector", "progress", "gif", "charts", "player", "lab",
     "notebook",
 ]  # fmt: skip
 # Of tinyckpt, viz may import types; and, to be used, the words for why a value is kept and the

@@ -1,17 +1,22 @@
 """Every lesson runs to its closing assertions, without a warning, and is short enough to finish."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import viz
 from tests.conftest import require
 
 LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
 NEEDS = {"19_pytorch": "torch"}  # what a lesson imports that is an extra of its own
+# Numbers that are an answer, and stand above its question all the same, as another thing's.
+FAMILIAR = {"11_training": "16"}  # of plain training; that it is the same is what surprises
 
 
 @pytest.mark.long
@@ -29,11 +34,57 @@ def test_a_lesson(
     assert text.startswith("# %% [markdown]\n# # ")
     assert "**Predict.**" in text
     assert "\nassert " in text.rpartition("# %%")[2]
+    ask, player, above, played = viz.ask, viz.player, [], []
+
+    def asked(question: str, otherwise: Any) -> Any:
+        above.append(capsys.readouterr().out)
+        return ask(question, otherwise)
+
+    def drawn(traces: Any, *options: Any) -> Any:
+        played.extend(traces if isinstance(traces, list) else [traces])
+        return player(traces, *options)
+
+    monkeypatch.setattr(viz, "ask", asked)
+    monkeypatch.setattr(viz, "player", drawn)
     # Here, where warnings are errors and everything is imported; below, one as a process.
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
-    assert "you said" in capsys.readouterr().out
+    (answer,) = re.findall(r"^you said .*?; it is (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert (tmp_path / "out" / f"{path.stem[:2]}_player.html").exists()
+    # The player stands at the top of the lesson's page.
+    seen = [text.partition("viz.ask(")[0], *above, *map(headline, played)]
+    assert len(above) == 1
+    for number in numbers(answer.partition(":")[0]) - {FAMILIAR.get(path.stem)}:
+        assert not says("\n".join(seen), number), f"the answer {number} stands above"
+
+
+def headline(trace: Any) -> str:
+    """Return the numbers that a player shows large."""
+    sizes = [f"{trace.peak_bytes / 2**power:.1f}" for power in (10, 20, 30)]
+    return f"{trace.evaluations} {trace.peak_nodes} nodes {' '.join(sizes)}"
+
+
+def says(text: str, number: str) -> bool:
+    """Return whether a text has a number in it; one digit counts with what it is a number of."""
+    if len(number) > 1:
+        return number in numbers(text)
+    return re.search(rf"\b{number} (nodes?|values?|blocks?|units?)\b", text) is not None
+
+
+def numbers(text: str) -> set[str]:
+    """Return the numbers in a text, as they are written."""
+    return set(re.findall(r"\d+(?:\.\d+)?", text.replace(",", "")))
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_the_question_stands_before_what_answers_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    order = ["**Predict.**", "my_guess = viz.ask(", "you said {my_guess}; it is "]
+    assert [text.count(part) for part in order] == [1, 1, 1]
+    assert sorted(order, key=text.index) == order
+    # Between question and answer stand nothing but the cell in which one answers, and the next.
+    between = text[text.index(order[0]) : text.index(order[1])]
+    assert between.count("# %%") == 1
 
 
 def test_a_lesson_is_a_script(tmp_path: Path) -> None:

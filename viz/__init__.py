@@ -18,8 +18,10 @@ from viz.layout.dot import dot
 from viz.notebook import mimebundle
 from viz.player import player
 from viz.progress import with_bar
+from viz.terminal.asking import ask
 
 __all__ = [
+    "ask",
     "breakdown",
     "dot",
     "frames",

@@ -1,0 +1,1 @@
+"""What stands at a terminal: questions that wait for an answer."""
