@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tinyckpt.analysis.bounds import necessary, smallest_budget
 from tinyckpt.analysis.chains import uniform_chain
@@ -31,7 +32,7 @@ NAMED = ("store_all", "sqrt_n", "recompute_all")
 MOST_EVALUATIONS, MOST_IN_ALL = 200_000, 1_000_000
 LONG = 20_000  # evaluations of a schedule; with such ones there are fewer points
 MOST_POINTS, MOST_LONG_POINTS = 48, 20
-BOUNDS = 12  # budgets with a lower bound: half a second each, in large graphs that are no chains
+BOUNDS = 12  # budgets with a lower bound, in graphs that are no chains
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def choices(
             and recompute-all, the last one if it is short enough.
         points: how many schedules along the frontier at most; if not given, 48, or 20 where they
             are long. Of more they are spread evenly.
-        time_limit: seconds for the search of the frontier; bounds take some more.
+        time_limit: seconds for the search of the frontier, and as many for the bounds.
         progress: as in ``frontier``.
 
     Raises:
@@ -95,9 +96,16 @@ def choices(
     chosen = chosen_points(found, points)
     problem, needed = Problem(graph, own), necessary(graph)
     smallest = smallest_budget(problem, needed)
-    bounds = found.bounds(BOUNDS if uniform_chain(graph, own) is None else 2 * len(found.points))
+    most = BOUNDS if uniform_chain(graph, own) is None else 2 * len(found.points)
+    bounds = falling(found.bounds(most, time_limit=time_limit))
     proof = proof_of(problem, needed, smallest)
     return Choices(found, chosen, named, bounds, smallest, proof)
+
+
+def falling(bounds: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Return the bounds with what they say together: one holds for all smaller budgets."""
+    highest = accumulate((bound for _, bound in reversed(bounds)), max)
+    return tuple(zip((budget for budget, _ in bounds), reversed(list(highest)), strict=True))
 
 
 def check(graph: Graph, costs: Costs, points: int | None) -> None:

@@ -151,7 +151,7 @@ class Frontier:
         certificate = certificate_of(self.graph, self.costs, point.cost, budget, limit)
         return replace(schedule, certificate=certificate)
 
-    def bounds(self, most: int = 32) -> tuple[tuple[int, float], ...]:
+    def bounds(self, most: int = 32, *, time_limit: float = inf) -> tuple[tuple[int, float], ...]:
         """Return budgets, and for each a cost that no schedule within it is below.
 
         The budgets are the points' own, the last ones before each, where the bound is infinite if
@@ -161,14 +161,21 @@ class Frontier:
         Args:
             most: about how many budgets; thinned evenly where the points are more. In a graph of
                 500 operators each takes about half a second.
+            time_limit: seconds; what has been found of each bound by then is true too.
+
+        Raises:
+            PolicyOptionError: if the time limit is none.
         """
+        clock = Clock(checked_seconds(time_limit))
         peaks = [point.peak for point in self.points]
         budgets = sorted({budget for peak in peaks for budget in (peak - 1, peak)})
         found = []
         everything = sum(self.costs.data) + sum(self.costs.workspace)
-        for budget in (*thinned(budgets, most), max(everything, budgets[-1] + 1)):
+        asked = (*thinned(budgets, most), max(everything, budgets[-1] + 1))
+        for number, budget in enumerate(asked):
             index = bisect_right(peaks, budget) - 1
-            bound = cost_bound(self.graph, self.costs, budget)
+            share = Clock(clock.left() / (len(asked) - number))
+            bound = cost_bound(self.graph, self.costs, budget, share)
             # A bound and the cost that it is the bound of may differ by rounding.
             found.append((budget, min(bound, self.points[index].cost) if index >= 0 else bound))
         return tuple(found)

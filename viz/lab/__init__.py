@@ -88,7 +88,7 @@ def lab(
         policies: names of policies to be shown beside the frontier.
         points: how many schedules along the frontier at most, 2 to 200; by default 48, or 20 where
             they have more than 20,000 evaluations.
-        time_limit: seconds for the search of the frontier; lower bounds take some more.
+        time_limit: seconds for the search of the frontier, and as many for lower bounds.
         network: what the command line calls the graph, such as ``"chain:16"``, for the command and
             the program to copy.
         theme, title, labels, group: as in ``viz.player``.

@@ -235,3 +235,23 @@ def test_the_card_is_accessible(
     page.click("#lab-python")
     found = Axe().run(page, context=".lab").response["violations"]
     assert [(rule["id"], rule["impact"]) for rule in found] == []
+
+
+def test_what_is_in_sight_and_selected_stays_when_the_schedule_changes(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("chain:16"), "#step=20")
+    share = "() => { const e = player.scales.extent; return [e.from / e.whole, e.to / e.whole]; }"
+    page.evaluate("() => { const e = player.scales.extent; e.set(0.25 * e.whole, 0.5 * e.whole); }")
+    page.keyboard.press("k")
+    page.click(LAYER["ledger"].format(5))
+    page.focus(".frontier .handle")
+    for key in ("Home", "End", "PageDown"):
+        page.keyboard.press(key)
+        assert page.evaluate(share) == pytest.approx([0.25, 0.5])
+        assert page.evaluate("() => player.panels[0].selected") == 5
+        assert page.evaluate("() => player.tick") == 20
+    page.select_option("#axis", "evaluation")
+    page.click(LAYER["ledger"].format(7))
+    page.keyboard.press("d")  # the row keeps the keyboard while the panel is another
+    assert page.evaluate("() => document.activeElement.dataset.row") == "7"

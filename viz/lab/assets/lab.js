@@ -24,6 +24,7 @@ class Lab extends Player {
       this.drag(choice, settled);
     });
     this.scales.highest = Math.floor(Math.max(this.offers.highest, this.offers.stored.peak) / this.offers.size);
+    this.scales.kind = "linear"; // where one schedule's axis breaks, another's memory may stand
     this.buttons();
     this.present();
     super.place();
@@ -385,8 +386,10 @@ class Lab extends Player {
     area.hidden = false;
     area.value = text;
     area.rows = Math.min(text.split("\n").length + 1, 10);
+    area.wrap = text.includes("\n") ? "off" : "soft";
     area.focus();
     area.select();
+    area.scrollTop = 0;
     try {
       await navigator.clipboard.writeText(text);
       this.say("copied");

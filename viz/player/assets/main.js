@@ -79,7 +79,10 @@ class Player extends Playback {
     const panel = new Panel(model, this.scales, this.events, before.index);
     [this.models[0], this.panels[0]] = [model, panel];
     if (this.chosen === before) this.chosen = panel;
+    const { extent } = this.scales;
+    const inSight = [extent.from, extent.to].map((place) => place / extent.whole);
     this.measure(); // before it is on the page, so that it is drawn once
+    extent.set(...inSight.map((share) => share * extent.whole));
     before.element.replaceWith(panel.element);
     panel.resized();
     panel.select(before.selected, before.value);
