@@ -6,7 +6,7 @@
 
 const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
 const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
-const TALLEST_ROW = 40; // pixels
+const TALLEST_ROW = 56; // pixels; the same in the style sheet
 const TALL_ROW = 9; // from which a row has a ground of its own
 const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
 const MOST_ARROWS = 40;
