@@ -7,7 +7,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import pages  # noqa: E402  # stands beside this file
+import pages  # noqa: E402  # stand beside this file
+import predict  # noqa: E402
 
 project = "tinyckpt"
 author = "the tinyckpt authors"
@@ -19,6 +20,11 @@ html_theme = "furo"
 html_title = "tinyckpt"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = [
+    "lessons.js",
+    ("predict-data.js", {"defer": "defer"}),
+    ("predict.js", {"defer": "defer"}),
+]
 html_show_copyright = False
 html_show_sphinx = False
 
@@ -35,4 +41,5 @@ autodoc_member_order = "bysource"
 def setup(app: object) -> None:
     """Write the pages of the lessons before Sphinx reads, and copy their players behind it."""
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
+    app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]

@@ -42,6 +42,10 @@ def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
         players = re.findall(r'<iframe class="player" src="([^"]+)"', text)
         pictures = re.findall(r'<img [^>]*src="([^"]+)"', text)
         assert players, name
+        folded = re.findall(r'<details class="answer".*?</details>', text, re.DOTALL)
+        assert len(folded) == name.startswith("lessons/"), name
+        assert all("you said " in answer for answer in folded), name
+        assert "you said " not in text.partition('<details class="answer"')[0], name
         for target in (*players, *pictures):
             assert (page.parent / target).exists(), f"{name}: {target}"
 
