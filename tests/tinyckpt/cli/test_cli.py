@@ -276,7 +276,7 @@ def test_a_network_and_a_saved_trace_play(
     policies = ("--policy", "store_all", "--policy", "sqrt_n")
     code, out, _ = run(capsys, "play", "chain:4", *policies, "--theme", "dark", "-o", str(page))
     assert (code, out) == (0, f"written to {page}; open it in a browser\n")
-    assert '<html lang="en" data-theme="dark">' in page.read_text(encoding="utf-8")
+    assert '<html lang="en" data-theme="dark" ' in page.read_text(encoding="utf-8")
     assert run(capsys, "plan", "chain:4", "--budget", "4 nodes", "-o", str(trace))[0] == 0
     assert run(capsys, "play", str(trace), "--title", "mine", "-o", str(page))[0] == 0
     assert "<title>mine</title>" in page.read_text(encoding="utf-8")
