@@ -3,7 +3,7 @@
 What the portfolio finds for more memory than there is keeps much and recomputes little, that which
 is cheap. Of what it keeps, as many values wait on the host as it takes to get within a goal: those
 that are read last leave first. Goals are parts of the largest peak, the peaks of other schedules,
-and whatever all that can be moved leaves over.
+and whatever all that can be moved leaves over. Besides, what ``priced`` plans for a host at once.
 
 Which schedules there are depends on neither the budget nor the bandwidth, and each of them comes no
 later with more of either (``transfers.clock``); so does the best of them, if all are tried.
@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
+from itertools import chain
 from math import inf
+from operator import attrgetter
 from typing import TypeVar
 
 from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
@@ -26,6 +29,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import from_order, offloading
 from tinyckpt.planning.asked import planned
 from tinyckpt.planning.portfolio import frontier as search
+from tinyckpt.planning.priced import Priced, priced_plans
 from tinyckpt.policies.levels import thinned
 from tinyckpt.replay import replay
 from tinyckpt.schedule import EVALUATIONS, Fetch, Schedule
@@ -36,6 +40,9 @@ from tinyckpt.units import memory_text
 
 SEARCH_SHARE = 0.5  # of the time, for the portfolio's search
 BASES = 12  # how many of its schedules are tried with a host
+PRICED_SHARE = 0.3  # of what is left then, for the plans of ``priced``
+# Of what a plan of ``priced`` takes, the memory within which its copies come back early.
+ROOMS = (Fraction(1), Fraction(5, 4), Fraction(3, 2), Fraction(2))
 PARTS = 20  # of the largest peak: goals, so that 5 %, 10 % and so on of it are goals themselves
 
 
@@ -97,9 +104,9 @@ def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Know
 
     On a uniform chain nothing is searched: Revolve is the best at any budget.
     """
-    chain = uniform_chain(graph, costs)
-    if chain is not None:
-        n, size = chain
+    uniform = uniform_chain(graph, costs)
+    if uniform is not None:
+        n, size = uniform
         least = 3
         while fewest_evaluations(n, least) > MOST_EVALUATIONS:
             least += 1
@@ -159,7 +166,13 @@ def tried(
             best = line if best is None or line.makespan < best.makespan else best
     fastest = inf if best is None else best.makespan
     is_whole = known.is_whole
-    for base, goal, made in variants(graph, costs, known.some, budget) if link.bandwidth else ():
+    all_variants = chain(
+        variants(graph, costs, known.some, budget), priced_variants(graph, costs, budget, clock)
+    )
+    for base, goal, made in all_variants if link.bandwidth else ():
+        if made is None:
+            is_whole = False
+            continue
         if base.cost >= fastest:
             continue
         must = best is None and goal == 0  # as little as can be: the last resort
@@ -194,6 +207,40 @@ def tried(
 
 
 Made = Callable[[Watch, bool], Schedule | None]  # a schedule, and whether it must be made
+
+
+def priced_variants(
+    graph: Graph, costs: Costs, budget: int, clock: Clock
+) -> Iterator[tuple[Base, int, Made | None]]:
+    """Yield the schedules of ``priced``, the cheapest first, and how to make them, as ``variants``.
+
+    Each with memory of its own for copies that come back early. If the time for it runs out, the
+    last one is none.
+    """
+    plans, is_whole = [], True
+    try:
+        for plan in priced_plans(graph, costs, Clock(PRICED_SHARE * clock.left())):
+            plans.append(plan)
+    except OutOfTimeError:
+        is_whole = False
+
+    def made(plan: Priced, room: Fraction, watch: Watch, must: bool) -> Schedule | None:
+        def placed() -> Schedule | None:
+            stored = from_order(graph, plan.order)
+            moved = offloading(stored, plan.moved)
+            moved = offloading(stored, set(plan.moved) - idle_copies(moved))
+            peak = replay(moved).peak_bytes
+            goal = int(peak * room)
+            return fetched_early(moved, costs, None, goal) if goal <= budget else None
+
+        return watch.over(4 * len(plan.order), placed, must)
+
+    for plan in sorted(plans, key=attrgetter("cost")):
+        base = Base(0, plan.cost, len(plan.order), partial(from_order, graph, plan.order))
+        for room in ROOMS:
+            yield base, budget, partial(made, plan, room)
+    if not is_whole:
+        yield Base(0, inf, 0, partial(from_order, graph, ())), budget, None
 
 
 def variants(

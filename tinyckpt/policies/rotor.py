@@ -103,14 +103,17 @@ class Table:
                 self.best[s, t], self.choice[s, t] = best, choice
                 lowered[s, t] = best[own_state]
 
-    def actions(self, level: int) -> list[Action]:
-        """Return the actions of the best schedule from a level of memory.
+    def actions(self, level: int, first: int = 0, last: int | None = None) -> list[Action]:
+        """Return the actions that reverse stages at the least cost, once the first state is kept.
 
-        The level must be feasible: ``best[0, -1, level + 1]`` is finite.
+        Args:
+            level: of memory; a feasible one: ``best[first, last, level + 1]`` is finite.
+            first, last: stages; all of them if not given. If the last one is before the first, go
+                back through the first, which was recorded.
         """
-        actions = [Action("keep", 0)]
+        actions: list[Action] = []
         # Each entry: solve (s, t) from a level; or, with t < s, go back through a recorded stage.
-        todo = [(0, len(self.best) - 1, level)]
+        todo = [(first, len(self.best) - 1 if last is None else last, level)]
         while todo:
             s, t, memory = todo.pop()
             if t <= s:
@@ -176,7 +179,7 @@ def candidates(
         limit.check()
         if not np.isfinite(table.best[0, -1, level + 1]):
             return
-        actions = table.actions(level)
+        actions = [Action("keep", 0), *table.actions(level)]
         if actions != before:
             yield without_dead(problem.graph, order_of(parts, actions)), actions
         before = actions

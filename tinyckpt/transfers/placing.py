@@ -20,18 +20,24 @@ from tinyckpt.schedule import EVALUATIONS, Fetch, Offload, Schedule, Step
 from tinyckpt.transfers.link import Link
 
 
-def movable_values(graph: Graph) -> list[int]:
+def movable_values(graph: Graph, recomputing: bool = False) -> list[int]:
     """Return the forward values that the backward half reads and that can wait on the host.
 
     Not results of the graph, nor views of sources, which take no memory. Of a value and its views,
     of which one each copy is made, none if the copies would weigh more than what they are of.
+
+    Args:
+        graph: with a backward half.
+        recomputing: whether forward values count too that forward operators alone read, which may
+            be evaluated again.
     """
     outputs, first = set(graph.outputs), graph.forward_count
     families: dict[int, list[int]] = {}
     for node in graph.data:
         is_forward = node.producer is not None and node.producer < first
         readers = graph.consumers[node.id]
-        if not (is_forward and readers and readers[-1] >= first) or node.id in outputs:
+        is_read = readers and (recomputing or readers[-1] >= first)
+        if not (is_forward and is_read) or node.id in outputs:
             continue
         if old_source(graph, node.id) is None:
             families.setdefault(owner_of(graph, node.id), []).append(node.id)
