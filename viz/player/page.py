@@ -29,7 +29,7 @@ SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
     "caption", "graph", "timeline", "raster", "overlay", "ledger", "pointing", "rail", "strip",
     "panel", "longlist", "lists", "details", "filling", "tip", "export", "controls", "playback",
-    "main",
+    "address", "elsewhere", "minimap", "search", "gestures", "navigation", "main",
 )  # fmt: skip
 BEGIN = "begin"  # makes a player; the lab has its own
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
@@ -79,7 +79,9 @@ def page(
     added = addition or Addition(heading, [BEGIN], [], "", {})
     return filled(
         "player.html",
-        styles=[*(f"{name}.css" for name in ("player", *reversed(more))), *added.styles],
+        styles=[
+            *(f"{name}.css" for name in ("player", "navigation", *reversed(more))), *added.styles
+        ],
         scripts=[*SCRIPTS[:-1], *more, SCRIPTS[-1], *added.scripts],
         theme=theme,
         front=view,

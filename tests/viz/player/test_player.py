@@ -88,7 +88,7 @@ def test_aligned_by_evaluation(tmp_path: Path, open_page: Open) -> None:
     expected = [looks_of(trace)[step + 1] for trace, step in zip(traces, at, strict=True)]
     assert page.evaluate(LOOKS) == expected
     assert {texts[1].split(" /")[0] for texts in page.evaluate(COUNTERS)} == {"13"}
-    page.keyboard.press("a")  # back to steps, at the step of the first policy
+    page.select_option("#axis", "step")  # at the step of the first policy
     assert page.evaluate(TICK) == at[0]
     assert page.evaluate(LOOKS) == expected_looks(traces, at[0])
 
@@ -100,7 +100,7 @@ def test_aligning_differently_keeps_the_place_behind_the_end_of_a_shorter_policy
     last = max(len(trace.steps) for trace in traces) - 1
     assert len(traces[0].steps) < last
     page = open_page(written(tmp_path, traces), f"#step={last}")
-    page.keyboard.press("a")
+    page.select_option("#axis", "evaluation")
     assert page.evaluate(TICK) == max(trace.evaluations for trace in traces) - 1
 
 

@@ -134,7 +134,7 @@ def test_beside_others_each_has_the_counter_and_one_the_lane(
     amounts = page.locator("[data-counter=host]").all_inner_texts()
     assert amounts == ["0 B", size_text(traces[1].host[20])]
     assert [len(lanes) for lanes in page.evaluate(LANE)] == [0, 1]
-    page.keyboard.press("a")  # aligned by evaluation
+    page.select_option("#axis", "evaluation")
     box = page.locator(".lane canvas").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 1, box["y"] + 30)
     last = max(trace.evaluations for trace in traces) - 1

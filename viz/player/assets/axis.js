@@ -64,11 +64,21 @@ class Extent {
     this.watchers.push(watcher);
   }
 
-  /** Show all of some traces along an axis. @param {any[]} models @param {Axis} axis */
+  /** Whether all is in sight. */
+  get isWhole() {
+    return this.from <= 0 && this.to >= this.whole;
+  }
+
+  /** Take on some traces along an axis: show all of them, or the same part as before.
+   * @param {any[]} models @param {Axis} axis
+   */
   fit(models, axis) {
+    const { isWhole, from, to } = this;
+    const steps = isWhole || axis === this.axis ? null : [from, to].map((place) => this.stepAt(models[0], place));
     this.axis = axis;
     this.whole = Math.max(...models.map((model) => total(model, axis)), 1);
-    this.set(0, this.whole);
+    if (isWhole) this.set(0, this.whole);
+    else this.set(...(steps ? steps.map((step) => placesOf(models[0], axis)[step]) : [from, to]));
   }
 
   /** Show a part; it stays within the whole. @param {number} from @param {number} to */

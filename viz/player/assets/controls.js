@@ -14,6 +14,11 @@ function byId(id) {
   return document.getElementById(id);
 }
 
+/** What an address says besides the step. @param {string} hash */
+function besidesStep(hash) {
+  return hash.replace(/^#?[^&]*/, "");
+}
+
 class Controls {
   /** @param {Playback} player */
   constructor(player) {
@@ -27,7 +32,10 @@ class Controls {
     this.scrub.addEventListener("input", () => player.seek(Number(this.scrub.value)));
     this.buttons();
     document.addEventListener("keydown", (event) => this.key(event));
-    window.addEventListener("hashchange", () => this.follow());
+    window.addEventListener("hashchange", () => {
+      this.follow();
+      this.write(false);
+    });
   }
 
   buttons() {
@@ -128,10 +136,14 @@ class Controls {
     return this.player.follow(new URLSearchParams(location.hash.slice(1)));
   }
 
-  /** Write into the address where the player is; only on a pause, as browsers allow it seldom. */
-  write() {
+  /** Write into the address where the player is; only on a pause, as browsers allow it seldom. What
+   * is more than another step can be gone back to. @param {boolean} [anew] whether it can
+   */
+  write(anew = true) {
+    const address = this.player.address();
+    const another = anew && besidesStep(address) !== besidesStep(location.hash);
     try {
-      history.replaceState(null, "", this.player.address());
+      history[another ? "pushState" : "replaceState"](null, "", address);
     } catch {
       // Some viewers of attachments allow none: then there is no link to this step.
     }
@@ -160,7 +172,6 @@ class Controls {
       Home: () => player.seek(-1),
       End: () => player.seek(player.ticks - 1),
       p: () => player.toPeak(),
-      a: () => player.setAlign?.(player.align === "step" ? "evaluation" : "step"),
       g: () => this.press("front"),
       x: () => this.next("axis"),
       y: () => this.next("scale"),

@@ -160,7 +160,7 @@ function saveLedger(frame, panel) {
       const at = { x: FRAME_MARGIN + (left - whole.left) * scale, y: frame.top + (top - whole.top) * scale };
       return { ...at, width: width * scale, height: height * scale };
     };
-    for (const canvas of element.querySelectorAll("canvas")) {
+    for (const canvas of element.querySelectorAll("canvas:not(.found)")) {
       svgElement("image", { ...place(canvas), href: canvas.toDataURL() }, frame.root);
     }
     for (const nodes of element.querySelectorAll(".rail-row svg")) {

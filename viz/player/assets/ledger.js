@@ -119,6 +119,7 @@ class Ledger {
         this.evaluations(cell);
       }
     }
+    this.scales.drawn(this);
     this.show(this.step, true);
   }
 

@@ -1,5 +1,6 @@
 /** The player: one position for all policies, and everything that follows it. */
 
+const VIEWS = ["ledger", "graph"];
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
 class Player extends Playback {
@@ -19,6 +20,7 @@ class Player extends Playback {
       host: data.host,
       front: document.documentElement.dataset.front,
       extent: new Extent(),
+      drawn: (ledger) => {}, // called with every ledger that was drawn anew
       kind: "linear",
       broken: breakOf(this.models, data.highest),
       least: Math.min(...this.models.map(leastBlock)),
@@ -45,6 +47,7 @@ class Player extends Playback {
     this.filling = new Filling((panel, value) => this.choose(panel, -1, value));
     this.table = new LedgerTable();
     this.chosen = this.panels[0];
+    this.navigation = new Navigation(this);
     this.controls = new Controls(this);
     this.first = this.scales.front;
     byId("reading").open = this.first === "graph";
@@ -131,6 +134,7 @@ class Player extends Playback {
   /** What stands beside the policies, about the one that was chosen last. */
   beside() {
     const { chosen } = this;
+    this.navigation.show();
     if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
     if (this.scales.front === "graph") return;
     this.filling.show(chosen, chosen.step);
@@ -157,6 +161,7 @@ class Player extends Playback {
       panel.strip.resized();
       panel.strip.redraw();
     }
+    this.navigation.minimap.draw();
   }
 
   /** The vertical axes that say something here. */
@@ -177,7 +182,17 @@ class Player extends Playback {
 
   play() {
     byId("panels").classList.remove("stepped");
+    const { loop } = this.navigation;
+    if (loop && (this.tick < loop.from - 1 || this.tick >= loop.to)) this.show(loop.from);
     super.play();
+  }
+
+  get ended() {
+    return !this.navigation.loop && super.ended;
+  }
+
+  wrapped(tick) {
+    return this.navigation.wrapped(tick);
   }
 
   words() {
@@ -189,17 +204,19 @@ class Player extends Playback {
   }
 
   address() {
-    return `#${this.align}=${this.tick}${this.scales.front === this.first ? "" : `&view=${this.scales.front}`}`;
+    return `#${this.align}=${this.tick}${this.scales.front === this.first ? "" : `&view=${this.scales.front}`}${placeText(this)}`;
   }
 
   /** Go where an address says. @param {URLSearchParams} parameters @returns {boolean} whether it says anything */
   follow(parameters) {
-    const front = parameters.get("view");
-    if ((front === "graph" || front === "ledger") && front !== this.scales.front) this.setFront(front);
+    const front = VIEWS.find((view) => view === parameters.get("view")) ?? this.first;
+    if (front !== this.scales.front) this.setFront(front);
+    const known = this.axes.find((align) => !Number.isNaN(Number.parseInt(parameters.get(align) ?? "", 10)));
+    if (known) this.setAlign(known);
+    goToPlace(this, parameters);
     for (const align of this.axes) {
       const place = Number.parseInt(parameters.get(align) ?? "", 10);
       if (Number.isNaN(place)) continue;
-      this.setAlign(align);
       this.pause();
       this.seek(place);
       return true;
@@ -222,8 +239,10 @@ class Player extends Playback {
     const running = this.visible.find(({ model }) => this.tick < ticksOf(model, this.align));
     const { model } = running ?? this.visible[0];
     const step = stepOfTick(model, this.tick, this.align);
+    const range = this.navigation.loopSteps;
     this.align = align;
     this.measure();
+    this.navigation.loopSteps = range;
     this.controls.rescale();
     this.tick = tickOfStep(model, step, align);
     this.redraw();
@@ -258,6 +277,7 @@ class Player extends Playback {
     this.details.show(panel, panel.selected, value);
     this.beside();
     if (panel.selected >= 0) this.read(panel.model);
+    this.settle();
   }
 
   /** Keep or drop what a cell holds, where that can be chosen. @returns {boolean} whether it was */
@@ -289,5 +309,6 @@ class Player extends Playback {
 
   recolour() {
     this.resized();
+    this.navigation.minimap.resized();
   }
 }

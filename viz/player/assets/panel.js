@@ -111,10 +111,16 @@ class Panel {
         crumb.type = "button";
         crumb.textContent = views[index].title;
         if (index === this.index) crumb.setAttribute("aria-current", "page");
-        else crumb.addEventListener("click", () => this.open(index));
+        else crumb.addEventListener("click", () => this.left(index));
         return crumb;
       }),
     );
+  }
+
+  /** Leave the present view for one that it is in. */
+  left(index) {
+    this.open(index);
+    this.events.choose(this, -1);
   }
 
   /** Go back to the view that this one was opened from. @returns {boolean} whether there is one */

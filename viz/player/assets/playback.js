@@ -26,6 +26,16 @@ class Playback {
     return (this.tick + 1) / this.ticks;
   }
 
+  /** Whether there is nothing more to play. */
+  get ended() {
+    return this.tick >= this.ticks - 1;
+  }
+
+  /** The position that playing comes to, which may lead back. @param {number} tick */
+  wrapped(tick) {
+    return tick;
+  }
+
   /** Go to a position at somebody's wish; playing stops. @param {number} tick */
   seek(tick) {
     this.playing = false;
@@ -54,7 +64,7 @@ class Playback {
   }
 
   play() {
-    if (this.tick >= this.ticks - 1) this.show(-1);
+    if (this.ended) this.show(-1);
     this.playing = true;
     this.controls.show();
     let before = performance.now();
@@ -68,8 +78,8 @@ class Playback {
       before = now;
       const whole = Math.floor(due);
       due -= whole;
-      if (whole > 0) this.show(this.tick + whole);
-      if (this.tick >= this.ticks - 1) this.pause();
+      if (whole > 0) this.show(this.wrapped(this.tick + whole));
+      if (this.ended) this.pause();
       else requestAnimationFrame(frame);
     };
     requestAnimationFrame(frame);

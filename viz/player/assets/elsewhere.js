@@ -1,0 +1,65 @@
+/** What happens beyond a group that is open: what is held there, and what is done. */
+
+const HOMES = new WeakMap(); // by view: which cell every operator is in
+
+/** The cell of a view that an operator is in; -1 if in none. */
+function cellIn(graph, index, operator) {
+  const view = graph.views[index];
+  if (!HOMES.has(view)) HOMES.set(view, homes(graph.operators.names.length, view.operators));
+  return HOMES.get(view)[operator];
+}
+
+/** The view that shows an operator and is nearest to another one, above it or the same.
+ * @param {any} graph @param {number} index of that other @param {number} operator
+ * @param {boolean} inside whether to open all groups that it is in
+ */
+function viewWith(graph, index, operator, inside) {
+  let view = index;
+  while (cellIn(graph, view, operator) < 0 && graph.views[view].parent !== null) view = graph.views[view].parent;
+  if (!inside) return view;
+  const opened = () => graph.views[view].opens[cellIn(graph, view, operator)];
+  for (let next = opened(); next !== undefined; next = opened()) view = next;
+  return view;
+}
+
+/** What is held beyond the view that is open, in what memory is counted in. */
+function heldElsewhere({ model, ledger, step }) {
+  let sum = 0;
+  for (const { value, amount } of blocksAt(model, step)) if (value >= 0 && ledger.homeOf[value] < 0) sum += amount;
+  return sum;
+}
+
+/** Say beside the way to an open group what is active elsewhere; the button leads there. @param {Panel} panel */
+function showElsewhere(panel) {
+  const nav = panel.part(".path");
+  if (nav.hidden) return;
+  panel.beyond ??= elsewhereOf(panel);
+  const { element, held, button } = panel.beyond;
+  if (nav.lastChild !== element) nav.append(element);
+  const { model, step, index } = panel;
+  const amount = step < 0 ? 0 : heldElsewhere(panel);
+  const words = amount ? `also active elsewhere: ${shortLive(amount, model.inNodes)}${model.inNodes ? (amount === 1 ? " value" : " values") : ""} held` : "nothing is held elsewhere";
+  if (held.textContent !== words) held.textContent = words;
+  const operator = step >= 0 && model.verbs[step] === COMPUTE ? model.targets[step] : -1;
+  const away = operator >= 0 && cellIn(model.graph, index, operator) < 0;
+  button.hidden = !away;
+  if (!away) return;
+  const scope = model.graph.operators.scopes[operator];
+  const text = `now ${model.graph.operators.names[operator]}${scope ? ` in ${scope}` : ""}`;
+  if (button.textContent !== text) button.textContent = text;
+}
+
+function elsewhereOf(panel) {
+  const element = document.createElement("span");
+  element.className = "elsewhere";
+  const held = document.createElement("span");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.addEventListener("click", () => {
+    const { model, step, index } = panel;
+    panel.open(viewWith(model.graph, index, model.targets[step], true));
+    panel.events.choose(panel, -1);
+  });
+  element.append(held, " ", button);
+  return { element, held, button };
+}

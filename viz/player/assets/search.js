@@ -1,0 +1,270 @@
+/**
+ * A search in names, scopes and kinds of operators, and in names of what they make. Whatever
+ * matches is marked on the ledger, in the view that is open; a group that has some in it says so.
+ */
+
+const FOUND_ROW = 42; // pixels; the same in the style sheet
+const MARK_APART = 5; // pixels from mark to mark
+const [LEAST_MARKED, MOST_MARKS] = [9, 2000]; // pixels of a row; marks on a ledger
+const FOUND_INK = { light: 0.35, dark: 0.16 }; // of the halo's colour upon a row
+
+class Search {
+  /** @param {Player} player */
+  constructor(player) {
+    this.player = player;
+    this.element = byId("search");
+    this.input = byId("search-input");
+    this.total = byId("search-total");
+    this.holder = byId("search-list");
+    this.list = new LongList(this.holder, (row, index) => this.fill(row, index), FOUND_ROW, "option");
+    this.texts = new Map(); // by graph: all that can be searched of every operator
+    this.found = new Map(); // by graph the operators that match, by its operators whether, by model when
+    this.query = "";
+    this.at = -1;
+    player.scales.drawn = (ledger) => this.mark(ledger);
+    this.listen();
+  }
+
+  listen() {
+    byId("search-open").addEventListener("click", () => (this.element.hidden ? this.open() : this.close()));
+    byId("search-close").addEventListener("click", () => this.close());
+    byId("search-next").addEventListener("click", () => this.next(1));
+    byId("search-back").addEventListener("click", () => this.next(-1));
+    this.input.addEventListener("input", () => this.look(this.input.value));
+    this.element.addEventListener("keydown", (event) => this.key(event));
+    this.holder.addEventListener("click", (event) => {
+      const row = event.target.closest(".row");
+      if (row) this.go(Number(row.dataset.index), true);
+    });
+  }
+
+  /** Whether anything is searched. */
+  get active() {
+    return this.query !== "";
+  }
+
+  get items() {
+    return this.matches(this.player.chosen.model.graph);
+  }
+
+  open() {
+    this.element.hidden = false;
+    byId("search-open").setAttribute("aria-expanded", "true");
+    this.list.measure();
+    this.input.focus();
+    this.input.select();
+    this.show();
+  }
+
+  /** Search nothing any more. */
+  close() {
+    const inside = this.element.contains(document.activeElement);
+    this.element.hidden = true;
+    byId("search-open").setAttribute("aria-expanded", "false");
+    if (inside) byId("search-open").focus();
+    this.input.value = "";
+    this.look("");
+  }
+
+  /** Search some words, all of which a match has. @param {string} query */
+  look(query) {
+    const words = query.trim().toLowerCase();
+    if (words === this.query) return;
+    this.query = words;
+    this.found.clear();
+    this.at = -1;
+    this.show();
+    this.marks();
+    this.player.settle();
+  }
+
+  /** Search what an address says. @param {string} query */
+  become(query) {
+    if (query.trim().toLowerCase() === this.query) return;
+    this.input.value = query;
+    this.element.hidden = query === "";
+    byId("search-open").setAttribute("aria-expanded", String(query !== ""));
+    this.list.measure();
+    this.look(query);
+  }
+
+  /** The operators of a graph that match. @returns {number[]} */
+  matches(graph) {
+    if (!this.active) return [];
+    if (!this.found.has(graph)) {
+      const words = this.query.split(/\s+/);
+      const matches = [];
+      this.textsOf(graph).forEach((text, i) => words.every((word) => text.includes(word)) && matches.push(i));
+      this.found.set(graph, matches);
+    }
+    return this.found.get(graph);
+  }
+
+  textsOf(graph) {
+    if (!this.texts.has(graph)) {
+      const { names, scopes, kinds, outputs } = graph.operators;
+      const made = (i) => Array.from(listAt(outputs, i), (value) => graph.data.names[value]);
+      const text = (name, i) => [name, scopes[i], kinds[i], ...made(i)].join("\n").toLowerCase();
+      this.texts.set(graph, Array.from(names, text));
+    }
+    return this.texts.get(graph);
+  }
+
+  /** When matches are evaluated, in order. @param {any} model */
+  evaluationsOf(model) {
+    const known = this.found.get(model);
+    if (known) return known;
+    const hit = this.hits(model.graph);
+    const steps = model.computes.filter((step) => hit[model.targets[step]]);
+    this.found.set(model, steps);
+    return steps;
+  }
+
+  /** By operator, whether it matches. */
+  hits(graph) {
+    const { operators } = graph;
+    if (!this.found.has(operators)) {
+      const hit = new Uint8Array(operators.names.length);
+      for (const operator of this.matches(graph)) hit[operator] = 1;
+      this.found.set(operators, hit);
+    }
+    return this.found.get(operators);
+  }
+
+  // The list --------------------------------------------------------------------------------------
+
+  show() {
+    const { items } = this;
+    this.element.classList.toggle("empty", !this.active);
+    this.total.textContent = this.active ? `${this.at < 0 ? "" : `${countText(this.at + 1)} of `}${countText(items.length)}` : "";
+    if (this.list.count !== items.length) this.list.reset(items.length);
+    this.list.current = -1;
+    this.list.refill();
+    if (this.at >= 0) this.list.follow(this.at);
+    for (const row of this.list.rows) row.setAttribute("aria-selected", String(Number(row.dataset.index) === this.at));
+    if (this.at < 0) this.input.removeAttribute("aria-activedescendant");
+    else this.input.setAttribute("aria-activedescendant", `found-${this.at}`);
+  }
+
+  fill(row, index) {
+    const { graph } = this.player.chosen.model;
+    const { names, scopes, kinds } = graph.operators;
+    const operator = this.items[index];
+    if (operator === undefined) return;
+    row.id = `found-${index}`;
+    row.setAttribute("aria-selected", String(index === this.at));
+    const made = Array.from(listAt(graph.operators.outputs, operator), (value) => graph.data.names[value]);
+    const where = [kinds[operator], scopes[operator] && `in ${scopes[operator]}`, made.some((name) => name !== names[operator]) && `makes ${listed(made, 2)}`];
+    fillRow(row, [["name", names[operator]], ["why", where.filter(Boolean).join(", ")]]);
+  }
+
+  key(event) {
+    const actions = {
+      ArrowDown: () => this.next(1),
+      ArrowUp: () => this.next(-1),
+      Enter: () => this.go(Math.max(this.at, 0), true),
+      Escape: () => this.close(),
+    };
+    const isButton = event.target !== this.input;
+    // Nothing that is written here is a key of the player.
+    event.stopPropagation();
+    if (!Object.hasOwn(actions, event.key) || (isButton && event.key === "Enter")) return;
+    actions[event.key]();
+    event.preventDefault();
+  }
+
+  // Matches ---------------------------------------------------------------------------------------
+
+  /** Go to the next match, or back. @param {number} by */
+  next(by) {
+    const { length } = this.items;
+    if (length) this.go((this.at + (by > 0 || this.at >= 0 ? by : 0) + length) % length);
+  }
+
+  /** Select a match, and bring it into sight. @param {number} index @param {boolean} [inside] opens the groups it is in */
+  go(index, inside = false) {
+    const operator = this.items[index];
+    if (operator === undefined) return;
+    const { chosen: panel } = this.player;
+    const { graph } = panel.model;
+    const view = viewWith(graph, panel.index, operator, inside);
+    const focused = document.activeElement;
+    if (view !== panel.index) panel.open(view);
+    if (this.element.contains(focused)) focused.focus();
+    const [value = -1] = listAt(graph.operators.outputs, operator);
+    this.player.choose(panel, panel.ledger.cellOf[operator], panel.ledger.homeOf[value] >= 0 ? value : -1);
+    this.player.navigation.reveal(panel.model, evaluationsOf(panel.model, [operator], 0).steps);
+    this.at = index;
+    this.show();
+  }
+
+  /** Mark matches on all ledgers. */
+  marks() {
+    for (const { ledger } of this.player.visible ?? []) if (ledger.layers.past) this.mark(ledger);
+    this.player.navigation?.minimap.draw();
+  }
+
+  /** Mark the rows of a ledger that have matches, and when these are evaluated. @param {Ledger} ledger */
+  mark(ledger) {
+    const canvas = ledger.element.querySelector(".found");
+    const { past, ratio } = ledger.layers;
+    // Setting its size empties it.
+    if (!this.active && !canvas.width) return;
+    [canvas.width, canvas.height] = this.active ? [past.width, past.height] : [0, 0];
+    const context = canvas.getContext("2d");
+    const { model, cellOf } = ledger;
+    const style = getComputedStyle(canvas);
+    // Upon what is light this darkens the ground and leaves bars as they are; likewise in the dark.
+    const scheme = style.colorScheme === "dark" ? "dark" : "light";
+    canvas.style.mixBlendMode = { light: "darken", dark: "lighten" }[scheme];
+    const colours = Object.fromEntries(["ink", "halo", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    const hit = this.hits(model.graph);
+    const cells = new Set();
+    for (const operator of this.matches(model.graph)) if (cellOf[operator] >= 0) cells.add(cellOf[operator]);
+    for (const cell of cells) this.markRow(context, ledger, cell, colours, FOUND_INK[scheme]);
+    context.fillStyle = colours.ink;
+    context.strokeStyle = colours.background;
+    context.lineWidth = 2 * ratio;
+    // In rows that are lower than its marks nobody would see whose they are.
+    if (ledger.rowHeight < LEAST_MARKED * ratio) return;
+    context.beginPath();
+    let count = 0;
+    for (const cell of cells) if (count < MOST_MARKS) count += this.markTimes(context, ledger, cell, hit);
+    context.stroke();
+    context.fill();
+  }
+
+  markRow(context, ledger, cell, colours, light) {
+    const [high, low] = ledger.lane(cell);
+    const { past, ratio } = ledger.layers;
+    for (const [ink, alpha, wide] of [["background", 1], ["halo", light], ["ink", 1, 4 * ratio]]) {
+      context.globalAlpha = alpha;
+      context.fillStyle = colours[ink];
+      context.fillRect(0, high, wide ?? past.width, low - high);
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** A mark above each evaluation of a match in a row, as part of one path for all. @returns {number} how many */
+  markTimes(context, ledger, cell, hit) {
+    const { model, places } = ledger;
+    const { past, ratio } = ledger.layers;
+    const own = ledger.marksOf(cell);
+    const y = Math.max(ledger.lane(cell)[0], 0);
+    const size = 3.5 * ratio;
+    let [count, before] = [0, -Infinity];
+    for (let i = firstAfter(model, own, ledger.scales.extent.stepAt(model, ledger.scales.extent.from) - 1); i < own.length; i++) {
+      const step = model.computes[own[i]];
+      const x = ledger.x(places[step]);
+      if (x > past.width) break;
+      if (!hit[model.targets[step]] || x < before + MARK_APART * ratio) continue;
+      before = x;
+      count++;
+      context.moveTo(x - size, y - size / 2);
+      context.lineTo(x + size, y - size / 2);
+      context.lineTo(x, y + 1.2 * size);
+      context.closePath();
+    }
+    return count;
+  }
+}
