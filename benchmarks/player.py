@@ -2,7 +2,8 @@
 
 Loading is from navigation to a page that shows its first step. A step is one ArrowRight, with the
 styles and the layout that follow from it; frames are what the browser draws while it plays at 60
-steps a second, and while seven tenths of the ledger are moved along under a window.
+steps a second, while seven tenths of the ledger are moved along under a window, and
+while a wheel is turned at each frame, to and fro.
 """
 
 from __future__ import annotations
@@ -63,6 +64,18 @@ PAN = """async seconds => { const extent = window.player?.scales.extent;
     requestAnimationFrame(move); });
   extent?.set(0, extent.whole);
   return frames / (performance.now() - begin) * 1000; }"""
+ZOOM = """async seconds => { const plot = document.querySelector(".ledger .plot canvas");
+  const box = plot?.getBoundingClientRect();
+  const [clientX, clientY] = plot ? [box.left + 0.4 * box.width, box.top + 9] : [0, 0];
+  let frames = 0; const begin = performance.now();
+  await new Promise(done => { const turn = now => {
+    const deltaY = Math.floor((now - begin) / 1000) % 2 ? 20 : -20;
+    plot?.dispatchEvent(new WheelEvent("wheel",
+      {deltaY, clientX, clientY, bubbles: true, cancelable: true}));
+    frames++;
+    if (now - begin < 1000 * seconds) requestAnimationFrame(turn); else done(); };
+    requestAnimationFrame(turn); });
+  return frames / (performance.now() - begin) * 1000; }"""
 BARS = "player.panels.reduce((sum, panel) => sum + panel.ledger.history.steps.length, 0)"
 READY = "performance.getEntriesByName('ready')[0].startTime"
 
@@ -77,6 +90,7 @@ def measure(browser: Any, path: Path) -> list[str]:
     page = opened(browser, path)
     steps, seeks, frames = page.evaluate(STEPS), page.evaluate(SEEKS), page.evaluate(PLAY, 5)
     bars, moved = page.evaluate(BARS), page.evaluate(PAN, 5)
+    zoomed = page.evaluate(ZOOM, 6)
     page.close()  # what is open in the background takes its share of a core
     return [
         f"{path.stat().st_size / 1024:.0f} KiB",
@@ -87,6 +101,7 @@ def measure(browser: Any, path: Path) -> list[str]:
         f"{frames:.0f}",
         f"{bars:,}",
         f"{moved:.0f}",
+        f"{zoomed:.0f}",
     ]
 
 
@@ -120,11 +135,12 @@ def report() -> str:
             body.append([network, ", ".join(policies), f"{steps:,}", *measure(browser, path)])
         blank = browser.new_page(viewport={"width": 1440, "height": 900})
         empty = [f"{blank.evaluate(PLAY, 5):.0f}", "", f"{blank.evaluate(PAN, 5):.0f}"]
+        empty.append(f"{blank.evaluate(ZOOM, 5):.0f}")
         body.append(["an empty page", *[""] * 7, *empty])
         browser.close()
     header = [
         "network", "policies", "steps", "file", "load", "step", "99th %", "seek", "frames/s",
-        "bars", "panning, frames/s",
+        "bars", "panning, frames/s", "zooming, frames/s",
     ]  # fmt: skip
     return table.rows(header, body)
 
