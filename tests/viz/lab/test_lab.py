@@ -173,7 +173,7 @@ def test_a_click_keeps_or_drops(
     assert page.is_visible("#node")
     assert page.evaluate(STATE) == page.evaluate("() => player.start.key")
     said = page.inner_text("#lab-flip")
-    page.keyboard.press("d")
+    page.keyboard.press("Shift+K")
     assert page.inner_text("#lab-said").split(": ")[1] == said.split(": ")[1]
     assert page.evaluate(KEEPING) is not None
 
@@ -253,5 +253,5 @@ def test_what_is_in_sight_and_selected_stays_when_the_schedule_changes(
         assert page.evaluate("() => player.tick") == 20
     page.select_option("#axis", "evaluation")
     page.click(LAYER["ledger"].format(7))
-    page.keyboard.press("d")  # the row keeps the keyboard while the panel is another
+    page.keyboard.press("Shift+K")  # the row keeps the keyboard while the panel is another
     assert page.evaluate("() => document.activeElement.dataset.row") == "7"

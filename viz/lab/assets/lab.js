@@ -82,8 +82,8 @@ class Lab extends Player {
     const command = event.ctrlKey || event.metaKey;
     if (command && key === "z") this.undo(...(event.shiftKey ? [this.coming, this.past] : [this.past, this.coming]));
     else if (command && key === "y") this.undo(this.coming, this.past);
-    else if (!command && key === "k") this.setKeeps(!this.keeps);
-    else if (!command && key === "d" && !byId("lab-flip").hidden) byId("lab-flip").click();
+    else if (!command && key === "k" && !event.shiftKey) this.setKeeps(!this.keeps);
+    else if (!command && key === "k" && !byId("lab-flip").hidden) byId("lab-flip").click();
     else return;
     event.preventDefault();
   }
