@@ -47,12 +47,12 @@ def screenshot(traces: list[tc.Trace], path: Path) -> Path:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         page = browser.new_page(
-            viewport={"width": 1280, "height": 760}, device_scale_factor=1.25,
+            viewport={"width": 1280, "height": 900}, device_scale_factor=1.25,
             reduced_motion="reduce",
         )  # fmt: skip
         page.goto(f"{page_path.as_uri()}#step={traces[-1].peak_step}")
         page.wait_for_selector("html[data-ready]")
-        page.locator(".panel").last.locator(".node").nth(7).click()
+        page.locator(".panel").last.locator(".node").nth(9).click()
         page.screenshot(path=path)
         browser.close()
     return path

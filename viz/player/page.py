@@ -80,7 +80,8 @@ def page(
     return filled(
         "player.html",
         styles=[
-            *(f"{name}.css" for name in ("player", "navigation", *reversed(more))), *added.styles
+            *(f"{name}.css" for name in ("player", "navigation", *reversed(more))),
+            *added.styles,
         ],
         scripts=[*SCRIPTS[:-1], *more, SCRIPTS[-1], *added.scripts],
         theme=theme,
