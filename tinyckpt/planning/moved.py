@@ -16,21 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import chain
 from math import inf
 from operator import attrgetter
 from typing import TypeVar
 
-from tinyckpt.analysis.chains import fewest_evaluations, uniform_chain
-from tinyckpt.analysis.limits import ENDLESS, MOST_EVALUATIONS, Clock, OutOfTimeError, Pace
+from tinyckpt.analysis.limits import ENDLESS, Clock, OutOfTimeError, Pace
 from tinyckpt.cost import Costs
 from tinyckpt.errors import BudgetError
 from tinyckpt.graph import Graph
 from tinyckpt.orders.lowering import from_order, offloading
-from tinyckpt.planning.asked import planned
-from tinyckpt.planning.portfolio import frontier as search
+from tinyckpt.planning.bases import Base, known_bases
 from tinyckpt.planning.priced import Priced, priced_plans
-from tinyckpt.policies.levels import thinned
 from tinyckpt.replay import replay
 from tinyckpt.schedule import EVALUATIONS, Fetch, Schedule
 from tinyckpt.transfers.clock import Timeline, timed
@@ -39,7 +35,6 @@ from tinyckpt.transfers.placing import fetched_early, idle_copies, movable_value
 from tinyckpt.units import memory_text
 
 SEARCH_SHARE = 0.5  # of the time, for the portfolio's search
-BASES = 12  # how many of its schedules are tried with a host
 PRICED_SHARE = 0.3  # of what is left then, for the plans of ``priced``
 # Of what a plan of ``priced`` takes, the memory within which its copies come back early.
 ROOMS = (Fraction(1), Fraction(5, 4), Fraction(3, 2), Fraction(2))
@@ -47,16 +42,6 @@ PARTS = 20  # of the largest peak: goals, so that 5 %, 10 % and so on of it are 
 
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """A schedule for one device: its peak, its cost and its evaluations, and how to make it."""
-
-    peak: int
-    cost: float
-    evaluations: int
-    made: Callable[[], Schedule]
 
 
 class Watch:
@@ -84,50 +69,69 @@ class Watch:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Schedules for one device, by peak.
+Made = Callable[[Watch, bool], Schedule | None]  # a schedule, and whether it must be made
+# A schedule for one device, a peak that is the goal, and how it is made; none for want of time.
+Variant = tuple[Base, int, Made | None]
+
+
+@dataclass(slots=True)
+class Found:
+    """What has been found so far.
 
     Attributes:
-        within: the cheapest within the budget, if there is one.
-        some: those of which values are moved; they do not depend on the budget.
-        is_whole: whether none is left out for want of time.
+        best: the fastest within the budgets, if there is one.
+        smallest: the least peak of all that was looked at, within the budgets or not.
+        is_whole: whether nothing was left out for want of time.
     """
 
-    within: Base | None
-    some: list[Base]
+    best: Timeline | None
+    smallest: int
     is_whole: bool
 
+    @property
+    def makespan(self) -> float | Fraction:
+        """Of the fastest."""
+        return inf if self.best is None else self.best.makespan
 
-def known_bases(graph: Graph, costs: Costs, budget: int, seconds: float) -> Known:
-    """Return schedules for one device.
-
-    On a uniform chain nothing is searched: Revolve is the best at any budget.
-    """
-    uniform = uniform_chain(graph, costs)
-    if uniform is not None:
-        n, size = uniform
-        least = 3
-        while fewest_evaluations(n, least) > MOST_EVALUATIONS:
-            least += 1
-        rooms = thinned(range(least, n + 3), BASES)
-        made = [revolve_base(graph, costs, n, room, size) for room in [*rooms, budget // size]]
-        return Known(made[-1] if budget // size >= least else None, made[:-1], True)
-    found = search(graph, costs, seconds, budget=budget)  # the budget says what comes first
-    points = [
-        Base(p.peak, p.cost, len(p.order), partial(from_order, graph, p.order.tolist(), p.policy))
-        for p in found.points
-    ]
-    within = [base for base in points if base.peak <= budget]
-    return Known(within[-1] if within else None, thinned(points, BASES), found.complete)
+    def take(self, line: Timeline | None) -> None:
+        """Keep a timeline if it is the fastest."""
+        if line is not None and line.makespan < self.makespan:
+            self.best = line
 
 
-def revolve_base(graph: Graph, costs: Costs, n: int, room: int, size: int) -> Base:
-    """Return the best schedule of ``chain(n)`` with room for so many values, at least 3."""
-    room = min(max(room, 3), n + 2)
-    count = fewest_evaluations(n, room)
-    made = partial(planned, graph, "revolve", costs, {"slots": min(room - 2, n)})
-    return Base(room * size, count * float(costs.operators[0]), count, made)
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is room for, and how fast the host is: as in ``plan_with_host``."""
+
+    graph: Graph
+    costs: Costs
+    link: Link
+    budget: int
+    host_budget: float
+
+    def line(self, schedule: Schedule, watch: Watch, evaluations: int, must: bool) -> Timeline:
+        """Return when all of a schedule happens, within the budget."""
+        work = partial(timed, schedule, self.link, self.costs, budget=self.budget)
+        return watch.over(evaluations, work, must)
+
+    def line_within(
+        self, base: Base, made: Made, watch: Watch, must: bool, found: Found
+    ) -> Timeline | None:
+        """Return when all of a variant happens; None if it is not within the budgets."""
+        schedule = made(watch, must)
+        if schedule is None:
+            return None
+        trace = watch.over(base.evaluations, partial(replay, schedule), must)
+        found.smallest = min(found.smallest, trace.peak_bytes)
+        if trace.peak_bytes > self.budget or max(trace.host, default=0) > self.host_budget:
+            return None
+        # With its copies it has twice as many steps, or nearly.
+        return self.line(schedule, watch, 2 * base.evaluations, must)
+
+    def variants(self, some: list[Base], clock: Clock) -> Iterator[Variant]:
+        """Yield all schedules with values on the host that may be within the budget."""
+        yield from variants(self.graph, self.costs, some, self.budget)
+        yield from priced_variants(self.graph, self.costs, self.budget, clock)
 
 
 def tried(
@@ -153,65 +157,38 @@ def tried(
         BudgetError: if nothing was found within the budgets.
     """
     known = known_bases(graph, costs, budget, SEARCH_SHARE * clock.left())
-    smallest = known.some[0].peak
     watch = Watch(clock, len(graph.operators))
+    room = Room(graph, costs, link, budget, host_budget)
+    found = Found(best, known.some[0].peak, known.is_whole)
     if known.within is not None:
-        base = known.within
         must = best is None
         with suppress(OutOfTimeError):
-            stored = watch.over(base.evaluations, base.made, must)
-            line = watch.over(
-                base.evaluations, partial(timed, stored, link, costs, budget=budget), must
-            )
-            best = line if best is None or line.makespan < best.makespan else best
-    fastest = inf if best is None else best.makespan
-    is_whole = known.is_whole
-    all_variants = chain(
-        variants(graph, costs, known.some, budget), priced_variants(graph, costs, budget, clock)
-    )
-    for base, goal, made in all_variants if link.bandwidth else ():
+            stored = watch.over(known.within.evaluations, known.within.made, must)
+            found.take(room.line(stored, watch, known.within.evaluations, must))
+    for base, goal, made in room.variants(known.some, clock) if link.bandwidth else ():
         if made is None:
-            is_whole = False
+            found.is_whole = False
             continue
-        if base.cost >= fastest:
+        if base.cost >= found.makespan:
             continue
-        must = best is None and goal == 0  # as little as can be: the last resort
+        must = found.best is None and goal == 0  # as little as can be: the last resort
         try:
-            schedule = made(watch, must)
-            if schedule is None:
-                continue
-            trace = watch.over(base.evaluations, partial(replay, schedule), must)
-            smallest = min(smallest, trace.peak_bytes)
-            if trace.peak_bytes > budget or max(trace.host, default=0) > host_budget:
-                continue
-            with_copies = 2 * base.evaluations  # as many steps again, or nearly
-            line = watch.over(
-                with_copies, partial(timed, schedule, link, costs, budget=budget), must
-            )
+            found.take(room.line_within(base, made, watch, must, found))
         except OutOfTimeError:
-            is_whole = False
-            if best is not None and clock.left() == 0:
+            found.is_whole = False
+            if found.best is not None and clock.left() == 0:
                 break
-            continue
-        makespan = line.makespan
-        if makespan < fastest:
-            best, fastest = line, makespan
-    if best is None:
-        cut = "" if is_whole else " in the time given; give it more (time_limit=...)"
+    if found.best is None:
+        cut = "" if found.is_whole else " in the time given; give it more (time_limit=...)"
         raise BudgetError(
             f"nothing was found within {memory_text(budget, costs.memory_unit)}{cut}; the smallest "
-            f"peak that was found is {memory_text(smallest, costs.memory_unit)}",
-            smallest,
+            f"peak that was found is {memory_text(found.smallest, costs.memory_unit)}",
+            found.smallest,
         )
-    return best, is_whole
+    return found.best, found.is_whole
 
 
-Made = Callable[[Watch, bool], Schedule | None]  # a schedule, and whether it must be made
-
-
-def priced_variants(
-    graph: Graph, costs: Costs, budget: int, clock: Clock
-) -> Iterator[tuple[Base, int, Made | None]]:
+def priced_variants(graph: Graph, costs: Costs, budget: int, clock: Clock) -> Iterator[Variant]:
     """Yield the schedules of ``priced``, the cheapest first, and how to make them, as ``variants``.
 
     Each with memory of its own for copies that come back early. If the time for it runs out, the
@@ -243,9 +220,7 @@ def priced_variants(
         yield Base(0, inf, 0, partial(from_order, graph, ())), budget, None
 
 
-def variants(
-    graph: Graph, costs: Costs, some: list[Base], budget: int
-) -> Iterator[tuple[Base, int, Made]]:
+def variants(graph: Graph, costs: Costs, some: list[Base], budget: int) -> Iterator[Variant]:
     """Yield schedules with values on the host that may be within a budget, and how to make them.
 
     Each of some schedules for each goal; a goal of 0 is for as little as can be. What is next to

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -69,64 +70,72 @@ class Program:
     """
 
     def __init__(self, sizes: StageSizes, unit: int, levels: int, limit: Clock) -> None:
-        self.table = table = Table(sizes, unit, levels, limit)
-        rounded = rounding(unit)
-        count, memory = len(sizes.advance), np.arange(-1, levels + 1)
-        advance, record, _ = scaled(sizes.advance, sizes.record, sizes.replay)
-        advanced = np.concatenate([[0.0], np.cumsum(advance)])
-        peak, record_peak = rounded(sizes.advance_peak), rounded(sizes.record_peak)
-        back_peak, recorded = rounded(sizes.back_peak), rounded(sizes.recorded)
-        state = table.state
-        weight = np.array(sizes.state, np.float64)
-        whole = max(float(weight[0].sum()), 1.0)
-        prices = np.array(PRICES) * (float(advanced[-1]) / whole)
-        shape = len(prices), 2, count, len(memory)
+        self.table = Table(sizes, unit, levels, limit)
+        self.sizes, rounded = sizes, rounding(unit)
+        count, self.memory = len(sizes.advance), np.arange(-1, levels + 1)
+        advance, self.record, _ = scaled(sizes.advance, sizes.record, sizes.replay)
+        self.advanced = np.concatenate([[0.0], np.cumsum(advance)])
+        self.peak, self.recorded = rounded(sizes.advance_peak), rounded(sizes.recorded)
+        self.record_needs = np.maximum(rounded(sizes.record_peak), rounded(sizes.back_peak))
+        self.weight = np.array(sizes.state, np.float64)
+        whole = max(float(self.weight[0].sum()), 1.0)
+        self.prices = np.array(PRICES) * (float(self.advanced[-1]) / whole)
+        shape = len(PRICES), 2, count, len(self.memory)
         self.best = np.full(shape, np.inf, np.float32)
         self.choice = np.full(shape, -1, np.int16)
         self.place = np.zeros(shape, np.int8)
         last = count - 1
-        self.best[:, DEVICE, last] = table.best[last, last]
+        self.best[:, DEVICE, last] = self.table.best[last, last]
         for s in range(last - 1, -1, -1):
             limit.check()
-            behind = np.arange(s + 1, count)
-            passing = np.maximum.accumulate(peak[s:last] + np.append(0, state[s, s + 1 : last]))
-            across = (advanced[behind] - advanced[s])[:, None]
-            own = shifted(memory, state[0, s : s + 1])[0]
             for where in (DEVICE, HOST):
-                # Memory beside state s, in columns, and what is left of it with state k.
-                beside = np.arange(len(memory)) if where == DEVICE else own
-                held = memory[beside]
-                reverse = (
-                    table.best[s, s:last] if where == DEVICE else table.best[s, s:last][:, own]
-                )
-                left = reverse + across
-                left[held < passing[:, None]] = np.inf
-                base = s if where == DEVICE else 0
-                there = shifted(memory, state[base, s + 1 :])
-                no_record = held < max(record_peak[s], back_peak[s])
-                after = shifted(memory, recorded[s : s + 1])[0]
-                for p, price in enumerate(prices):
-                    stays = self.best[p, DEVICE][behind[:, None], there]
-                    leaves = self.best[p, HOST, s + 1 :] + price * weight[s, s + 1 :, None]
-                    is_out = leaves < stays
-                    cost = left + np.where(is_out, leaves, stays)
-                    pick = cost.argmin(axis=0)
-                    columns = np.arange(len(memory))
-                    best, choice = cost[pick, columns], pick + 1
-                    place = is_out[pick, columns].astype(np.int8)
-                    for to in (DEVICE, HOST):
-                        first = self.best[p, to, s + 1, after if to == DEVICE else columns]
-                        first = first + record[s] + to * price * sizes.recorded[s]
-                        first[no_record] = np.inf
-                        better = first < best
-                        best = np.where(better, first, best)
-                        choice[better], place[better] = RECORD, to
-                    if where == DEVICE:  # nothing more on the host
-                        alone = table.best[s, last] <= best
-                        best = np.where(alone, table.best[s, last], best)
-                        choice[alone] = -1
-                    self.best[p, where, s] = best
-                    self.choice[p, where, s], self.place[p, where, s] = choice, place
+                self.fill(s, where)
+
+    def fill(self, s: int, where: int) -> None:
+        """Decide, for each price and column of memory, what is next after state s, and where."""
+        columns, memory, last = np.arange(len(self.memory)), self.memory, len(self.advanced) - 2
+        left = self.left(s, where)
+        behind = np.arange(s + 1, last + 1)
+        there = shifted(memory, self.table.state[s if where == DEVICE else 0, s + 1 :])
+        after = {DEVICE: shifted(memory, self.recorded[s : s + 1])[0], HOST: columns}
+        no_record = memory[self.beside(s, where)] < self.record_needs[s]
+        for p, price in enumerate(self.prices):
+            stays = self.best[p, DEVICE][behind[:, None], there]
+            leaves = self.best[p, HOST, s + 1 :] + price * self.weight[s, s + 1 :, None]
+            is_out = leaves < stays
+            cost = left + np.where(is_out, leaves, stays)
+            pick = cost.argmin(axis=0)
+            best, choice = cost[pick, columns], pick + 1
+            place = is_out[pick, columns].astype(np.int8)
+            for to in (DEVICE, HOST):
+                first = self.best[p, to, s + 1, after[to]]
+                first = first + self.record[s] + to * price * self.sizes.recorded[s]
+                first[no_record] = np.inf
+                better = first < best
+                best = np.where(better, first, best)
+                choice[better], place[better] = RECORD, to
+            if where == DEVICE:  # nothing more on the host
+                alone = self.table.best[s, last] <= best
+                best = np.where(alone, self.table.best[s, last], best)
+                choice[alone] = -1
+            self.best[p, where, s] = best
+            self.choice[p, where, s], self.place[p, where, s] = choice, place
+
+    def beside(self, s: int, where: int) -> Any:
+        """Return the columns of the memory that there is beside state s, for each column."""
+        if where == DEVICE:
+            return np.arange(len(self.memory))
+        return shifted(self.memory, self.table.state[0, s : s + 1])[0]
+
+    def left(self, s: int, where: int) -> Any:
+        """Return what it takes to advance to each state behind s, and to reverse up to it."""
+        last, beside = len(self.advanced) - 2, self.beside(s, where)
+        state = self.table.state[s, s + 1 : last]
+        passing = np.maximum.accumulate(self.peak[s:last] + np.append(0, state))
+        across = (self.advanced[s + 1 : last + 1] - self.advanced[s])[:, None]
+        left = self.table.best[s, s:last][:, beside] + across
+        left[self.memory[beside] < passing[:, None]] = np.inf
+        return left
 
     def plan(self, price: int, level: int) -> tuple[list[Action], list[int], list[int]]:
         """Return the actions, the states, and the recorded stages, that wait on the host."""

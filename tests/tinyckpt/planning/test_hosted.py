@@ -21,7 +21,7 @@ from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.exact import hosted, remaining
 from tinyckpt.planning import hosted as planning
-from tinyckpt.planning import moved
+from tinyckpt.planning import bases, moved
 from tinyckpt.tree import leaves
 
 CHAIN = tc.networks.chain(4)
@@ -221,9 +221,9 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        for name in ("offloading", "replay", "timed", "fetched_early", "leaving_order", "planned"):
-            real = getattr(moved, name)
-            monkeypatch.setattr(moved, name, self.counted(real))
+        passes = ("offloading", "replay", "timed", "fetched_early", "leaving_order")
+        for module, name in ((bases, "planned"), *((moved, name) for name in passes)):
+            monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
         monkeypatch.setattr(limits, "perf_counter", lambda: self.now)
 
     def counted(self, real: Any) -> Any:
