@@ -20,8 +20,8 @@ from tinyckpt.analysis.chains import fewest_evaluations
 from tinyckpt.analysis.liveness import Problem
 from tinyckpt.cost import Costs
 from tinyckpt.exact import hosted, remaining
-from tinyckpt.planning import hosted as planning
 from tinyckpt.planning import bases, moved
+from tinyckpt.planning import hosted as planning
 from tinyckpt.tree import leaves
 
 CHAIN = tc.networks.chain(4)
