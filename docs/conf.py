@@ -13,7 +13,7 @@ import predict  # noqa: E402
 project = "tinyckpt"
 author = "the tinyckpt authors"
 version = release = version_of("tinyckpt")
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build", "**/out"]
 
 html_theme = "furo"
@@ -28,18 +28,20 @@ html_js_files = [
 html_show_copyright = False
 html_show_sphinx = False
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
-nb_execution_mode = "force"
-nb_execution_raise_on_error = True
-nb_execution_timeout = 300
-nb_merge_streams = True
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 
 
+def load_late(app: object) -> None:
+    """Have browsers load pictures when they come into sight, and never those of the other theme."""
+    app.env.settings["image_loading"] = "lazy"  # type: ignore[attr-defined]
+
+
 def setup(app: object) -> None:
-    """Write the pages of the lessons before Sphinx reads, and copy their players behind it."""
+    """Write the pages of the lessons before Sphinx reads, and copy their players after it."""
+    app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
 """Scripts as pages: each becomes a notebook, with what it draws shown where it is drawn.
 
-A script writes its pictures and players to ``out/`` and prints their names. After each cell that
-does so, the page gets a cell that shows them; a lesson's player stands at the top instead. A lesson
-asks a question: what answers it, and what is said of it then, is folded away until it is asked for.
-The notebooks are executed when the site is built.
+A script is executed when the site is built. It writes its pictures and players to ``out/`` and
+prints their names. After each cell that does so, the page gets a cell that shows them; a lesson's
+player stands at the top instead. A lesson asks a question: what answers it, and what is said of it
+then, is folded away until it is asked for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 import jupytext
 import predict
+from dark import drawn_twice, twin
+from executed import execute
 from nbformat.v4 import new_markdown_cell
 
 HERE = Path(__file__).parent
@@ -36,7 +38,7 @@ UNFOLDED = "</details>"
 
 
 def write(app: Any) -> None:
-    """Write the notebooks of the lessons and of the gallery into the folder that Sphinx reads."""
+    """Write the pages of the lessons and of the gallery into the folder that Sphinx reads."""
     pages = {
         f"lessons/{path.stem}": path
         for path in sorted(LESSONS.glob("[0-9]*.py"))
@@ -46,26 +48,27 @@ def write(app: Any) -> None:
     for folder in FOLDERS:
         shutil.rmtree(Path(app.srcdir) / folder, ignore_errors=True)
         (Path(app.srcdir) / folder / "out").mkdir(parents=True)
-    for page, path in pages.items():
-        (Path(app.srcdir) / f"{page}.ipynb").write_text(notebook(path), encoding="utf-8")
+    with drawn_twice():
+        for page, path in pages.items():
+            target = Path(app.srcdir) / f"{page}.md"
+            cells = cells_of(path)
+            execute(cells, target.parent, path.name)
+            text = "\n\n".join(as_markdown(cell) for cell in cells)
+            target.write_text(dark_too(text, target.parent) + "\n", encoding="utf-8")
 
 
-def notebook(path: Path) -> str:
-    """Return a script as a notebook, as JSON."""
-    script = jupytext.read(path, fmt="py:percent")
+def cells_of(path: Path) -> list[Any]:
+    """Return a script's cells in the order of its page, with what shows what they draw."""
     is_lesson = path.parent == LESSONS
     cells: list[Any] = []
-    for cell in script.cells:
+    for cell in jupytext.read(path, fmt="py:percent").cells:
         cells.append(cell)
         if cell.cell_type == "code":
             cells += [
                 new_markdown_cell(ABOVE if is_lesson and name.endswith(".html") else shown(name))
                 for name in dict.fromkeys(DRAWN.findall(cell.source))
             ]
-    script.cells = lesson_page(cells, path.stem) if is_lesson else cells
-    script.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-    text: str = jupytext.writes(script, fmt="ipynb")
-    return text
+    return lesson_page(cells, path.stem) if is_lesson else cells
 
 
 def lesson_page(cells: list[Any], lesson: str) -> list[Any]:
@@ -101,6 +104,31 @@ def shown(name: str) -> str:
     if name.endswith(".html"):
         return PLAYER.format(name=name)
     return f"![{name.rpartition('.')[0].replace('_', ' ')}](out/{name})"
+
+
+def as_markdown(cell: Any) -> str:
+    """Return a cell as Markdown: code with what it printed below it."""
+    if cell.cell_type != "code":
+        return str(cell.source)
+    printed = "".join(output.text for output in cell.outputs)
+    return "\n\n".join(
+        f"````{{code-block}} {language}\n:class: {role}\n\n{text.rstrip()}\n````"
+        for language, role, text in (("python", "code", cell.source), ("text", "printed", printed))
+        if text.strip()
+    )
+
+
+def dark_too(text: str, folder: Path) -> str:
+    """Return a page with each picture twice of which there is a dark one: one for either theme."""
+
+    def both(match: re.Match[str]) -> str:
+        told, path = match.groups()
+        dark = twin(Path(path))
+        if not (folder / dark).exists():
+            return match[0]
+        return f"![{told}]({path}){{.only-light}}\n![{told}]({dark.as_posix()}){{.only-dark}}"
+
+    return re.sub(r"!\[([^]]*)\]\((out/[^)]+)\)", both, text)
 
 
 def copy_players(app: Any, error: Exception | None) -> None:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.long
 def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
-    for module in ("sphinx", "furo", "myst_nb", "jupytext"):
+    for module in ("sphinx", "furo", "myst_parser", "jupytext"):
         require(module)
     # A copy, since the pages are written beside what they are made of.
     made = shutil.ignore_patterns("_build", "lessons", "gallery", "out", "__pycache__")

@@ -28,8 +28,8 @@ def docs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_page_begins_with_the_player_and_folds_the_answer(docs: None, path: Path) -> None:
     import pages
 
-    cells = json.loads(pages.notebook(path))["cells"]
-    texts = ["".join(cell["source"]) for cell in cells]
+    cells = pages.cells_of(path)
+    texts = [cell.source for cell in cells]
     title, player, *_ = texts[0].split("\n\n")
     assert title.startswith("# ")
     assert f'src="out/{path.stem[:2]}_player.html"' in player
@@ -39,8 +39,8 @@ def test_a_page_begins_with_the_player_and_folds_the_answer(docs: None, path: Pa
     (told,) = (i for i, text in enumerate(texts) if pages.ANSWER in text)
     assert asked < folded < told < unfolded
     # What follows says what the answer means, and is folded away with it.
-    assert all(cell["cell_type"] == "markdown" for cell in cells[told + 1 : unfolded])
-    assert unfolded + 1 == len(cells) or cells[unfolded + 1]["cell_type"] == "code" or (
+    assert all(cell.cell_type == "markdown" for cell in cells[told + 1 : unfolded])
+    assert unfolded + 1 == len(cells) or cells[unfolded + 1].cell_type == "code" or (
         "predict" in texts[unfolded + 1]
     )  # fmt: skip
 
