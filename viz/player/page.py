@@ -32,6 +32,7 @@ SCRIPTS = (
     "address", "elsewhere", "minimap", "search", "gestures", "navigation", "main",
 )  # fmt: skip
 BEGIN = "begin"  # makes a player; the lab has its own
+SEVERAL = ("sparkline",)  # of pages with several policies
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
 PACKAGES = ("viz.player", "viz.lab")  # whose assets pages are made of; no two have one name
@@ -76,14 +77,22 @@ def page(
     heading = title if title is not None else f"{', '.join(names)} on {', '.join(graphs)}"
     more = [TIMES] if any(clocks) else []
     more += [HOST] if more or any(map(moves, traces)) else []
+    several = len(traces) > 1
     added = addition or Addition(heading, [BEGIN], [], "", {})
     return filled(
         "player.html",
         styles=[
             *(f"{name}.css" for name in ("player", "navigation", *reversed(more))),
+            *(["several.css"] if several else []),
             *added.styles,
         ],
-        scripts=[*SCRIPTS[:-1], *more, SCRIPTS[-1], *added.scripts],
+        scripts=[
+            *SCRIPTS[:-1],
+            *more,
+            *(SEVERAL if several else ()),
+            SCRIPTS[-1],
+            *added.scripts,
+        ],
         theme=theme,
         front=view,
         title=html.escape(shown(added.title)),

@@ -14,9 +14,9 @@ from viz.layout.views import views_of
 from viz.scene import State, count_text, counts_nodes, live_of, live_text
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
-LOOKS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
+LOOKS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(
     panel => [...panel.querySelectorAll(".graph .node")].map(node => node.dataset.look))"""
-COUNTERS = """() => [...document.querySelectorAll(".panel:not([hidden])")].map(
+COUNTERS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(
     panel => [...panel.querySelectorAll("[data-counter]")].map(dd => dd.textContent))"""
 # Press a key again and again; after each time, looks and counters.
 PRESS = f"""([key, times]) => Array.from({{length: times}}, () => {{

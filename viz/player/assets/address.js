@@ -4,14 +4,14 @@ const DIGITS = 8; // of a place on the axis
 
 /** The part of an address, each name with its "&". @param {Player} player */
 function placeText(player) {
-  const { panels, chosen, scales, navigation, solo } = player;
+  const { panels, chosen, scales, navigation, solo, opening } = player;
   const { extent } = scales;
   const said = [];
   const views = panels.map((panel) => panel.index);
   if (views.some(Boolean)) said.push(`open=${views.join(",")}`);
   const { selected, value } = chosen;
   if (selected >= 0 || value >= 0) said.push(`select=${chosen.model.id ? `${chosen.model.id}.` : ""}${value >= 0 ? `v${value}` : `c${selected}`}`);
-  if (solo >= 0) said.push(`alone=${solo + 1}`);
+  if (solo !== opening) said.push(`alone=${solo + 1}`);
   if (!extent.isWhole) said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
   if (navigation.loop) said.push(`loop=${navigation.loop.from}-${navigation.loop.to}`);
   if (navigation.search.active) said.push(`find=${encodeURIComponent(navigation.search.query)}`);
@@ -23,9 +23,9 @@ function placeText(player) {
  */
 function goToPlace(player, parameters) {
   const { panels, navigation } = player;
-  const alone = wholeIn(parameters.get("alone"), 1, panels.length);
-  const solo = alone === null || panels.length < 2 ? -1 : alone - 1;
-  if (solo !== player.solo) player.setSolo(solo < 0 ? player.solo : solo);
+  const alone = wholeIn(parameters.get("alone"), 0, panels.length);
+  const solo = alone === null || panels.length < 2 ? player.opening : alone - 1;
+  if (solo !== player.solo) player.setSolo(solo);
   const focused = document.activeElement;
   const views = (parameters.get("open") ?? "").split(",");
   panels.forEach((panel, i) => {

@@ -94,10 +94,15 @@ class Controls {
     else dialog.showModal();
   }
 
+  /** All policies side by side, or as they are at first. */
   toggleColumns() {
-    const side = byId("panels").classList.toggle("side");
+    const { player } = this;
+    const side = !byId("panels").classList.contains("side") || player.solo >= 0;
+    byId("panels").classList.toggle("side", side);
     byId("columns").setAttribute("aria-pressed", String(side));
-    this.player.resized();
+    const solo = side || player.opening < 0 ? -1 : player.chosen.model.id;
+    if (solo === player.solo) player.resized();
+    else player.setSolo(solo);
   }
 
   toggleTheme() {

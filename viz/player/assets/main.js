@@ -11,13 +11,15 @@ class Player extends Playback {
     this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
     this.align = /** @type {Axis} */ ("step");
     this.axes = axesOf(this.models);
-    this.solo = -1;
+    this.opening = this.models.length > 2 ? 0 : -1; // which one alone is open at first; -1 for all
+    this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.scales = {
       align: this.align,
       ticks: 0,
       highest: data.highest,
       host: data.host,
+      several: this.models.length > 1,
       front: document.documentElement.dataset.front,
       extent: new Extent(),
       drawn: (ledger) => {}, // called with every ledger that was drawn anew
@@ -35,6 +37,8 @@ class Player extends Playback {
       seek: (tick) => this.seek(tick),
       seekStep: (model, step) => this.seekStep(model, step),
       solo: (id) => this.setSolo(id),
+      turn: (panel) => this.turn(panel),
+      neighbour: (panel, by) => this.openNeighbour(panel, by),
       flip: (panel, cell) => this.flip(panel, cell),
     };
     this.panels = this.models.map((model) => new Panel(model, this.scales, this.events));
@@ -59,11 +63,15 @@ class Player extends Playback {
     const holder = byId("panels");
     holder.replaceChildren(...this.panels.map((panel) => panel.element));
     holder.classList.toggle("several", this.panels.length > 1);
-    const policy = byId("policy");
-    policy.append(...this.models.map((model) => new Option(model.title, String(model.id))));
-    policy.addEventListener("change", () => this.read(this.models[Number(policy.value)]));
-    policy.hidden = this.panels.length < 2;
+    const actions = { policy: (id) => this.read(this.models[id]), whose: (id) => this.turn(this.panels[id]) };
+    for (const [id, action] of Object.entries(actions)) {
+      const select = byId(id);
+      select.append(...this.models.map((model) => new Option(model.title, String(model.id))));
+      select.addEventListener("change", () => action(Number(select.value)));
+      select.hidden = this.panels.length < 2;
+    }
     byId("reading-title").classList.toggle("unseen", this.panels.length > 1);
+    this.arrange();
     this.read(this.models[0]);
     this.controls.rescale();
     this.scales.extent.watch(() => this.redraw(true));
@@ -108,8 +116,14 @@ class Player extends Playback {
     for (const item of document.querySelectorAll("[data-if]")) item.hidden = !known[item.dataset.if];
   }
 
+  /** The policies that are shown in full. */
   get visible() {
     return this.solo < 0 ? this.panels : [this.panels[this.solo]];
+  }
+
+  /** The others, a row each. */
+  get rows() {
+    return this.solo < 0 ? [] : this.panels.filter(({ model }) => model.id !== this.solo);
   }
 
   get ticks() {
@@ -126,6 +140,7 @@ class Player extends Playback {
   show(tick) {
     this.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
     for (const panel of this.visible) panel.show(this.tick, this.align);
+    for (const { spark } of this.rows) spark.show(this.tick, this.align);
     this.reading.show(stepOfTick(this.reading.model, this.tick, this.align));
     this.beside();
     this.controls.show();
@@ -161,6 +176,7 @@ class Player extends Playback {
       panel.strip.resized();
       panel.strip.redraw();
     }
+    for (const { spark } of this.rows) spark.redraw();
     this.navigation.minimap.draw();
   }
 
@@ -224,10 +240,10 @@ class Player extends Playback {
     return false;
   }
 
-  /** Go to the peak of the first visible policy; from a peak, to that of the next. */
+  /** Go to the peak of the first policy that is open; from a peak, to that of the next. */
   toPeak() {
     // Each once: from a peak that two policies share, the way leads on to a third.
-    const ticks = this.visible.map(({ model }) => tickOfStep(model, model.peakStep, this.align));
+    const ticks = [...this.visible, ...this.rows].map(({ model }) => tickOfStep(model, model.peakStep, this.align));
     const peaks = [...new Set(ticks)];
     this.seek(peaks[(peaks.indexOf(this.tick) + 1) % peaks.length]);
   }
@@ -236,7 +252,7 @@ class Player extends Playback {
   setAlign(align) {
     if (align === this.align) return;
     // At the place of the first policy that has not ended: that of an ended one would lead back.
-    const running = this.visible.find(({ model }) => this.tick < ticksOf(model, this.align));
+    const running = [...this.visible, ...this.rows].find(({ model }) => this.tick < ticksOf(model, this.align));
     const { model } = running ?? this.visible[0];
     const step = stepOfTick(model, this.tick, this.align);
     const range = this.navigation.loopSteps;
@@ -250,17 +266,39 @@ class Player extends Playback {
     this.settle();
   }
 
-  /** Show one policy alone; asked again, or for none, all of them. @param {number} id */
+  /** Open one policy, the others being a row each; asked again, or for none, open all of them.
+   * @param {number} id
+   */
   setSolo(id) {
     this.solo = id === this.solo ? -1 : id;
-    for (const panel of this.panels) {
-      panel.element.hidden = this.solo >= 0 && panel.model.id !== this.solo;
-      panel.part(".solo").setAttribute("aria-pressed", String(panel.model.id === this.solo));
-    }
+    this.arrange();
     if (this.solo >= 0) this.read(this.models[this.solo]);
     if (!this.visible.includes(this.chosen)) this.choose(this.visible[0], -1);
     this.show(this.tick);
     this.resized();
+    this.settle();
+  }
+
+  /** Say of every policy in which form it is. */
+  arrange() {
+    const { solo } = this;
+    byId("panels").classList.toggle("rows", solo >= 0);
+    for (const panel of this.panels) panel.arrange(solo >= 0 && panel.model.id !== solo, panel.model.id === solo);
+  }
+
+  /** Open the policy above another one, or below it. */
+  openNeighbour({ model }, by) {
+    const panel = this.panels[model.id + by];
+    if (!panel) return;
+    if (this.solo >= 0) this.setSolo(panel.model.id);
+    panel.part(".solo").focus();
+  }
+
+  /** Say of a policy what stands beside all of them: what fills its moment, its table, its program. */
+  turn(panel) {
+    if (!this.visible.includes(panel)) this.setSolo(panel.model.id);
+    else if (panel !== this.chosen) this.choose(panel, -1);
+    this.read(panel.model);
   }
 
   /** Show a policy's schedule and program. */
@@ -274,6 +312,8 @@ class Player extends Playback {
   choose(panel, cell, value = -1) {
     for (const other of this.panels) other.select(...(other === panel ? [cell, value] : [-1, -1]));
     this.chosen = panel;
+    for (const other of this.panels) other.element.classList.toggle("chosen", other === panel);
+    byId("whose").value = String(panel.model.id);
     this.details.show(panel, panel.selected, value);
     this.beside();
     if (panel.selected >= 0) this.read(panel.model);
@@ -289,7 +329,7 @@ class Player extends Playback {
   up() {
     if (this.chosen.selected >= 0 || this.chosen.value >= 0) this.choose(this.chosen, -1);
     else if (this.visible.some((panel) => panel.up())) this.choose(this.chosen, -1);
-    else if (this.solo >= 0) this.setSolo(-1);
+    else if (this.solo !== this.opening) this.setSolo(this.opening);
   }
 
   hover(event, panel, at) {
@@ -299,12 +339,13 @@ class Player extends Playback {
   }
 
   resized() {
-    for (const panel of this.visible) panel.resized();
+    for (const panel of this.panels) panel.resized();
   }
 
   /** @param {boolean} [isMoving] */
   redraw(isMoving = false) {
     for (const panel of this.visible) panel.redraw(isMoving);
+    for (const { spark } of this.rows) spark.redraw();
   }
 
   recolour() {

@@ -15,10 +15,9 @@ class Panel {
     this.element.setAttribute("aria-label", model.title);
     this.part(".title").textContent = model.title;
     this.part(".subtitle").textContent = model.subtitle;
-    const solo = this.part(".solo");
-    solo.textContent = String(model.id + 1);
-    solo.setAttribute("aria-label", `Show ${model.title} alone`);
-    solo.addEventListener("click", () => events.solo(model.id));
+    this.part(".solo").textContent = String(model.id + 1);
+    this.part(".solo").addEventListener("click", () => events.solo(model.id));
+    this.part(".title").addEventListener("click", () => events.turn(this));
     this.counters = Object.fromEntries(
       Array.from(this.element.querySelectorAll("[data-counter]"), (e) => [e.dataset.counter, e]),
     );
@@ -32,7 +31,18 @@ class Panel {
     this.selected = this.value = -1;
     this.step = -1;
     if (scales.host !== null) this.host = new HostPart(this, scales);
+    if (scales.several) this.spark = new Sparkline(this, scales);
     this.open(index);
+  }
+
+  /** Show all of it, or a row. @param {boolean} isCompact @param {boolean} isAlone */
+  arrange(isCompact, isAlone) {
+    if (!this.spark) return;
+    this.element.classList.toggle("compact", isCompact);
+    const solo = this.part(".solo");
+    solo.setAttribute("aria-pressed", String(isAlone));
+    const { title } = this.model;
+    solo.setAttribute("aria-label", isCompact ? `Open ${title}: ${this.spark.costs}` : isAlone ? `${title} is open; show all` : `Show ${title} alone`);
   }
 
   get isGraph() {
@@ -192,6 +202,11 @@ class Panel {
   }
 
   resized() {
+    if (this.spark?.isShown) {
+      this.element.style.setProperty("--rail", `${this.rail.widthFor(this.element.clientWidth)}px`);
+      this.spark.redraw();
+      return;
+    }
     const style = getComputedStyle(this.element);
     this.colours = Object.fromEntries(["ink", "halo", "checkpoint"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
     if (this.isGraph) this.graph.resized();
