@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.schedule import EVALUATIONS, Fetch, Offload
 from tinyckpt.units import cost_text, memory_text, size_text
-from viz.captions import caption_of
+from viz.captions import Captions
 from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, CellMemory
 
@@ -208,7 +208,7 @@ def frames(
     trace: Trace, cells: Sequence[Cell], steps: Sequence[int], in_nodes: bool
 ) -> Iterator[Frame]:
     """Yield the frame before the first step, then one for each of ``steps``, ascending."""
-    state = State(trace, cells)
+    state, captions = State(trace, cells), Captions(trace)
     live = live_of(trace, in_nodes)
     nothing = live_text(0, in_nodes)
     yield Frame(-1, state.changes(), "0", nothing, nothing, size_text(0), "")
@@ -220,7 +220,7 @@ def frames(
             done += 1
         evaluations = count_text(trace.evaluations_so_far[step])
         now, most = live_text(live[step], in_nodes), live_text(peak, in_nodes)
-        host, caption = size_text(trace.host[step]), caption_of(trace, step, state.again)
+        host, caption = size_text(trace.host[step]), captions.text(step)
         yield Frame(step, state.changes(), evaluations, now, most, host, caption)
 
 

@@ -19,7 +19,7 @@ from tests.viz.layout.test_levels import cut_at
 from tests.viz.test_theme import LEAST_OUTLINE, contrast
 from tinyckpt.units import size_text
 from viz.arrange import Design, sheet_of
-from viz.captions import caption_of
+from viz.captions import Captions
 from viz.curve import scales_of
 from viz.layout.cells import cells_of, cells_of_parts
 from viz.layout.parts import Part
@@ -162,38 +162,16 @@ def test_every_move_has_a_frame_and_a_caption() -> None:
         "2: f1 goes to the host (512 B) | 1 512 B",
         "3: f3 is computed from f2 | 2 512 B",
         "4: f2 goes to the host (512 B) | 1 1.0 KiB",
-        "5: l is computed from f3 | 2 1.0 KiB",
+        "5: l reads f3 | 2 1.0 KiB",
         "6: f2 comes back from the host (512 B) | 3 512 B",
-        "7: b3 is computed from f3 and l | 4 512 B",
-        "9: f3 and l are freed | 2 512 B",
+        "7: b3 reads f3 and l | 4 512 B",
+        "9: b3 reads f3 and l; f3 and l are freed (1.0 KiB) | 2 512 B",
         "10: f1 comes back from the host (512 B) | 3 0 B",
-        "11: b2 is computed from f2 and b3 | 4 0 B",
-        "13: f2 and b3 are freed | 2 0 B",
-        "14: b1 is computed from f1 and b2 | 3 0 B",
-        "16: f1 and b2 are freed | 1 0 B",
+        "11: b2 reads f2 and b3 | 4 0 B",
+        "13: b2 reads f2 and b3; f2 and b3 are freed (1.0 KiB) | 2 0 B",
+        "14: b1 reads f1 and b2 | 3 0 B",
+        "16: b1 reads f1 and b2; f1 and b2 are freed (1.0 KiB) | 1 0 B",
     ]
-
-
-def test_a_caption_says_what_is_computed_again_and_what_is_freed_alone() -> None:
-    trace = tc.replay(tc.plan(tc.networks.chain(4), "sqrt_n"))
-    shown = frames(trace, cells_of(trace.graph), frame_steps(trace), in_nodes=True)
-    captions = {frame.step: frame.caption for frame in shown}
-    assert (captions[2], captions[15]) == ("f1 is freed", "f1 is computed again")
-    again = tc.replay(tc.plan(tc.networks.chain(4), "recompute_all"))
-    shown = frames(again, cells_of(again.graph), frame_steps(again), in_nodes=True)
-    assert "f2 is computed again from f1" in [frame.caption for frame in shown]
-
-
-def test_a_caption_names_few_values_and_those_that_people_named() -> None:
-    def function(x: tc.Var) -> Any:
-        with tc.scope("block"):
-            parts = [tc.name(tc.tanh(x * n), f"part{n}") for n in range(1, 6)]
-            return tc.sum(tc.concatenate(parts))
-
-    trace = tc.replay(tc.plan(tc.build(function, tc.Spec(8))))
-    captions = [caption_of(trace, step) for step in range(len(trace.steps))]
-    source = "block/part1 (tanh_1), block/part2 (tanh_2) and 3 more"
-    assert f"block/concatenate_1 is computed from {source}" in captions
 
 
 def test_the_subtitle_says_how_many_values_wait_on_the_host() -> None:
@@ -250,7 +228,7 @@ def test_a_still_as_svg_says_the_same() -> None:
     step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Fetch))
     root = ElementTree.fromstring(svg_still(trace, step))
     said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert caption_of(trace, step) in said
+    assert Captions(trace).text(step) in said
     assert {"on the host", f"most {size_text(max(trace.host))}"} <= set(said)
     assert size_text(trace.host[step]) in said
     plain = svg_still(tc.replay(tc.plan(trace.graph, "sqrt_n")), 9)

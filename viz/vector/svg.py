@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tinyckpt.errors import OptionError
 from tinyckpt.units import size_text
 from viz.arrange import PLAIN, Design, Header, Item, sheet_of
-from viz.captions import caption_of
+from viz.captions import Captions
 from viz.curve import scales_of
 from viz.layout.cells import printable
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
@@ -166,7 +166,7 @@ def svg_still(
         strip = strip_elements(trace, at, scales, wide, place.strip, colours)
         group(place.left + MARGIN, place.strip_top, strip)
         if place.moves:
-            said = fitted(caption_of(trace, at, state.again), "Regular", 12, wide)
+            said = fitted(Captions(trace).text(at), "Regular", 12, wide)
             group(
                 place.left + MARGIN, place.strip_top, [text_element(0, -9, said, 12, colours.ink)]
             )

@@ -21,9 +21,8 @@ from tests.viz.player.player_driver import (
     written,
 )
 from tests.viz.test_host import moved
-from tinyckpt.schedule import recomputations
 from tinyckpt.units import size_text
-from viz.captions import caption_of
+from viz.captions import Captions
 from viz.scene import moves
 from viz.theme import font
 
@@ -82,7 +81,8 @@ def test_every_node_says_where_its_value_is(network: str, tmp_path: Path, open_p
 
 CAPTIONS = """times => Array.from({length: times}, () => {
     document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight", bubbles: true}));
-    return document.querySelector(".caption").textContent; })"""
+    const caption = document.querySelector(".caption");
+    return caption.title || caption.textContent; })"""
 LANE = """() => player.panels.map(panel => panel.timeline.lanes.map(lane =>
     [Array.from(lane.model.live), lane.model.strip_lines[0].words, lane.scales.highest]))"""
 
@@ -94,8 +94,7 @@ def test_a_caption_and_a_lane_say_what_moves(network: str, tmp_path: Path, open_
     trace = trace_of(network)
     page = open_page(written(tmp_path, [trace]))
     assert page.inner_text(".caption") == ""
-    again = recomputations(trace.steps)
-    captions = [caption_of(trace, step, again[step]) for step in range(len(trace.steps))]
+    captions = [Captions(trace).text(step) for step in range(len(trace.steps))]
     assert page.evaluate(CAPTIONS, len(trace.steps)) == captions
     most = max(trace.host)
     assert page.evaluate(LANE) == [[[list(trace.host), f"most {size_text(most)}", most]]]
@@ -113,14 +112,13 @@ def test_a_caption_and_a_lane_say_what_moves(network: str, tmp_path: Path, open_
 @given(trace=moved())
 def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
     looks = all_looks(trace)
-    again = recomputations(trace.steps)
     page = open_page(written(tmp_path, [trace]))
     for step, (shown, _) in enumerate(page.evaluate(PRESS, ["ArrowRight", len(trace.steps)])):
         assert shown == [looks[step + 1]], step
     if moves(trace):
         assert page.evaluate(LANE)[0][0][0] == list(trace.host)
         page.keyboard.press("Home")
-        captions = [caption_of(trace, step, again[step]) for step in range(len(trace.steps))]
+        captions = [Captions(trace).text(step) for step in range(len(trace.steps))]
         assert page.evaluate(CAPTIONS, len(trace.steps)) == captions
     page.context.close()
 
@@ -150,7 +148,7 @@ def test_a_saved_frame_has_the_lane_too(tmp_path: Path, open_page: Open) -> None
         page.click("#svg")
     root = ElementTree.fromstring(Path(download.value.path()).read_bytes())
     said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert caption_of(trace, step) in said
+    assert Captions(trace).text(step) in said
     assert said.count("on the host") == 3  # the counter, the lane, the legend
     assert f"most {size_text(max(trace.host))}" in said
     places = {text.text: text for text in root.iter("{http://www.w3.org/2000/svg}text")}

@@ -1,28 +1,150 @@
-/** What happens, in one sentence. */
+/**
+ * What happens, in words. A sentence of clauses: a run of recomputations has one, which stands as long
+ * as the run and the evaluation that it is for; what is freed is said behind it. The same texts as in
+ * Python, and made only when they are shown.
+ */
 
 const MOST_IN_CAPTION = 3; // names
+const SHORT = 24; // characters of a short name
 
-/** What a step does, in words; nothing before the first one. The same texts as in Python. */
-function captionOf(model, step) {
-  if (step < 0) return "";
-  const { data, operators } = model.graph;
-  const [verb, target] = [model.verbs[step], model.targets[step]];
-  if (verb === COMPUTE) {
-    const read = new Set(listAt(operators.inputs, target));
-    const names = [...read].filter((i) => data.producers[i] >= 0).map((i) => data.names[i]);
-    const from = names.length ? ` from ${namesText(names)}` : "";
-    return `${operators.names[target]} is computed${isAgain(model, step) ? " again" : ""}${from}`;
-  }
-  const size = sizeText(data.sizes[target]);
-  if (verb === OFFLOAD) return `${data.names[target]} goes to the host (${size})`;
-  if (verb === FETCH) return `${data.names[target]} comes back from the host (${size})`;
-  const freed = [];
-  for (let i = step; i >= 0 && model.verbs[i] === FREE; i--) freed.unshift(data.names[model.targets[i]]);
-  return `${namesText(freed)} ${freed.length === 1 ? "is" : "are"} freed`;
+/** @param {string} name */
+function wholeName(name) {
+  return name;
 }
 
-/** A few names as a text. @param {string[]} names */
-function namesText(names) {
-  const shown = names.length > MOST_IN_CAPTION ? [...names.slice(0, 2), `${names.length - 2} more`] : names;
+/** A name without the scopes that it is in, and without its middle if it is long. @param {string} name */
+function shortName(name) {
+  const own = Array.from(ownName(name));
+  if (own.length <= SHORT) return own.join("");
+  return `${own.slice(0, SHORT / 2 - 1).join("")}…${own.slice(-SHORT / 2).join("")}`;
+}
+
+/** What a step does, in words; nothing before the first one. */
+function captionOf(model, step, name = wholeName) {
+  return clausesOf(model, step, name).join("; ");
+}
+
+/** The same in ever fewer letters, for where there is less room. @returns {string[]} */
+function captionsOf(model, step) {
+  const brief = clausesOf(model, step, shortName);
+  return [captionOf(model, step), brief.join("; "), ...brief.slice(-1)];
+}
+
+/** The longest of some texts that fits; the last one, cut, where none does. @param {string[]} texts */
+function fitting(texts, size, room) {
+  return texts.find((text) => textWidth(text, size) <= room) ?? cutTo(texts.at(-1), size, room);
+}
+
+/** What a step does, what it does itself last, or first of all why. @returns {string[]} */
+function clausesOf(model, step, name) {
+  if (step < 0) return [];
+  const verb = model.verbs[step];
+  if (verb === COMPUTE) return evaluatedClauses(model, model.evaluations[step] - 1, name);
+  if (verb === FREE) return freedClauses(model, step, name);
+  const { names, sizes } = model.graph.data;
+  const target = model.targets[step];
+  return [`${name(names[target])} ${verb === OFFLOAD ? "goes to" : "comes back from"} the host (${sizeText(sizes[target])})`];
+}
+
+/** The first of the values that are freed one after the other up to a step. */
+function firstFree(model, step) {
+  while (step > 0 && model.verbs[step - 1] === FREE) step--;
+  return step;
+}
+
+/** What is freed one after the other up to a step, behind what was done before. */
+function freedClauses(model, step, name) {
+  const first = firstFree(model, step);
+  const freed = model.targets.slice(first, step + 1);
+  const names = namesText(freed.length, (i) => name(model.graph.data.names[freed[i]]));
+  const before = first - 1;
+  const given = first ? (model.live[before] - model.bands[3].live[before] - model.live[step]) * model.unit : 0;
+  const size = given ? ` (${sizeText(given)})` : ""; // not that of a view's base
+  const clauses = first && model.verbs[before] === COMPUTE ? clausesOf(model, before, name) : [];
+  return [...clauses, `${names} ${are(freed.length)} freed${size}`];
+}
+
+/** What an evaluation does, or the run of recomputations that it belongs to. */
+function evaluatedClauses(model, position, name) {
+  const run = runAt(model, position);
+  if (run.first === run.end) return [plainClause(model, position, name)];
+  if (!run.said.has(name)) run.said.set(name, recomputedClauses(model, run, name));
+  const said = run.said.get(name);
+  return position === run.end && said.length === 1 ? [plainClause(model, position, name)] : said;
+}
+
+/** The recomputations around an evaluation, and up to it: the one that was looked at last is kept. */
+function runAt(model, position) {
+  const { known } = model.runs;
+  if (known && known.first <= position && position <= known.end) return known;
+  const { again } = model;
+  const found = again.indexOf(0, position);
+  const end = found < 0 ? again.length : found;
+  const before = position === end ? position - 1 : position;
+  const first = (before < 0 ? -1 : again.lastIndexOf(0, before)) + 1;
+  model.runs.known = { first, end, said: new Map() };
+  return model.runs.known;
+}
+
+/** Who reads what is recomputed, if that is evaluated next; what, and from what. */
+function recomputedClauses(model, { first, end }, name) {
+  const { data, operators } = model.graph;
+  const operatorAt = (position) => model.targets[model.computes[position]];
+  const run = [];
+  const [made, begun, seen] = [new Set(), new Set(), new Set()];
+  for (let position = first; position < end; position++) {
+    const operator = operatorAt(position);
+    if (!seen.has(operator)) run.push(operator);
+    seen.add(operator);
+    for (const value of readBy(model, operator)) if (!made.has(value)) begun.add(value);
+    for (const value of listAt(operators.outputs, operator)) made.add(value);
+  }
+  const clauses = [];
+  if (end < model.computes.length) {
+    const reader = operatorAt(end);
+    const reads = listAt(operators.inputs, reader).some((value) => made.has(value));
+    if (reads) clauses.push(`${name(operators.names[reader])} reads ${sourcesText(model, reader, name)}`);
+  }
+  const origin = [...begun];
+  const source = namesText(origin.length, (i) => name(data.names[origin[i]]));
+  clauses.push(`${runText(model, run, name)} ${are(run.length)} recomputed from ${source || "the inputs"}`);
+  return clauses;
+}
+
+/** The operators of a run: from one to another, where none between is left out. @param {number[]} run */
+function runText(model, run, name) {
+  const { names } = model.graph.operators;
+  if (run.length > 2 && run.every((operator, i) => operator === run[0] + i)) {
+    return `${name(names[run[0]])} to ${name(names[run.at(-1)])}`;
+  }
+  return namesText(run.length, (i) => name(names[run[i]]));
+}
+
+/** What an evaluation does that nothing is recomputed for. */
+function plainClause(model, position, name) {
+  const operator = model.targets[model.computes[position]];
+  const source = sourcesText(model, operator, name);
+  const title = name(model.graph.operators.names[operator]);
+  if (operator >= model.graph.forward_count && source) return `${title} reads ${source}`;
+  return `${title} is computed${source ? ` from ${source}` : ""}`;
+}
+
+/** What an operator reads that the caller did not give. */
+function sourcesText(model, operator, name) {
+  const read = readBy(model, operator);
+  return namesText(read.length, (i) => name(model.graph.data.names[read[i]]));
+}
+
+/** @param {number} count */
+function are(count) {
+  return count === 1 ? "is" : "are";
+}
+
+/** Some names as a text; only those are asked for that it has.
+ * @param {number} count @param {(i: number) => string} name
+ */
+function namesText(count, name) {
+  const shown = Array.from({ length: count > MOST_IN_CAPTION ? MOST_IN_CAPTION - 1 : count }, (_, i) => name(i));
+  if (count > MOST_IN_CAPTION) shown.push(`${count - MOST_IN_CAPTION + 1} more`);
   return [shown.slice(0, -1).join(", "), shown.at(-1)].filter(Boolean).join(" and ");
 }

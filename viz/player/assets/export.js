@@ -81,7 +81,7 @@ class Frame {
   }
 
   caption(panel) {
-    this.text(FRAME_MARGIN, this.top + 13, panel.caption.textContent, 12, "ink", 600);
+    this.text(FRAME_MARGIN, this.top + 13, fitting(captionsOf(panel.model, panel.step), 12, FRAME_WIDTH - 2 * FRAME_MARGIN), 12, "ink", 600);
     this.top += FRAME_CAPTION;
   }
 

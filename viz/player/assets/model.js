@@ -40,6 +40,7 @@ function modelOf(trace, graph, id, inNodes) {
     places: new Map(),
     blocks: {},
     readers: {},
+    runs: {},
     tickSteps: new Map(),
   };
   const { bands, live } = bandsOf(model);

@@ -185,8 +185,7 @@ class Panel {
       this.strip.show(step);
     }
     this.timeline.show(Math.min(tick, ticksOf(model, align) - 1));
-    const caption = captionOf(model, step);
-    if (this.caption.textContent !== caption) this.caption.textContent = caption;
+    this.say(captionsOf(model, step));
     const before = step < 0;
     this.write("step", `${before ? DASH : countText(step)} / ${countText(model.count - 1)}`);
     const evaluations = before ? 0 : model.evaluations[step];
@@ -194,6 +193,14 @@ class Panel {
     this.write("live", liveText(before ? 0 : model.live[step], model.inNodes));
     this.write("peak", liveText(before ? 0 : model.peaks[step], model.inNodes));
     this.host?.show(step);
+  }
+
+  /** Write what happens: in fewer letters where there is less room, and then whole as a tip. @param {string[]} texts */
+  say(texts) {
+    const shown = fitting(texts, this.captionSize, this.captionRoom);
+    if (this.caption.textContent !== shown) this.caption.textContent = shown;
+    const title = shown === texts[0] ? "" : texts[0];
+    if (this.caption.title !== title) this.caption.title = title;
   }
 
   write(counter, text) {
@@ -209,6 +216,10 @@ class Panel {
     }
     const style = getComputedStyle(this.element);
     this.colours = Object.fromEntries(["ink", "halo", "checkpoint"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    this.captionSize = Number.parseFloat(getComputedStyle(this.caption).fontSize) || 14;
+    // One pixel less, as canvas and page round widths in ways of their own. Where it is hidden all fits.
+    this.captionRoom = this.caption.clientWidth ? this.caption.clientWidth - 1 : Number.POSITIVE_INFINITY;
+    if (this.element.isConnected) this.say(captionsOf(this.model, this.step));
     if (this.isGraph) this.graph.resized();
     else {
       this.element.style.setProperty("--rail", `${this.rail.widthFor(this.element.clientWidth)}px`);
@@ -234,6 +245,7 @@ class Panel {
     if (step < 0) return `${model.title}: before the first step.`;
     const live = model.inNodes ? counted(model.live[step], "node") : sizeText(model.live[step]);
     const again = isAgain(model, step) ? " again" : "";
-    return `${model.title}, step ${step} of ${model.count - 1}: ${stepWords(model, step)}${again}; ${live} live.`;
+    const does = captionOf(model, step);
+    return `${model.title}, step ${step} of ${model.count - 1}: ${stepWords(model, step)}${again}. ${does}; ${live} live.`;
   }
 }

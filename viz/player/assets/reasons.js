@@ -50,9 +50,13 @@ function firstAfter(model, evaluations, after) {
 
 /** The values that a step's operator reads and the caller did not give. */
 function readAt(model, step) {
+  return readBy(model, model.targets[step]);
+}
+
+/** The values that an operator reads and the caller did not give, each once. */
+function readBy(model, operator) {
   const { data, operators } = model.graph;
-  const inputs = [...new Set(listAt(operators.inputs, model.targets[step]))];
-  return inputs.filter((value) => data.producers[value] >= 0);
+  return [...new Set(listAt(operators.inputs, operator))].filter((value) => data.producers[value] >= 0);
 }
 
 /** A name without the scopes that it is in: what stands beside says those. */

@@ -1,0 +1,94 @@
+"""The caption in the player: Python's words at every step, cut where there is no room, and then
+whole as a tip and for those who listen."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import POLICIES, seek, traces_of, until, written
+from tests.viz.test_host import moved
+from viz.captions import Captions, short, whole
+
+# Scripts are modules: what they say is asked of what they show.
+SHOWN = """() => { const panel = player.panels[0]; const all = [];
+    for (let step = -1; step < panel.model.count; step++) {
+        player.show(step);
+        all.push(player.panels.map(({caption}) => caption.title || caption.textContent));
+    } return all; }"""
+
+
+def expected(traces: list[tc.Trace], name: Any = whole) -> list[list[str]]:
+    captions = [Captions(trace) for trace in traces]
+    return [
+        [said.text(min(step, len(said.trace.steps) - 1), name) for said in captions]
+        for step in range(-1, len(traces[0].steps))
+    ]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("network", ["chain:16", "residual:3x8", "unet:1"])
+@pytest.mark.parametrize("policy", ["sqrt_n", "recompute_all", "offload"])
+def test_page_and_python_say_the_same(
+    network: str, policy: str, tmp_path: Path, open_page: Open
+) -> None:
+    traces = traces_of(network, (policy,))
+    page = open_page(written(tmp_path, traces, view="ledger"))
+    assert page.evaluate(SHOWN) == expected(traces)
+
+
+@pytest.mark.browser
+def test_each_policy_has_its_own_words(tmp_path: Path, open_page: Open) -> None:
+    traces = sorted(traces_of("chain:9", POLICIES), key=lambda trace: -len(trace.steps))
+    page = open_page(written(tmp_path, traces))
+    assert page.evaluate(SHOWN) == expected(traces)
+
+
+@pytest.mark.long
+@pytest.mark.browser
+@settings(
+    max_examples=examples(15), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(trace=moved())
+def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, [trace], view="ledger"))
+    assert page.evaluate(SHOWN) == expected([trace])
+    page.context.close()
+
+
+@pytest.mark.browser
+def test_less_room_takes_short_names_and_the_tip_has_the_whole(
+    tmp_path: Path, open_page: Open
+) -> None:
+    def function(x: tc.Var) -> Any:
+        with tc.scope("a_scope_with_a_name_that_takes_some_room"):
+            for layer in range(4):
+                with tc.scope(f"layer_number_{layer}"):
+                    x = tc.name(tc.tanh(x), f"hidden_values_of_{layer}")
+        return tc.sum(x)
+
+    graph = tc.differentiate(tc.build(function, tc.Spec(8)))
+    trace = tc.replay(tc.plan(graph, "recompute_all"))
+    captions = Captions(trace)
+    step = max(range(len(trace.steps)), key=lambda step: len(captions.text(step)))
+    page = open_page(written(tmp_path, [trace], view="ledger"), f"#step={step}")
+    shown = page.inner_text(".caption")
+    assert shown == captions.text(step, short) or captions.clauses(step, short)[-1] == shown
+    assert page.get_attribute(".caption", "title") == captions.text(step)
+    overflow = "e => e.scrollWidth > e.clientWidth"
+    assert not page.locator(".caption").evaluate(overflow)
+    until(page, "document.getElementById('status').textContent !== ''")
+    assert captions.text(step) in page.inner_text("#status")
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.wait_for_timeout(100)
+    assert not page.locator(".caption").evaluate(overflow)
+    assert page.inner_text(".caption").endswith(captions.clauses(step, short)[-1][-5:]) or "…" in (
+        page.inner_text(".caption")
+    )
+    seek(page, -1)
+    assert page.get_attribute(".caption", "title") == ""
