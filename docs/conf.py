@@ -19,12 +19,8 @@ exclude_patterns = ["_build", "**/out"]
 html_theme = "furo"
 html_title = "tinyckpt"
 html_static_path = ["static"]
-html_css_files = ["site.css"]
-html_js_files = [
-    "lessons.js",
-    ("predict-data.js", {"defer": "defer"}),
-    ("predict.js", {"defer": "defer"}),
-]
+html_css_files = ["site.css", "predict/predict.css"]
+html_js_files = ["lessons.js", *((script, {"defer": "defer"}) for script in predict.SCRIPTS)]
 html_show_copyright = False
 html_show_sphinx = False
 

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import folding
 import jupytext
-import predict
 from dark import drawn_twice, twin
 from executed import execute
 from nbformat.v4 import new_markdown_cell
@@ -30,11 +30,6 @@ PLAYER = """<iframe class="player" src="out/{name}" title="A player: step throug
 
 <a href="out/{name}">Open the player in a page of its own</a>"""
 ABOVE = '<p><a href="#content">The player is at the top of this page</a></p>'
-QUESTION, ANSWER = "viz.ask(", "you said {my_guess}"
-# Neither Sphinx's search nor another one shows what is in there.
-FOLDED = """<details class="answer" data-nosnippet>
-<summary>Show the answer</summary>"""
-UNFOLDED = "</details>"
 
 
 def write(app: Any) -> None:
@@ -72,31 +67,10 @@ def cells_of(path: Path) -> list[Any]:
 
 
 def lesson_page(cells: list[Any], lesson: str) -> list[Any]:
-    """Return a lesson's cells with the player at the top, and with the answer folded away.
-
-    Folded away is all from behind the question to what is said once the answer is there.
-    """
+    """Return a lesson's cells with the player at the top, and with its answers folded away."""
     title, *introduction = cells[0].source.split("\n\n", 1)
     top = [title, PLAYER.format(name=f"{lesson[:2]}_player.html"), *introduction]
-    asked = next(i for i, cell in enumerate(cells) if is_code_with(cell, QUESTION))
-    told = next(i for i, cell in enumerate(cells) if is_code_with(cell, ANSWER)) + 1
-    while told < len(cells) and cells[told].cell_type == "markdown":
-        told += 1
-    return [
-        new_markdown_cell("\n\n".join(top)),
-        *cells[1 : asked + 1],
-        *map(new_markdown_cell, predict.ASKED.get(lesson, [])),
-        new_markdown_cell(FOLDED),
-        *cells[asked + 1 : told],
-        new_markdown_cell(UNFOLDED),
-        *cells[told:],
-        *map(new_markdown_cell, predict.LAST.get(lesson, [])),
-    ]
-
-
-def is_code_with(cell: Any, text: str) -> bool:
-    """Return whether a cell is code that has a text in it."""
-    return cell.cell_type == "code" and text in cell.source
+    return [new_markdown_cell("\n\n".join(top)), *folding.folded(cells[1:], lesson)]
 
 
 def shown(name: str) -> str:

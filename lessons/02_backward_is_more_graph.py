@@ -47,6 +47,32 @@ for operator in graph.operators[graph.forward_count :]:
         print(f"{operator.name} needs {', '.join(kept)} of the forward half")
 
 # %% [markdown]
+# **Predict.** Operators differ in what their adjoints read. Take z = x @ w, s = sin(z), e = exp(s),
+# p = e * u, and as the loss the sum of p. On the way back to the gradient of w, which of x, z, s, e
+# and p are read?
+
+# %%
+my_values = viz.ask("Which of x, z, s, e, p does the backward half read?", "x z s e p")
+
+
+# %%
+def tower(w, x, u):
+    return tc.sum(tc.exp(tc.sin(x @ w)) * u)
+
+
+towers = tc.differentiate(tc.build(tower, *[tc.Spec((4, 4))] * 3))
+letters = {"x": "x", "matmul_1": "z", "sin_1": "s", "exp_1": "e", "multiply_1": "p"}
+adjoints = towers.operators[towers.forward_count :]
+names = {towers.data[i].name for operator in adjoints for i in operator.inputs}
+read = " ".join(letter for name, letter in letters.items() if name in names)
+print(*adjoints, sep="\n")
+print(f"you said {my_values}; it is {read}")
+
+# %% [markdown]
+# exp is its own derivative, so its adjoint reads its output, e. That of sin needs cos(z): it reads
+# its input. The product with u is read by nobody, nor is s: they need not be kept.
+
+# %% [markdown]
 # **Predict.** In a layer `z = x @ w`, the gradient of w is `x.T @ g`, where g is the cotangent of
 # z. Which product carries the cotangent on to x, to the layer before: `g @ w` or `g @ w.T`? The
 # shapes decide: x is (4, 3), w is (3, 2), g is (4, 2).
@@ -113,3 +139,4 @@ assert any(line.endswith(".mT") for line in products)  # g @ w.T
 assert any(".mT @" in line for line in products)  # x.T @ g
 tanh_vjp = next(o for o in graph.operators if o.name == "tanh_1_vjp")
 assert graph.data[tanh_vjp.inputs[0]].name == "tanh_1"
+assert read == "x z e"

@@ -21,8 +21,31 @@ OUT.mkdir(exist_ok=True)
 # %% [markdown]
 # Cut the chain into k segments of k layers (n = k²). In the forward sweep keep only the value
 # between two segments, a *checkpoint*. In the backward sweep, take the segments from the last to
-# the first: compute one again from the checkpoint before it, keep all its values, and go back
-# through it.
+# the first: compute again what is not there, from the checkpoint before it, keep it all, and go
+# back through the segment.
+#
+# **Predict.** 12 layers in three segments, so f4 and f8 are kept. What has to be computed again
+# before b11, what before b7, what before b6?
+
+# %%
+my_layers = viz.ask("Before b11, before b7, before b6?", "f11, f7, f6")
+
+# %%
+dozen = tc.plan(tc.networks.chain(12), "sqrt_n", segments=3)
+names = [dozen.graph.operators[s.operator].name for s in dozen.steps if isinstance(s, tc.Compute)]
+
+
+def again(layer):
+    """Return what is computed between one adjoint and the next."""
+    between = names[names.index(f"b{layer + 1}") + 1 : names.index(f"b{layer}")]
+    return " ".join(between) or "nothing"
+
+
+print(f"you said {my_layers}; it is {', '.join(map(again, (11, 7, 6)))}")
+
+# %% [markdown]
+# The last segment is still there: the backward half begins where the forward half ends. Each other
+# one is computed again once, for its last layer; what comes by on the way is kept.
 
 # %%
 schedule = tc.plan(tc.networks.chain(16), "sqrt_n")

@@ -16,7 +16,7 @@ from tests.conftest import require
 LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
 NEEDS = {"19_pytorch": "torch"}  # what a lesson imports that is an extra of its own
 # Numbers that are an answer, and stand above its question all the same, as another thing's.
-FAMILIAR = {"11_training": "16"}  # of plain training; that it is the same is what surprises
+FAMILIAR = {"11_training": {"16"}}  # of plain training; that it is the same is what surprises
 
 
 @pytest.mark.long
@@ -34,11 +34,11 @@ def test_a_lesson(
     assert text.startswith("# %% [markdown]\n# # ")
     assert "**Predict.**" in text
     assert "\nassert " in text.rpartition("# %%")[2]
-    ask, player, above, played = viz.ask, viz.player, [], []
+    ask, player, printed, played = viz.ask, viz.player, [], []
 
-    def asked(question: str, otherwise: Any) -> Any:
-        above.append(capsys.readouterr().out)
-        return ask(question, otherwise)
+    def asked(*question: Any, **options: Any) -> Any:
+        printed.append(capsys.readouterr().out)
+        return ask(*question, **options)
 
     def drawn(traces: Any, *options: Any) -> Any:
         played.extend(traces if isinstance(traces, list) else [traces])
@@ -49,13 +49,17 @@ def test_a_lesson(
     # Here, where warnings are errors and everything is imported; below, one as a process.
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
-    (answer,) = re.findall(r"^you said .*?; it is (.*)$", capsys.readouterr().out, re.MULTILINE)
+    printed.append(capsys.readouterr().out)
     assert (tmp_path / "out" / f"{path.stem[:2]}_player.html").exists()
+    parts = text.split(" = viz.ask(")
+    assert len(parts) == len(printed)
     # The player stands at the top of the lesson's page.
-    seen = [text.partition("viz.ask(")[0], *above, *map(headline, played)]
-    assert len(above) == 1
-    for number in numbers(answer.partition(":")[0]) - {FAMILIAR.get(path.stem)}:
-        assert not says("\n".join(seen), number), f"the answer {number} stands above"
+    seen = [*map(headline, played), parts[0], printed[0]]
+    for part, said in zip(parts[1:], printed[1:], strict=True):
+        answer = re.findall(r"^you said .*?; it is (.*)$", said, re.MULTILINE)[0]
+        for number in numbers(answer.partition(":")[0]) - FAMILIAR.get(path.stem, set()):
+            assert not says("\n".join(seen), number), f"the answer {number} stands above"
+        seen += [part, said]
 
 
 def headline(trace: Any) -> str:
@@ -77,14 +81,23 @@ def numbers(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_the_question_stands_before_what_answers_it(path: Path) -> None:
+def test_a_question_stands_before_what_answers_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    order = ["**Predict.**", "my_guess = viz.ask(", "you said {my_guess}; it is "]
-    assert [text.count(part) for part in order] == [1, 1, 1]
-    assert sorted(order, key=text.index) == order
-    # Between question and answer stand nothing but the cell in which one answers, and the next.
-    between = text[text.index(order[0]) : text.index(order[1])]
-    assert between.count("# %%") == 1
+    names = re.findall(r"^(my_\w+) = viz\.ask\(", text, re.MULTILINE)
+    assert (
+        len(names) == len(set(names)) == len(re.findall(r"\*\*(?:Predict|Challenge)\.\*\*", text))
+    )
+    assert len(names) >= 1
+    rest = text
+    for name in names:
+        order = ["**Predict.**", f"{name} = viz.ask(", f"you said {{{name}}}; it is "]
+        assert all(rest.count(part) == 1 for part in order[1:])
+        assert sorted(order, key=rest.index) == order
+        # Between question and answer stand nothing but the cell in which one answers, and the next.
+        between = rest[rest.index(order[0]) : rest.index(order[1])]
+        assert between.count("# %%") == 1
+        rest = rest[rest.index(order[2]) :]
+    assert "viz.ask(" not in rest
 
 
 def test_a_lesson_is_a_script(tmp_path: Path) -> None:
