@@ -32,6 +32,8 @@ class Controls {
     this.scrub.addEventListener("input", () => player.seek(Number(this.scrub.value)));
     this.buttons();
     document.addEventListener("keydown", (event) => this.key(event));
+    const foot = document.querySelector("footer");
+    new ResizeObserver(() => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`)).observe(foot);
     window.addEventListener("hashchange", () => {
       this.follow();
       this.write(false);
@@ -48,6 +50,7 @@ class Controls {
       last: () => player.seek(player.ticks - 1),
       "to-peak": () => player.toPeak(),
       front: () => player.setFront(player.scales.front === "graph" ? "ledger" : "graph"),
+      rows: () => setSingle(player, !player.scales.single),
       columns: () => this.toggleColumns(),
       theme: () => this.toggleTheme(),
       svg: () => save(new Blob([frameSvg(player.visible)], { type: "image/svg+xml" }), this.fileName("svg")),
@@ -180,6 +183,7 @@ class Controls {
       g: () => this.press("front"),
       x: () => this.next("axis"),
       y: () => this.next("scale"),
+      r: () => this.press("rows"),
       c: () => this.press("columns"),
       t: () => this.toggleTheme(),
       "+": () => this.faster(1),

@@ -2,14 +2,18 @@
  * Wheel, mouse and fingers upon what shows time: they move the part of it that is in sight, take a
  * range, step.
  *
+ * One finger up or down is the browser's: rows scroll, or the page. Sideways it steps, everywhere but
+ * on what scrubs; where a part of time is in sight, it pans that on the ledger. Two pinch.
+ *
  * Events are taken where all panels are: a panel may be another at any time.
  */
 
 const [WHEEL, PINCHED] = [0.0022, 0.012]; // how much nearer a pixel of a wheel brings; of a touchpad's pinch
 const LINE = 16; // pixels of a wheel that counts lines
-const DRAGGED = 4; // pixels from which a press is a drag
+const [DRAGGED, TREMBLED] = [4, 10]; // pixels from which a press is a drag; a finger's
 const SWIPED = 30; // pixels from which a touch is a step
 const PLOTS = ".ledger .plot, .strip .plot";
+const SCRUBBED = ".strip, .timeline, .wide, select"; // where a finger that moves sideways does something else
 
 class Gestures {
   /** @param {Navigation} navigation */
@@ -36,7 +40,9 @@ class Gestures {
 
   wheel(event) {
     const plot = event.target.closest(PLOTS);
-    if (plot) this.wheeled(event, plot.clientWidth, this.placeAt(event.clientX, plot));
+    // Where a ledger scrolls, the wheel is the rows', unless with Ctrl.
+    if (!plot || (plot.closest(".scrolls") && !event.ctrlKey && !event.shiftKey && Math.abs(event.deltaY) >= Math.abs(event.deltaX))) return;
+    this.wheeled(event, plot.clientWidth, this.placeAt(event.clientX, plot));
   }
 
   /** A turn of the wheel at a place. What is in sight as a whole leaves the wheel to the page. */
@@ -53,10 +59,14 @@ class Gestures {
 
   down(event) {
     const plot = event.target.closest(PLOTS);
-    if (!plot || event.button !== 0) return;
+    if (event.button !== 0) return;
     if (event.isPrimary) this.touches.clear();
     this.touches.set(event.pointerId, event);
     this.held = null;
+    if (!plot) {
+      if (event.pointerType === "touch" && this.touches.size === 1 && !event.target.closest(SCRUBBED)) this.beginSwipe(event);
+      return;
+    }
     if (this.touches.size === 2) this.beginPinch(plot);
     else if (event.shiftKey || plot.closest(".ledger")) this.begin(event, plot);
     if (event.shiftKey || this.touches.size > 1) event.stopPropagation();
@@ -68,6 +78,11 @@ class Gestures {
     const free = event.shiftKey || this.navigation.extent.isWhole;
     const kind = !free ? "pan" : event.pointerType === "touch" && !event.shiftKey ? "swipe" : "range";
     this.held = { kind, plot, x: event.clientX, place: this.placeAt(event.clientX, plot), sight: this.navigation.sight, far: false };
+  }
+
+  /** A finger beside what shows time: it steps. */
+  beginSwipe(event) {
+    this.held = { kind: "swipe", plot: this.navigation.holder, x: event.clientX };
   }
 
   beginPinch(plot) {
@@ -82,7 +97,7 @@ class Gestures {
     if (!this.touches.has(event.pointerId) || !held) return;
     this.touches.set(event.pointerId, event);
     const by = event.clientX - held.x;
-    if (!held.far && Math.abs(by) < DRAGGED) return;
+    if (!held.far && Math.abs(by) < (event.pointerType === "touch" ? TREMBLED : DRAGGED)) return;
     if (!held.far) held.plot.setPointerCapture(event.pointerId);
     held.far = true;
     event.stopPropagation();

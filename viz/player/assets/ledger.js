@@ -41,6 +41,7 @@ class Ledger {
     this.step = -1;
     this.hovered = this.selected = null; // a value's time in memory, or a cell
     this.pointer = new LedgerPointer(this);
+    this.window = new RowWindow(this);
   }
 
   /** Show a view's cells. @param {number} index */
@@ -77,12 +78,26 @@ class Ledger {
   /** Height of a row in pixels of the canvas. */
   get rowHeight() {
     const { past, ratio } = this.layers;
-    return Math.min(past.height / this.rows.count, TALLEST_ROW * ratio);
+    if (this.window.scrolls) return this.window.least * ratio;
+    return Math.min(past.height / this.rows.count, TALLEST_ROW * this.scales.large * ratio);
   }
 
   /** The upper edge of a row, in pixels of the canvas. */
   top(row) {
-    return Math.round(this.layers.past.height - (row + 1) * this.rowHeight);
+    return Math.round(this.ground - (row + 1) * this.rowHeight);
+  }
+
+  /** The lower edge of the lowest row, which may be out of sight, in pixels of the canvas. */
+  get ground() {
+    const { past, ratio } = this.layers;
+    return past.height + this.window.below * ratio;
+  }
+
+  /** Whether anything of a cell's row is in sight. */
+  isInSight(cell) {
+    const [first, end] = this.window.range;
+    const row = this.rows.row[cell];
+    return first <= row && row < end;
   }
 
   /** Upper and lower edge of what a cell holds. @returns {[number, number]} */
@@ -101,6 +116,7 @@ class Ledger {
 
   /** Take on another size or other colours. */
   resized() {
+    this.window.fit();
     if (!this.layers.resize()) return;
     this.over.resize();
     this.ink = colours(this.element, INKS);
@@ -111,8 +127,9 @@ class Ledger {
     if (!this.layers.past) return;
     this.places = placesOf(this.model, this.scales.extent.axis);
     this.layers.limit(isMoving ? this.x(this.places[this.step + 1]) : null);
-    for (const raster of [this.layers.past, this.layers.future]) this.ground(raster);
-    for (let row = 0; row < this.rows.count; row++) {
+    for (const raster of [this.layers.past, this.layers.future]) this.stripes(raster);
+    const [first, end] = this.window.range;
+    for (let row = first; row < end; row++) {
       for (const cell of [this.rows.forward[row], this.rows.backward[row]]) {
         if (cell < 0) continue;
         this.bars(cell);
@@ -124,10 +141,11 @@ class Ledger {
   }
 
   /** Every second row on a ground of its own, where rows are high enough. */
-  ground(raster) {
+  stripes(raster) {
     raster.pixels.fill(this.ink.background);
     const tall = this.rowHeight >= TALL_ROW * this.layers.ratio;
-    for (let row = 0; row < this.rows.count; row++) {
+    const [first, end] = this.window.range;
+    for (let row = first; row < end; row++) {
       if (tall && row % 2) continue;
       raster.rect(0, this.top(row), raster.width, this.top(row - 1), this.ink.panel);
     }
@@ -220,12 +238,21 @@ class Ledger {
 
   /** @param {number} step @param {boolean} [whole] */
   show(step, whole = false) {
+    const moves = step !== this.step;
     this.step = step;
     if (!this.layers.past) return;
+    if (moves && this.window.reveal(this.activeRow)) return this.window.moved();
     const column = this.x(this.places[step + 1]);
     if (!whole && this.layers.isPart && column !== this.layers.now) return this.redraw();
     this.layers.show(column, whole);
     this.overlay(column);
+  }
+
+  /** The row of what is being evaluated; -1 if that is not here. */
+  get activeRow() {
+    const { step, model } = this;
+    const cell = step >= 0 && model.verbs[step] === COMPUTE ? this.cellOf[model.targets[step]] : -1;
+    return cell < 0 ? -1 : this.rows.row[cell];
   }
 
   /** The cursor, what is active, what is selected, and the arrows of what is hovered. */
@@ -305,6 +332,8 @@ class Ledger {
       const at = Math.max(lastAtMost(spans.begins, Math.max(this.step, 0), spans.first[value], spans.first[value + 1]), spans.first[value]);
       if (at < spans.first[value + 1]) this.selected = { cell: home, value, begin: spans.begins[at], end: spans.ends[at] };
     }
-    if (this.layers.past) this.show(this.step);
+    if (!this.layers.past) return;
+    if (home >= 0 && this.window.reveal(this.rows.row[home])) this.window.moved();
+    else this.show(this.step);
   }
 }

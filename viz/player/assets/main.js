@@ -26,6 +26,8 @@ class Player extends Playback {
       kind: "linear",
       broken: breakOf(this.models, data.highest),
       least: Math.min(...this.models.map(leastBlock)),
+      single: coarse.matches, // whether each row is as high as one can read and touch
+      large: 1, // how many times as large as usual letters are
     };
     if (this.scales.broken && this.scales.broken * OBVIOUS < data.highest) this.scales.kind = "broken";
     this.measure();
@@ -340,6 +342,7 @@ class Player extends Playback {
 
   resized() {
     for (const panel of this.panels) panel.resized();
+    offerRows(this);
   }
 
   /** @param {boolean} [isMoving] */

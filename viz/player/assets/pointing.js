@@ -52,7 +52,7 @@ class LedgerPointer {
     const { past, ratio } = ledger.layers;
     if (!past) return null;
     const y = (event.clientY - ledger.plot.getBoundingClientRect().top) * ratio;
-    const row = Math.floor((past.height - y) / ledger.rowHeight);
+    const row = Math.floor((ledger.ground - y) / ledger.rowHeight);
     if (row < 0 || row >= ledger.rows.count) return null;
     const inside = (y - ledger.top(row)) / ledger.rowHeight;
     const cell = (inside > MIDDLE ? ledger.rows.backward : ledger.rows.forward)[row];

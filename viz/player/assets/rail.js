@@ -1,6 +1,6 @@
 /** The graph as a rail beside the ledger: a row a cell, its name, and its nodes as they are now. */
 
-const LEAST_NAME = 13; // pixels from name to name
+const [LEAST_NAME, TOUCHED_NAME] = [13, 24]; // pixels from name to name; that a finger finds
 const NODE = 16; // pixels
 const [LEAST_RAIL, RAIL_SHARE] = [104, 0.24]; // in pixels; of the panel's width
 const [FORWARD_X, BACKWARD_X, NODES_WIDTH] = [11, 33, 44];
@@ -18,7 +18,10 @@ class Rail {
     this.element.addEventListener("click", (event) => this.clicked(event));
     this.element.addEventListener("focusin", (event) => {
       const row = event.target.closest("[data-row]");
-      if (row) this.focused = Number(row.dataset.row);
+      if (!row) return;
+      this.focused = Number(row.dataset.row);
+      this.element.scrollTop = 0; // to which a browser brings what is focused
+      this.reveal(this.focused);
     });
   }
 
@@ -36,25 +39,31 @@ class Rail {
     const { rows, layers } = this.ledger;
     if (!layers.past) return;
     const high = this.ledger.rowHeight / layers.ratio;
-    const every = Math.max(1, Math.ceil(LEAST_NAME / high));
-    const wanted = new Set([this.focused, this.selectedRow()].filter((row) => row >= 0 && row < rows.count));
-    for (let row = every > 1 ? every - 1 : 0; row < rows.count; row += every) {
+    const least = coarse.matches ? TOUCHED_NAME : LEAST_NAME;
+    const every = Math.max(1, Math.ceil(least / high));
+    const [first, end] = this.ledger.window.range;
+    const inUse = this.shown.get(this.focused)?.contains(document.activeElement);
+    const wanted = new Set([this.focused, this.selectedRow()].filter((row) => row >= first && row < end));
+    for (let row = every > 1 ? every - 1 : first; row < end; row += every) {
       if (![...wanted].some((other) => other !== row && Math.abs(other - row) < every)) wanted.add(row);
     }
+    const stop = wanted.has(this.focused) ? this.focused : Math.max(...wanted);
+    if (inUse) wanted.add(this.focused); // it stays, beyond what is in sight
     for (const [row, element] of this.shown) {
       if (wanted.has(row)) continue;
       element.remove();
       this.shown.delete(row);
     }
-    const inOrder = [...wanted].sort((a, b) => b - a);
-    for (const row of inOrder) {
-      if (!this.shown.has(row)) this.shown.set(row, this.build(row));
+    let next = this.element.firstElementChild;
+    for (const row of [...wanted].sort((a, b) => b - a)) {
+      if (!this.shown.has(row)) this.shown.set(row, this.element.insertBefore(this.build(row), next));
       const element = this.shown.get(row);
+      next = element.nextElementSibling;
       const own = (this.ledger.top(row) + this.ledger.top(row - 1)) / 2 / layers.ratio;
-      const middle = Math.min(Math.max(own, LEAST_NAME / 2), layers.past.height / layers.ratio - LEAST_NAME / 2);
-      element.style.top = `${middle}px`;
-      element.style.height = `${Math.max(LEAST_NAME, Math.min(high, 30))}px`;
-      element.tabIndex = row === this.focused ? 0 : -1;
+      const middle = Math.min(Math.max(own, least / 2), layers.past.height / layers.ratio - least / 2);
+      element.style.top = `${this.ledger.window.scrolls ? own : middle}px`;
+      element.style.height = `${Math.max(least, Math.min(high, 30))}px`;
+      element.tabIndex = row === stop ? 0 : -1;
     }
     this.show(this.ledger.step, true);
   }
@@ -94,7 +103,6 @@ class Rail {
     for (const [own, x] of [[rows.forward[row], FORWARD_X], [rows.backward[row], BACKWARD_X]]) {
       if (own >= 0) this.node(own, x, nodes);
     }
-    this.element.append(element);
     return element;
   }
 
@@ -169,8 +177,16 @@ class Rail {
   /** Bring the keyboard to a row. */
   focus(row) {
     this.focused = row;
-    this.redraw();
-    this.shown.get(row)?.focus();
+    if (!this.reveal(row)) this.redraw();
+    this.shown.get(row)?.focus({ preventScroll: true });
+  }
+
+  /** Bring a row into sight. @returns {boolean} whether it was not */
+  reveal(row) {
+    const { window } = this.ledger;
+    if (!window.reveal(row)) return false;
+    window.moved();
+    return true;
   }
 }
 

@@ -220,7 +220,7 @@ class Search {
     const colours = Object.fromEntries(["ink", "halo", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
     const hit = this.hits(model.graph);
     const cells = new Set();
-    for (const operator of this.matches(model.graph)) if (cellOf[operator] >= 0) cells.add(cellOf[operator]);
+    for (const operator of this.matches(model.graph)) if (ledger.isInSight(cellOf[operator])) cells.add(cellOf[operator]);
     for (const cell of cells) this.markRow(context, ledger, cell, colours, FOUND_INK[scheme]);
     context.fillStyle = colours.ink;
     context.strokeStyle = colours.background;

@@ -1,0 +1,118 @@
+"""Rows that are too many to be read at once: each as high as one can read, and scrolling."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import seek, traces_of, until, written
+
+NAMES = ".rail-row .name"
+# How many names are not beside their bars.
+MISPLACED = """() => { const {ledger} = player.panels[0];
+    const plot = ledger.plot.getBoundingClientRect();
+    return [...document.querySelectorAll(".rail-row")].filter(element => {
+        const box = element.getBoundingClientRect(), row = Number(element.dataset.row);
+        const middle = plot.top + (ledger.top(row) + ledger.rowHeight / 2) / ledger.layers.ratio;
+        return Math.abs((box.top + box.bottom) / 2 - middle) > 1; }).length; }"""
+
+
+def names(page: Any) -> list[str]:
+    found: list[str] = page.locator(NAMES).all_inner_texts()
+    return found
+
+
+def opened(tmp_path: Path, open_page: Open, network: str, **options: Any) -> Any:
+    return open_page(written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger"), **options)
+
+
+@pytest.mark.browser
+def test_each_row_of_a_long_chain_can_be_read(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:256")
+    assert page.get_attribute("#rows", "aria-pressed") == "false"
+    assert page.evaluate("player.panels[0].ledger.rowHeight") < 3
+    page.keyboard.press("r")
+    assert page.get_attribute("#rows", "aria-pressed") == "true"
+    assert page.evaluate("player.panels[0].ledger.rowHeight") == 24
+    shown = names(page)
+    assert "f1" in shown  # the first are lowest, and in sight at first
+    assert shown == sorted(shown, key=lambda name: -int(name[1:]))
+    assert len(shown) == page.evaluate("(([a, b]) => b - a)(player.panels[0].ledger.window.range)")
+    # The wheel goes through rows here, and zooms with Ctrl.
+    plot = page.locator(".ledger .plot").bounding_box()
+    page.mouse.move(plot["x"] + plot["width"] / 2, plot["y"] + plot["height"] / 2)
+    page.mouse.wheel(0, -2400)
+    until(page, "player.panels[0].ledger.window.range[0] > 90")
+    assert "f1" not in names(page)
+    assert page.evaluate(MISPLACED) == 0
+    assert page.evaluate("player.scales.extent.isWhole")
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    until(page, "player.scales.extent.isWhole", False)
+    page.click("#rows")
+    assert page.evaluate("player.panels[0].ledger.rowHeight") < 3
+
+
+@pytest.mark.browser
+def test_what_is_computed_or_chosen_comes_into_sight(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:256")
+    page.keyboard.press("r")
+    (trace,) = traces_of("chain:256", ("sqrt_n",))
+    for layer in (200, 3, 128):
+        seek(
+            page,
+            next(i for i, step in enumerate(trace.steps) if f"f{layer}" in names_of(trace, step)),
+        )
+        assert f"f{layer}" in names(page)
+        assert page.evaluate(MISPLACED) == 0
+        # Its bar is where its name is: at the cursor it is being evaluated.
+        assert page.locator(f".rail-row[data-row='{layer - 1}'] [data-look$=' computing']").count()
+    page.locator("#filling-list .row").first.click()
+    assert page.locator(".rail-row[aria-pressed='true']").count() == 1
+
+
+def names_of(trace: Any, step: Any) -> str:
+    operator = getattr(step, "operator", None)
+    return "" if operator is None else f" {trace.graph.operators[operator].name} "
+
+
+@pytest.mark.browser
+def test_the_keyboard_goes_through_all_rows(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:64")
+    page.keyboard.press("r")
+    page.locator(".rail-row[tabindex='0']").focus()
+    for row in range(1, 65):
+        page.keyboard.press("ArrowUp")
+        focused = page.evaluate("document.activeElement.dataset.row")
+        assert focused == str(row)
+        inside = page.evaluate("""() => { const rail = document.querySelector(".rail");
+            const [a, b] = [rail, document.activeElement].map(e => e.getBoundingClientRect());
+            return a.top <= b.top + 1 && b.bottom <= a.bottom + 1 && rail.scrollTop === 0; }""")
+        assert inside
+    # What scrolls away keeps the keyboard, and the tab key finds a row that is in sight.
+    page.evaluate("document.querySelector('.ledger').scrollTop = 1e6")
+    until(page, "player.panels[0].ledger.window.range[0]", 0)
+    assert page.evaluate("document.activeElement.dataset.row") == "64"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("player.panels[0].ledger.window.range[1]") >= 64
+
+
+@pytest.mark.browser
+def test_strip_and_ledger_keep_one_axis_beside_a_scrollbar(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:256")
+    page.evaluate("document.querySelector('.ledger').style.scrollbarWidth = 'auto'")
+    page.keyboard.press("r")
+    lefts = page.evaluate("""() => [".ledger .plot", ".strip .plot"].map(part => {
+        const box = document.querySelector(part).getBoundingClientRect();
+        return [box.left, box.right]; })""")
+    assert lefts[0] == pytest.approx(lefts[1], abs=0.5)
+
+
+@pytest.mark.browser
+def test_few_rows_have_room_as_they_are(tmp_path: Path, open_page: Open) -> None:
+    page = opened(tmp_path, open_page, "chain:4")
+    assert page.is_hidden("#rows")
+    page.keyboard.press("r")
+    assert page.evaluate("player.scales.single") is False
