@@ -82,7 +82,7 @@ def page(
     return filled(
         "player.html",
         styles=[
-            *(f"{name}.css" for name in ("player", "navigation", *reversed(more))),
+            *(f"{name}.css" for name in ("player", "navigation", "touch", *reversed(more))),
             *(["several.css"] if several else []),
             *added.styles,
         ],

@@ -9,7 +9,7 @@ import tinyckpt as tc
 from tests.conftest import require
 from tests.viz.conftest import Open
 from tests.viz.lab.lab_driver import KEEPING, LAYER, RINGS, SHOWN, STATE, counters, place, steps_of
-from tests.viz.player.player_driver import until
+from tests.viz.player.player_driver import SMALL, until
 
 pytestmark = pytest.mark.browser
 
@@ -201,6 +201,7 @@ def test_a_finger_drags_and_taps(written: Callable[[str], Path], open_page: Open
     until(page, STATE, "budget=6656")
     wide = page.evaluate("() => document.documentElement.scrollWidth")
     assert wide <= 360
+    assert page.evaluate(SMALL) == []
 
 
 def test_two_clicks_open_a_group_and_change_nothing(

@@ -23,6 +23,11 @@ PRESS = f"""([key, times]) => Array.from({{length: times}}, () => {{
     document.body.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles: true}}));
     return [({LOOKS})(), ({COUNTERS})()]; }})"""
 TICK = "() => Number(document.getElementById('scrub').value)"
+# What can be touched, and is smaller than 24 pixels.
+SMALL = """() => [...document.querySelectorAll(
+        "button, select, summary, #minimap, input, [role=listbox] .row")].filter(element => {
+    const {width, height} = element.getBoundingClientRect();
+    return width > 0 && Math.min(width, height) < 24; }).map(element => element.outerHTML)"""
 
 
 @cache

@@ -9,6 +9,7 @@ const DASH_AND_GAP = 4.4; // pixels
 const DASHES = 10; // units of a rim's length that a dash and a gap take in the style sheet
 const HIDDEN_BELOW = 6.5; // pixels on the screen: smaller labels are not shown
 const REACH = 18; // pixels on the screen around a node that still mean it
+const [TOUCHED, LABELLED_FROM] = [24, 0.9]; // pixels of a node that a finger finds; the scale that labels need
 
 /** @param {string} name @param {Record<string, any>} [attributes] @param {Element} [parent] */
 function svgElement(name, attributes = {}, parent = undefined) {
@@ -105,6 +106,8 @@ class GraphView {
       role: "group",
       "aria-label": `Graph of ${view.title}: ${counted(view.labels.length, "node")}`,
     });
+    const scale = Math.max(TOUCHED / (view.diameter - 1.5), LABELLED_FROM);
+    this.element.style.setProperty("--touched", `${Math.ceil(scale * view.width)}px`);
     drawArrows(view.faint, view.head, 1, "faint", this.element);
     for (const heading of view.headings) this.heading(heading);
     drawArrows(view.arrows, view.head, view.line, "", this.element);
@@ -208,7 +211,17 @@ class GraphView {
     for (const cell of cells ?? this.nodes.keys()) this.update(cell, step);
     const active = this.activeCell(step);
     this.halo.setAttribute("visibility", active < 0 ? "hidden" : "visible");
-    if (active >= 0) this.place(this.halo, active, 4.5);
+    if (active < 0) return;
+    this.place(this.halo, active, 4.5);
+    if (coarse.matches) this.reveal(active);
+  }
+
+  /** Bring a cell into sight, where the graph is wider than the screen. */
+  reveal(cell) {
+    const holder = this.element.parentElement;
+    if (!holder?.classList.contains("wide")) return;
+    const x = (this.centre(cell)[0] / this.view.width) * holder.scrollWidth - holder.scrollLeft;
+    if (x < TOUCHED || x > holder.clientWidth - TOUCHED) holder.scrollLeft += x - holder.clientWidth / 2;
   }
 
   update(cell, step) {
@@ -300,8 +313,10 @@ class GraphView {
     event.stopPropagation();
   }
 
-  /** Hide labels that would be too small to read. */
+  /** Hide labels that would be too small to read; a graph that is wider than the screen is moved. */
   resized() {
+    const holder = this.element.parentElement;
+    holder?.classList.toggle("wide", holder.scrollWidth > holder.clientWidth);
     const scale = this.element.getScreenCTM()?.a ?? 1;
     this.element.classList.toggle("small", 9 * scale < HIDDEN_BELOW);
   }

@@ -1,0 +1,139 @@
+"""A phone: everything can be touched, a finger steps, scrolls, pinches, and nothing is cut off."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import SMALL, TICK, traces_of, until, written
+
+PHONES = {"small": (360, 640), "tall": (390, 844), "across": (844, 390)}
+OVERLAPPING = """() => { const boxes = [...document.querySelectorAll(".rail-row")]
+        .map(row => row.getBoundingClientRect()).sort((a, b) => a.top - b.top);
+    return boxes.filter((box, i) => i && box.top < boxes[i - 1].bottom - 0.5).length; }"""
+
+
+class Finger:
+    """A finger upon a page, or two."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.devtools = page.context.new_cdp_session(page)
+
+    def touch(self, kind: str, *points: tuple[float, float]) -> None:
+        given = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+        self.devtools.send(
+            "Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": given}
+        )
+
+    def drag(self, part: str, across: float, down: float = 0) -> None:
+        """Touch the middle of something and move on."""
+        box = self.page.locator(part).first.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        self.touch("Start", (x, y))
+        for turn in range(1, 9):
+            self.touch("Move", (x + turn / 8 * across, y + turn / 8 * down))
+        self.touch("End")
+
+
+def phone(open_page: Open, path: Path, name: str, fragment: str = "") -> Any:
+    width, height = PHONES[name]
+    viewport = {"width": width, "height": height}
+    return open_page(path, fragment, viewport=viewport, has_touch=True, is_mobile=True)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("network", "name"),
+    [("chain:16", "tall"), ("chain:256", "small"), ("unet", "small"), ("resnet50", "across")],
+)
+def test_all_can_be_touched(tmp_path: Path, open_page: Open, network: str, name: str) -> None:
+    path = written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger")
+    page = phone(open_page, path, name, "#step=40")
+    for front in ("ledger", "graph"):
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONES[name][0]
+        assert page.evaluate(SMALL) == []
+        assert page.evaluate(OVERLAPPING) == 0
+        if front == "ledger":
+            page.locator(".rail-row").nth(2).tap()
+            rows = page.locator(".rail-row").count()
+            assert rows == page.evaluate(
+                "(([a, b]) => b - a)(player.panels[0].ledger.window.range)"
+            )
+            page.locator("#filling-list .row").first.scroll_into_view_if_needed()
+            page.locator("#filling-list .row").first.tap()
+            page.locator("#front").tap()
+
+
+@pytest.mark.browser
+def test_a_touched_node_is_touched_from_24_pixels(tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "graph")
+    page = phone(open_page, path, "small", "#step=40")
+    for cell in (3, 20):
+        disc = page.locator(f".graph .node[data-cell='{cell}'] .disc")
+        disc.scroll_into_view_if_needed()
+        box = disc.bounding_box()
+        assert min(box["width"], box["height"]) >= 24
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        for by in (0, 11, -11):
+            page.touchscreen.tap(x, y + by)
+            assert page.evaluate("player.chosen.selected") == cell
+
+
+@pytest.mark.browser
+def test_a_finger_goes_through_rows_and_steps(tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("chain:256", ("sqrt_n",)), "ledger")
+    page = phone(open_page, path, "tall", "#step=40")
+    finger = Finger(page)
+    before = page.evaluate("player.panels[0].ledger.window.range")
+    finger.drag(".ledger .plot", 0, 160)  # as a page moves: what is above comes down
+    until(page, f"player.panels[0].ledger.window.range[0] > {before[0] + 3}")
+    assert page.evaluate(TICK) == 40
+    assert page.evaluate("scrollY") == 0
+    for part in (".ledger .plot", ".rail-row", ".panel .heading"):
+        finger.drag(part, -70)
+        assert page.evaluate(TICK) == 41
+        finger.drag(part, 70)
+        assert page.evaluate(TICK) == 40
+        assert page.evaluate("player.chosen.selected") == -1  # it was no tap
+    # A part of time is moved upon what shows time, and beside it a finger still steps.
+    page.evaluate("player.navigation.set(20, 120)")
+    until(page, "player.scales.extent.from", 20)
+    finger.drag(".ledger .plot", -70)
+    until(page, "player.scales.extent.from > 25")
+    assert page.evaluate(TICK) == 40
+    finger.drag(".panel .heading", -70)
+    assert page.evaluate(TICK) == 41
+
+
+@pytest.mark.browser
+def test_a_finger_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "graph")
+    page = phone(open_page, path, "across", "#step=40")
+    Finger(page).drag(".graph", -80)
+    assert page.evaluate(TICK) == 41
+    Finger(page).drag(".timeline", 40)  # which scrubs
+    assert page.evaluate(TICK) > 41
+    # A graph that is wider than the screen moves itself, and follows what is computed.
+    page = phone(open_page, path, "small", "#step=40")
+    left = page.evaluate("document.querySelector('.holder').scrollLeft")
+    Finger(page).drag(".holder", -100)
+    until(page, f"document.querySelector('.holder').scrollLeft > {left + 50}")
+    assert page.evaluate(TICK) == 40
+    page.evaluate("player.seek(0)")
+    box = page.locator(".graph .halo").bounding_box()
+    assert 0 <= box["x"] < box["x"] + box["width"] <= 360
+
+
+@pytest.mark.browser
+def test_what_was_touched_is_said_where_the_finger_is(tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
+    page = phone(open_page, path, "small", "#step=40")
+    page.locator(".rail-row").nth(3).tap()
+    box = page.locator("#node").bounding_box()
+    foot = page.locator("footer").bounding_box()
+    assert page.evaluate("scrollY") == 0
+    assert 0 <= box["y"] < box["y"] + box["height"] <= foot["y"]
+    page.locator("#node-close").tap()
+    assert page.is_hidden("#node")
