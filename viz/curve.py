@@ -48,9 +48,12 @@ class Scales:
     host: int
 
 
-def scales_of(traces: Sequence[Trace]) -> Scales:
-    """Return the scales of the curves of some traces: room for their peaks, and for budgets."""
-    in_nodes = counts_nodes(traces)
+def scales_of(traces: Sequence[Trace], in_bytes: bool = False) -> Scales:
+    """Return the scales of the curves of some traces: room for their peaks, and for budgets.
+
+    Memory is counted in nodes where all are of one size, unless it must be ``in_bytes``.
+    """
+    in_nodes = counts_nodes(traces) and not in_bytes
     peak = max(max(live_of(trace, in_nodes)) for trace in traces)
     budgets = [budget for trace in traces if (budget := budget_of(trace, in_nodes)) is not None]
     highest = max([peak, *(budget for budget in budgets if budget <= FARTHEST * peak)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.cli.asking import add_costs, add_network, add_page, policy_name
+from tinyckpt.cli.measuring import add_measured, measured_of
 from tinyckpt.cli.request import COSTS, PAGES, check_output, graph_of, searching, time_to_search
 
 
@@ -13,6 +14,7 @@ def lab_job(options: Any) -> int:
     import viz
 
     check_output(options, *PAGES)
+    measured = measured_of(options)
     graph, _ = graph_of(options)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
     with searching(options.network) as progress:
@@ -24,6 +26,7 @@ def lab_job(options: Any) -> int:
             points=options.points,
             time_limit=time_to_search(options),
             network=options.network,
+            measured=measured,
             progress=progress,
             **look,
         )
@@ -44,3 +47,4 @@ def add_lab(parser: Any) -> None:
     add_costs(parser)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     add_page(parser)
+    add_measured(parser)

@@ -17,6 +17,7 @@ from tinyckpt.api import RunResult, run
 from tinyckpt.cli.demo import demo
 from tinyckpt.cli.labs import lab_job
 from tinyckpt.cli.means import check_without, means_job
+from tinyckpt.cli.measuring import measured_of
 from tinyckpt.cli.models import torch_job
 from tinyckpt.cli.parser import make_parser
 from tinyckpt.cli.pipes import pipe_job
@@ -312,7 +313,8 @@ def play_job(options: Any) -> int:
 
     check_output(options, *PAGES)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
-    viz.player(played_of(options), options.output, **look)
+    measured = measured_of(options)
+    viz.player(played_of(options), options.output, measured=measured, **look)
     print(f"written to {options.output}; open it in a browser")
     return 0
 

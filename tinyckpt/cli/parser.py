@@ -20,6 +20,7 @@ from tinyckpt.cli.asking import (
 )
 from tinyckpt.cli.labs import add_lab
 from tinyckpt.cli.means import add_means
+from tinyckpt.cli.measuring import add_measured
 from tinyckpt.cli.models import OPTIMIZERS
 from tinyckpt.cli.pipes import add_pipe
 from tinyckpt.display import printable
@@ -167,6 +168,7 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
     add_planning(sub)
     sub.add_argument("-o", "--output", required=True, metavar="OUT.html")
     add_page(sub)
+    add_measured(sub)
 
     add_lab(command("lab", "write a page on which one drags the budget and picks what to keep"))
     pipe = command("pipe", "cut a network into the stages of a pipeline; time it, or run it")

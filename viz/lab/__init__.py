@@ -16,11 +16,13 @@ from viz.lab.data import lab_data
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.player import SUFFIXES, Page
 from viz.player.data import shown
+from viz.player.measured import as_measured
 from viz.player.page import Addition, asset, page
 from viz.theme import THEMES
 
 if TYPE_CHECKING:
     from tinyckpt.cost import Costs
+    from tinyckpt.documents.measured import Measured
     from tinyckpt.graph import Graph
     from tinyckpt.trace import Trace
 
@@ -41,6 +43,7 @@ def lab(
     title: str | None = None,
     labels: Labels = None,
     group: Grouping = None,
+    measured: Measured | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Page: ...
 @overload
@@ -57,6 +60,7 @@ def lab(
     title: str | None = None,
     labels: Labels = None,
     group: Grouping = None,
+    measured: Measured | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Path: ...
 def lab(
@@ -72,6 +76,7 @@ def lab(
     title: str | None = None,
     labels: Labels = None,
     group: Grouping = None,
+    measured: Measured | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Path | Page:
     """Write a page on which one drags the budget, and clicks what to keep.
@@ -92,6 +97,7 @@ def lab(
         network: what the command line calls the graph, such as ``"chain:16"``, for the command and
             the program to copy.
         theme, title, labels, group: as in ``viz.player``.
+        measured: memory that was measured, as in ``viz.player``.
         progress: called as ``progress(policy, points)`` after every attempt of the search.
 
     Raises:
@@ -116,7 +122,8 @@ def lab(
     addition = Addition(
         heading, SCRIPTS, ("lab.css",), asset("lab.html"), {"lab": lab_data(offered, network)}
     )
-    text = page([first_shown(offered)], theme, None, naming, addition=addition)
+    held = as_measured(measured, 1)
+    text = page([first_shown(offered)], theme, None, naming, addition=addition, measured=held)
     if path is None:
         return Page(text, 1)
     write_atomically(path, text.encode())

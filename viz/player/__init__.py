@@ -14,17 +14,20 @@ from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from viz.charts.lanes import as_pipelines
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
+from viz.player.measured import as_measured
 from viz.player.page import page
 from viz.player.pipelines import pipeline_page
 from viz.sheet import as_list, check
 from viz.theme import THEMES
 
 if TYPE_CHECKING:
+    from tinyckpt.documents.measured import Measured
     from tinyckpt.pipeline import PipelineTrace
     from tinyckpt.trace import Trace
     from tinyckpt.transfers.clock import Timeline
 
     Scheduled = Trace | Timeline
+    Measurements = Measured | Sequence[Measured | None] | None
     Played = Scheduled | Sequence[Scheduled] | PipelineTrace | Sequence[PipelineTrace]
 
 SUFFIXES = (".html", ".htm")
@@ -69,6 +72,7 @@ def player(
     labels: Labels = None,
     group: Grouping = None,
     view: str = "ledger",
+    measured: Measurements = None,
 ) -> Page: ...
 @overload
 def player(
@@ -80,6 +84,7 @@ def player(
     labels: Labels = None,
     group: Grouping = None,
     view: str = "ledger",
+    measured: Measurements = None,
 ) -> Path: ...
 def player(
     traces: Played,
@@ -90,6 +95,7 @@ def player(
     labels: Labels = None,
     group: Grouping = None,
     view: str = "ledger",
+    measured: Measurements = None,
 ) -> Path | Page:
     """Write traces as one HTML file: ledger, graph, memory, counters, steps, program, in step.
 
@@ -111,6 +117,9 @@ def player(
             that is opened there are groups as its size asks for. Not for pipelines.
         view: what it shows first, ``ledger`` or ``graph``; the reader may change it. Not for
             pipelines.
+        measured: memory that was measured, which ``tc.load_measured`` returns: drawn as a line over
+            what is planned, with both ends aligned. One for all traces, or one each, or None.
+            Memory is counted in bytes then. Not for pipelines.
 
     Raises:
         OptionError: if there is nothing to show, or an option is not legal.
@@ -126,16 +135,25 @@ def player(
     if any(hasattr(trace, "bubble") for trace in listed):
         if labels is not None or group is not None:
             raise OptionError("labels and group are for graphs; a pipeline has devices and blocks")
+        if measured is not None:
+            raise OptionError("measured is for traces; a pipeline has several devices")
         text = pipeline_page(as_pipelines(listed), theme, title)
     else:
-        text = trace_page(listed, theme, title, Naming(labels, group), view)
+        text = trace_page(listed, theme, title, Naming(labels, group), view, measured)
     if path is None:
         return Page(text, len(listed))
     write_atomically(path, text.encode())
     return Drawn(path)
 
 
-def trace_page(listed: list[Any], theme: str, title: str | None, naming: Naming, view: str) -> str:
+def trace_page(
+    listed: list[Any],
+    theme: str,
+    title: str | None,
+    naming: Naming,
+    view: str,
+    measured: Measurements,
+) -> str:
     """Return the page that plays traces and timelines."""
     clocks = [item if hasattr(item, "stall") else None for item in listed]
     if len(units := dict.fromkeys(clock.unit for clock in clocks if clock)) > 1:
@@ -145,4 +163,5 @@ def trace_page(listed: list[Any], theme: str, title: str | None, naming: Naming,
     )
     check(shown, "light")
     check_naming(naming, [trace.graph for trace in shown])
-    return page(shown, theme, title, naming, clocks, view)
+    held = as_measured(measured, len(shown))
+    return page(shown, theme, title, naming, clocks, view, measured=held)

@@ -55,11 +55,12 @@ def page_data(
     title: str | None,
     naming: Naming = PLAIN,
     clocks: Sequence[Timeline | None] = (),
+    in_bytes: bool = False,
 ) -> dict[str, Any]:
     """Return all that a page knows; ``title`` is in place of the policy's name, for one trace."""
     known = list(clocks) or [None] * len(traces)
     longest = max((end for clock in known if clock for end in clock.end), default=Fraction(0))
-    scales = scales_of(traces)
+    scales = scales_of(traces, in_bytes)
     graphs = list({id(trace.graph): trace.graph for trace in traces}.values())
     positions = {id(graph): position for position, graph in enumerate(graphs)}
     named = title if len(traces) == 1 else None

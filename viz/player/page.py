@@ -15,12 +15,14 @@ from viz.arrange import Design
 from viz.layout.naming import PLAIN, Naming
 from viz.player.columns import bundled, deflated
 from viz.player.data import page_data, shown
+from viz.player.measured import with_measured
 from viz.scene import count_text, moves, title_of
 from viz.theme import DARK, LIGHT, Theme, css, faint_edge, staying
 from viz.vector.svg import svg_still
 from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
+    from tinyckpt.documents.measured import Measured
     from tinyckpt.trace import Trace
     from tinyckpt.transfers.clock import Timeline
 
@@ -35,6 +37,7 @@ BEGIN = "begin"  # makes a player; the lab has its own
 SEVERAL = ("sparkline",)  # of pages with several policies
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
+MEASURED = "measured"  # of pages on which memory that was measured is drawn over a plan
 PACKAGES = ("viz.player", "viz.lab")  # whose assets pages are made of; no two have one name
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
@@ -66,11 +69,13 @@ def page(
     clocks: Sequence[Timeline | None] = (),
     view: str = "ledger",
     addition: Addition | None = None,
+    measured: Sequence[Measured | None] = (),
 ) -> str:
     """Return the page; ``theme`` is ``auto``, ``light`` or ``dark``.
 
     ``clocks`` are the times of each trace, or None; without any, none is given. ``view`` is what it
-    shows first, ``ledger`` or ``graph``; ``addition`` what the page has besides a player.
+    shows first, ``ledger`` or ``graph``; ``addition`` what the page has besides a player;
+    ``measured`` what was measured for each trace, or None.
     """
     names = list(dict.fromkeys(title_of(trace) for trace in traces))
     graphs = list(dict.fromkeys(trace.graph.name for trace in traces))
@@ -78,7 +83,9 @@ def page(
     more = [TIMES] if any(clocks) else []
     more += [HOST] if more or any(map(moves, traces)) else []
     several = len(traces) > 1
+    more += [MEASURED] if any(measured) else []
     added = addition or Addition(heading, [BEGIN], [], "", {})
+    data = page_data(traces, title, naming, clocks, in_bytes=any(measured))
     return filled(
         "player.html",
         styles=[
@@ -97,7 +104,7 @@ def page(
         front=view,
         title=html.escape(shown(added.title)),
         card=added.card,
-        data=json_text(bundled({**page_data(traces, title, naming, clocks), **added.data})),
+        data=json_text(bundled({**with_measured(data, measured), **added.data})),
         still=still(traces, theme, title, naming),
         table=table(traces),
     )

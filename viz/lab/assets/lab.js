@@ -24,7 +24,9 @@ class Lab extends Player {
       this.drag(choice, settled);
     });
     this.scales.highest = Math.floor(Math.max(this.offers.highest, this.offers.stored.peak) / this.offers.size);
-    this.scales.kind = "linear"; // where one schedule's axis breaks, another's memory may stand
+    if (this.scales.kind === "broken") this.scales.kind = "linear"; // there another's memory may stand
+    this.data.highest = this.scales.highest;
+    this.measurements?.fit();
     this.buttons();
     this.present();
     super.place();
@@ -284,6 +286,7 @@ class Lab extends Player {
     const [before] = this.models;
     const atPeak = this.tick >= 0 && stepOfTick(before, this.tick, this.align) === before.peakStep;
     const model = this.offers.modelOf(this.choice, this.budget);
+    this.data.highest = Math.max(this.data.highest, model.peaks.at(-1));
     this.scales.highest = Math.max(this.scales.highest, model.peaks.at(-1));
     this.replace(model);
     this.show(atPeak ? tickOfStep(model, model.peakStep, this.align) : this.tick);

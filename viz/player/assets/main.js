@@ -8,6 +8,7 @@ class Player extends Playback {
   constructor(data) {
     super();
     this.data = data;
+    for (const trace of data.traces) trace.measured = data.measured?.[trace.measured];
     this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
     this.align = /** @type {Axis} */ ("step");
     this.axes = axesOf(this.models);
@@ -30,6 +31,7 @@ class Player extends Playback {
       large: 1, // how many times as large as usual letters are
     };
     if (this.scales.broken && this.scales.broken * OBVIOUS < data.highest) this.scales.kind = "broken";
+    if (data.measured) this.measurements = new Measurements(this);
     this.measure();
     this.speed = firstSpeed(this.ticks, this.motion.matches);
     this.events = {
@@ -114,6 +116,7 @@ class Player extends Playback {
       workspace: there((model) => model.bands[3].live.some((amount) => amount > 0)),
       hosted: there((model) => Boolean(model.host)),
       checkpoint: there((model) => model.checkpoints.length > 0),
+      measured: there((model) => Boolean(model.measured)),
     };
     for (const item of document.querySelectorAll("[data-if]")) item.hidden = !known[item.dataset.if];
   }
@@ -177,6 +180,7 @@ class Player extends Playback {
     for (const panel of this.visible) {
       panel.strip.resized();
       panel.strip.redraw();
+      panel.measured?.redraw();
     }
     for (const { spark } of this.rows) spark.redraw();
     this.navigation.minimap.draw();

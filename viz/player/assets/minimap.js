@@ -52,6 +52,10 @@ class Minimap {
       const high = Math.max(scale.at(model.live[step]), SMALLEST_SHARE) * room;
       context.fillRect(x, height - high, 1, high);
     });
+    if (model.measured) {
+      const amounts = measuredBetween(model, edgesOf(model, /** @type {any} */ (whole), width));
+      drawMeasured(context, amounts, (amount) => Math.min(scale.at(amount), 1) * room, this.ink, this.ratio / 2);
+    }
     this.curve = curve;
     [this.model, this.axis, this.kind] = [model, extent.axis, kind];
   }

@@ -32,6 +32,7 @@ class Panel {
     this.step = -1;
     if (scales.host !== null) this.host = new HostPart(this, scales);
     if (scales.several) this.spark = new Sparkline(this, scales);
+    if (model.measured) this.measured = new MeasuredLine(this, scales);
     this.open(index);
   }
 
@@ -237,6 +238,7 @@ class Panel {
       this.strip.redraw(isMoving);
     }
     this.timeline.redraw();
+    this.measured?.redraw();
   }
 
   /** The present state in a sentence. */

@@ -31,6 +31,7 @@ class Strip {
     const lines = [["peak", model.live[model.peakStep]], ["lower bound", leastPeak(model)]];
     if (model.budget !== null) lines.push(["budget", model.budget]);
     if (model.policy !== "store_all") lines.push(["store all", storeAllPeak(model)]);
+    if (model.measured) lines.push(["measured peak", measuredPeak(model)]);
     return lines.map(([name, amount]) => ({ name, amount }));
   }
 
@@ -87,7 +88,8 @@ class Strip {
     const block = this.blockAt(event);
     const step = this.stepAt(event);
     const lines = block ? blockLines(this.model, block) : liveLines(this.model, step);
-    this.panel.events.say(event, lines);
+    const { measured } = this.panel;
+    this.panel.events.say(event, measured ? [...lines, measured.words(step)] : lines);
     this.layers.canvas.style.cursor = block && block.value >= 0 ? "pointer" : "col-resize";
   }
 
@@ -241,7 +243,9 @@ class Strip {
     const live = step < 0 ? 0 : model.live[step];
     const change = live - (step < 1 ? 0 : model.live[step - 1]);
     const text = `${shortLive(live, model.inNodes)}${model.inNodes ? ` ${live === 1 ? "value" : "values"}` : ""}  ${changeText(change, model.inNodes)}`;
-    if (this.number.textContent !== text) this.number.textContent = text;
+    const { measured } = this.panel;
+    const said = measured ? `${text}  ${measured.words(step)}` : text;
+    if (this.number.textContent !== said) this.number.textContent = said;
   }
 
   /** Mark the blocks of a value; -1 for none. */

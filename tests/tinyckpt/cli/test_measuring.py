@@ -1,0 +1,47 @@
+"""The command line with memory that was measured."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.snapshots import event, listed, pickled, snapshot, training
+from tests.tinyckpt.cli.test_cli import run
+from tests.viz.player.player_driver import code_of
+
+
+def test_player_and_lab_draw_what_was_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    taken = pickled(tmp_path, training())
+    for job in ("play", "lab"):
+        out = tmp_path / f"{job}.html"
+        options = ("--measured", str(taken), "--between", "0.1,0.6", "--base", "1 KiB")
+        assert run(capsys, job, "chain:4", "-o", str(out), *options)[0] == 0
+        page = out.read_text(encoding="utf-8")
+        assert "class MeasuredLine" in code_of(page)
+        assert '"base":1024' in page
+        assert run(capsys, job, "chain:4", "-o", str(out), "--measured", str(taken))[0] == 0
+        assert '"base":10000' in out.read_text(encoding="utf-8")
+
+
+def test_what_is_wrong_is_one_clear_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = str(tmp_path / "x.html")
+    both = str(pickled(tmp_path, snapshot([event("alloc", 1, 1)], [event("alloc", 1, 1)])))
+    moments = str(listed(tmp_path, [(0, 1), (1, 2)]))
+    cases = [
+        (("--device", "1"), 2, "--device is for --measured FILE, which was not given"),
+        (("--base", "0"), 2, "--base is for --measured FILE, which was not given"),
+        (("--measured", both), 2, "devices 0, 1 have events; choose one, device=0"),
+        (("--measured", both, "--device", "7"), 2, "device 7 has no events; those that have are"),
+        (("--measured", moments, "--between", "3,4"), 2, "within 0 to 1 seconds"),
+        (("--measured", moments, "--between", "3"), 2, "'3': expected two moments, such as 1.5,2"),
+        (("--measured", moments, "--base", "50 %"), 2, "'50 %': expected '1.5 GiB', a number of"),
+        (("--measured", str(tmp_path / "none")), 1, "cannot read"),
+    ]
+    for options, expected, said in cases:
+        code, _, err = run(capsys, "play", "chain:4", "-o", out, *options)
+        assert code == expected, options
+        assert said in err, options
+        assert not Path(out).exists()
