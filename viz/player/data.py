@@ -24,7 +24,7 @@ from tinyckpt.schedule import (
 )
 from viz.charts.copies import time_words
 from viz.curve import BANDS, Scales, budget_of, scales_of
-from viz.layout.geometry import WIDTH, Line
+from viz.layout.geometry import WIDTH, Layout
 from viz.layout.naming import PLAIN, Naming
 from viz.layout.views import View, views_of
 from viz.nodes import arrow_sizes
@@ -136,8 +136,8 @@ def view_data(view: View, graph: Graph) -> dict[str, Any]:
         "data": packed_lists([cell.data for cell in plan.cells]),
         "x": tenths(x for x, _ in plan.centres),
         "y": tenths(y for _, y in plan.centres),
-        "arrows": lines_data(plan.arrows),
-        "faint": lines_data(plan.faint),
+        "arrows": arrows_data(plan, faint=False),
+        "faint": arrows_data(plan, faint=True),
         "headings": [
             {
                 "text": shown(heading.text),
@@ -168,11 +168,15 @@ def row_names(cells: Sequence[Cell], graph: Graph) -> list[str]:
     return names
 
 
-def lines_data(lines: Sequence[Line]) -> dict[str, Packed]:
-    """Return polylines: where each begins among the points of all, and the points."""
+def arrows_data(plan: Layout, faint: bool) -> dict[str, Packed]:
+    """Return polylines: where each begins among the points of all, its cells, and the points."""
+    reads = [read for read in plan.reads if read.faint == faint for _ in read.lines]
+    lines = plan.faint if faint else plan.arrows
     points = [point for line in lines for point in line]
     return {
         "first": packed([0, *accumulate(map(len, lines))]),
+        "sources": packed([read.source for read in reads]),
+        "targets": packed([read.target for read in reads]),
         "x": tenths(x for x, _ in points),
         "y": tenths(y for _, y in points),
     }

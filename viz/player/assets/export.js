@@ -173,10 +173,10 @@ function saveLedger(frame, panel) {
       const dashes = line.classList.contains("budget") ? "" : "4 3";
       svgElement("path", { d: `M${x} ${y}h${width}`, stroke: frame.ink("muted"), "stroke-dasharray": dashes }, frame.root);
     }
-    for (const words of element.querySelectorAll(".name, .axis span, .limit span, .number")) {
+    for (const words of element.querySelectorAll(".name, .axis span, .limit span, .number, .ghost")) {
       const { x, y, width, height } = place(words);
       if (words.closest(".plot")) svgElement("rect", { x, y, width, height, fill: frame.ink("panel") }, frame.root);
-      const strong = words.matches(".name, .number");
+      const strong = words.matches(".name, .number, .ghost");
       const size = Number.parseFloat(getComputedStyle(words).fontSize) * scale;
       frame.text(x, y + height / 2 + 0.36 * size, words.textContent, size, strong ? "ink" : "muted", strong ? 600 : 400);
     }

@@ -47,18 +47,32 @@ function drawArrows(lines, head, width, kind, parent) {
     [shafts, heads] = [[], []];
   };
   for (let i = 0; i + 1 < lines.first.length; i++) {
-    const points = [];
-    for (let k = lines.first[i]; k < lines.first[i + 1]; k++) points.push([lines.x[k] / 10, lines.y[k] / 10]);
-    const [x1, y1] = points.at(-1);
-    const [x0, y0] = points.at(-2);
-    const length = Math.max(Math.hypot(x1 - x0, y1 - y0), 1e-9);
-    const [ux, uy] = [((x1 - x0) / length) * head, ((y1 - y0) / length) * head];
-    points[points.length - 1] = [x1 - ux, y1 - uy];
-    shafts.push(`M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`);
-    heads.push(`M${x1} ${y1}l${-ux - 0.62 * uy} ${-uy + 0.62 * ux}l${1.24 * uy} ${-1.24 * ux}z`);
+    const [shaft, tip] = arrowPaths(pointsOf(lines, i), head);
+    shafts.push(shaft);
+    heads.push(tip);
     if (shafts.length === ARROWS_A_PATH) flush();
   }
   if (shafts.length) flush();
+}
+
+/** The points of a polyline. @returns {[number, number][]} */
+function pointsOf(lines, i) {
+  const points = [];
+  for (let k = lines.first[i]; k < lines.first[i + 1]; k++) points.push([lines.x[k] / 10, lines.y[k] / 10]);
+  return points;
+}
+
+/** An arrow's shaft and its head as paths. @param {[number, number][]} points @param {number} head how long that is */
+function arrowPaths(points, head) {
+  const [x1, y1] = points.at(-1);
+  const [x0, y0] = points.at(-2);
+  const length = Math.max(Math.hypot(x1 - x0, y1 - y0), 1e-9);
+  const [ux, uy] = [((x1 - x0) / length) * head, ((y1 - y0) / length) * head];
+  const shaft = [...points.slice(0, -1), [x1 - ux, y1 - uy]];
+  return [
+    `M${shaft.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`,
+    `M${x1} ${y1}l${-ux - 0.62 * uy} ${-uy + 0.62 * ux}l${1.24 * uy} ${-1.24 * ux}z`,
+  ];
 }
 
 /** Up to which part of its height a group is filled: the surface never runs through the label. */
@@ -115,8 +129,10 @@ class GraphView {
       svgElement("circle", { class: "heads", cx: view.dots_x[i] / 10, cy: view.dots_y[i] / 10, r: 2 }, this.element);
     }
     this.mark = svgElement("rect", { class: "mark", visibility: "hidden" }, this.element);
+    this.lights = new GraphLights(this);
     this.halo = svgElement("rect", { class: "halo", visibility: "hidden" }, this.element);
     this.nodes = Array.from(view.labels, (_, cell) => this.node(cell));
+    this.lights.addTop();
     this.element.addEventListener("click", (event) => this.chosen(event));
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.element.addEventListener("focusin", (event) => {
@@ -203,14 +219,18 @@ class GraphView {
     return cellName(this.model, this.view, cell);
   }
 
-  /** Show a step; only what looks different than before is touched. @param {number} step */
-  show(step) {
+  /** Show a step; only what looks different than before is touched.
+   * @param {number} step @param {number} since the first step of which it shows what is freed
+   * @param {boolean} [lively]
+   */
+  show(step, since, lively = false) {
     if (step === this.step) return;
     const cells = this.step === null ? null : changedBetween(this.history, this.step, step);
     this.step = step;
     for (const cell of cells ?? this.nodes.keys()) this.update(cell, step);
     const active = this.activeCell(step);
     this.halo.setAttribute("visibility", active < 0 ? "hidden" : "visible");
+    this.lights.show(step, since, lively);
     if (active < 0) return;
     this.place(this.halo, active, 4.5);
     if (coarse.matches) this.reveal(active);

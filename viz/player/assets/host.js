@@ -73,14 +73,6 @@ function stripeGroup(graph, node, cell, share, hosted) {
   node.querySelector(".stripes").setAttribute("d", d);
 }
 
-/** An element with a class and a text. */
-function part(tag, name, text = "") {
-  const element = document.createElement(tag);
-  element.className = name;
-  element.textContent = text;
-  return element;
-}
-
 /** The lane of what is on the host: striped, as nodes are that are there. */
 class HostLane extends Timeline {
   constructor(element, model, scales) {

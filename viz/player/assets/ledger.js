@@ -42,6 +42,7 @@ class Ledger {
     this.hovered = this.selected = null; // a value's time in memory, or a cell
     this.pointer = new LedgerPointer(this);
     this.window = new RowWindow(this);
+    this.lights = new LedgerLights(this);
   }
 
   /** Show a view's cells. @param {number} index */
@@ -264,6 +265,7 @@ class Ledger {
     const marked = this.hovered ?? this.selected;
     if (this.selected) this.outlined(this.selected, checkpoint);
     if (this.hovered && this.hovered !== this.selected) this.outlined(this.hovered, ink);
+    this.lights.draw(column);
     if (marked) this.arrowsOf(marked);
     if (step < 0 || model.verbs[step] !== COMPUTE) return;
     const cell = this.cellOf[model.targets[step]];
@@ -273,7 +275,7 @@ class Ledger {
     const air = 3 * over.ratio;
     over.frame(left - air, high - air, Math.max(Math.min(right, left + 3 * air), left + 2) + air, low + air, ink, 1);
     over.frame(left - air, high - air, Math.max(Math.min(right, left + 3 * air), left + 2) + air, low + air, halo, 2);
-    if (!marked) this.readArrows(step, ink);
+    if (!marked) this.readArrows(step, ink, halo);
   }
 
   /** A frame around a value's bar, or around all of a cell. */
@@ -286,10 +288,10 @@ class Ledger {
   }
 
   /** Arrows from the inputs of an evaluation to it. */
-  readArrows(step, ink) {
+  readArrows(step, ink, halo = null) {
     const to = this.cellOf[this.model.targets[step]];
     const x = this.x((this.places[step] + this.places[step + 1]) / 2);
-    for (const value of readAt(this.model, step).slice(0, MOST_ARROWS)) this.arrow(x, this.homeOf[value], to, ink);
+    for (const value of readAt(this.model, step).slice(0, MOST_ARROWS)) this.arrow(x, this.homeOf[value], to, ink, halo);
   }
 
   /** Arrows from what a value was made of, and to whoever reads it while it is there; of a group, to
@@ -315,11 +317,11 @@ class Ledger {
   }
 
   /** An arrow from a cell's bar to another's. */
-  arrow(x, from, to, ink) {
+  arrow(x, from, to, ink, halo = null) {
     if (from < 0 || to < 0 || from === to) return;
     const [[high, low], [top, bottom]] = [this.lane(from), this.lane(to)];
     const up = top < high;
-    this.over.arrow(x, up ? high : low, up ? bottom : top, ink);
+    this.over.arrow(x, up ? high : low, up ? bottom : top, ink, halo);
   }
 
   /** Mark a cell, or a value of it at a step; -1 for none. */

@@ -1,6 +1,7 @@
 /** The player: one position for all policies, and everything that follows it. */
 
 const VIEWS = ["ledger", "graph"];
+const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
 class Player extends Playback {
@@ -17,6 +18,7 @@ class Player extends Playback {
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
     this.scales = {
       align: this.align,
+      lively: false, // whether what happens is animated
       ticks: 0,
       highest: data.highest,
       host: data.host,
@@ -143,6 +145,8 @@ class Player extends Playback {
 
   /** Show a position in everything. @param {number} tick */
   show(tick) {
+    const isNear = this.playing ? this.speed <= LIVELY : Math.abs(tick - this.tick) === 1;
+    this.scales.lively = isNear && !this.motion.matches;
     this.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
     for (const panel of this.visible) panel.show(this.tick, this.align);
     for (const { spark } of this.rows) spark.show(this.tick, this.align);

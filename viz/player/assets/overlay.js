@@ -46,22 +46,49 @@ class Overlay {
     context.stroke();
   }
 
-  /** An arrow at one moment, from row to row. */
-  arrow(x, from, to, ink) {
+  /** A bar that is lit. */
+  lit(left, top, right, bottom, ink, halo) {
+    const air = 2 * this.ratio;
+    this.frame(left - air, top - air, right + air, bottom + air, ink, 3.5);
+    this.frame(left - air, top - air, right + air, bottom + air, halo, 2);
+  }
+
+  /** A bar that is gone: what it was shines through. */
+  ghost(left, top, right, bottom, ink, ground) {
     const { context, ratio } = this;
-    const head = 6 * ratio;
+    context.globalAlpha = 0.6;
+    context.fillStyle = ground;
+    context.fillRect(left, top, right - left, bottom - top);
+    context.globalAlpha = 1;
+    context.setLineDash([3 * ratio, 2 * ratio]);
+    this.frame(left, top, right, bottom, ink, 1);
+    context.setLineDash([]);
+  }
+
+  /** An arrow at one moment, from row to row; lit, it has a halo. @param {string | null} [halo] */
+  arrow(x, from, to, ink, halo = null) {
+    const { context, ratio } = this;
+    if (halo) this.shaft(x, from, to, halo, 5);
+    this.shaft(x, from, to, ink, halo ? 2 : 1.5);
+    const head = (halo ? 8 : 6) * ratio;
     const sign = Math.sign(to - from) || 1;
-    const bend = Math.min(14 * ratio, Math.abs(to - from) / 3);
-    context.strokeStyle = context.fillStyle = ink;
-    context.lineWidth = 1.5 * ratio;
-    context.beginPath();
-    context.moveTo(x, from);
-    context.quadraticCurveTo(x - bend, (from + to) / 2, x, to - sign * head);
-    context.stroke();
+    context.fillStyle = ink;
     context.beginPath();
     context.moveTo(x, to);
     context.lineTo(x - 0.55 * head, to - sign * head);
     context.lineTo(x + 0.55 * head, to - sign * head);
     context.fill();
+  }
+
+  /** The line of an arrow, without its head. */
+  shaft(x, from, to, ink, wide) {
+    const { context, ratio } = this;
+    const bend = Math.min(14 * ratio, Math.abs(to - from) / 3);
+    context.strokeStyle = ink;
+    context.lineWidth = wide * ratio;
+    context.beginPath();
+    context.moveTo(x, from);
+    context.quadraticCurveTo(x - bend, (from + to) / 2, x, to - (Math.sign(to - from) || 1) * 6 * ratio);
+    context.stroke();
   }
 }

@@ -30,6 +30,7 @@ class Panel {
     this.listen();
     this.selected = this.value = -1;
     this.step = -1;
+    this.since = 0; // the first step of which it shows what is freed
     if (scales.host !== null) this.host = new HostPart(this, scales);
     if (scales.several) this.spark = new Sparkline(this, scales);
     if (model.measured) this.measured = new MeasuredLine(this, scales);
@@ -55,7 +56,7 @@ class Panel {
     if (!this.drawn) {
       this.drawn = new GraphView(this.model, this.index, (cell) => this.chosen(cell));
       this.part(".holder").replaceChildren(this.drawn.element);
-      this.drawn.show(this.step);
+      this.drawn.show(this.step, this.since);
       this.drawn.select(this.selected);
     }
     return this.drawn;
@@ -179,8 +180,10 @@ class Panel {
     const { model } = this;
     const step = stepOfTick(model, tick, align);
     this.step = step;
-    if (this.isGraph) this.graph.show(step);
+    this.since = freedSince(model, tick, align);
+    if (this.isGraph) this.graph.show(step, this.since, this.scales.lively);
     else {
+      this.ledger.lights.show(this.since);
       this.ledger.show(step);
       this.rail.show(step);
       this.strip.show(step);
@@ -216,7 +219,7 @@ class Panel {
       return;
     }
     const style = getComputedStyle(this.element);
-    this.colours = Object.fromEntries(["ink", "halo", "checkpoint"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+    this.colours = Object.fromEntries(["ink", "halo", "checkpoint", "background"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
     this.captionSize = Number.parseFloat(getComputedStyle(this.caption).fontSize) || 14;
     // One pixel less, as canvas and page round widths in ways of their own. Where it is hidden all fits.
     this.captionRoom = this.caption.clientWidth ? this.caption.clientWidth - 1 : Number.POSITIVE_INFINITY;

@@ -140,6 +140,7 @@ class Rail {
       if (changed) element.setAttribute("aria-label", this.words(rows, row));
       element.setAttribute("aria-pressed", String(row === this.selectedRow()));
     }
+    this.ledger.lights.rail(this);
   }
 
   fill(node, share, kept) {

@@ -1,0 +1,140 @@
+"""The action is seen: inputs and arrows lit, a pulse, ghosts of what was freed, in every view."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import POLICIES, seek, traces_of, written
+from tests.viz.test_host import moved
+from viz.layout.cells import cells_of
+from viz.layout.views import views_of
+from viz.memory import CellMemory
+
+# By step: the cells that are lit, those with a ghost, and the bytes at these.
+SHOWN = """() => { const panel = player.panels[0]; const all = [];
+    for (let step = 0; step < panel.model.count; step++) {
+        player.show(step);
+        const of = (name) => panel.element.querySelectorAll(`.graph ${name}`).length;
+        const tags = [...panel.element.querySelectorAll("text.ghost")].map(e => e.textContent);
+        const d = panel.element.querySelector(".graph .lines.lit").getAttribute("d");
+        all.push([of("rect.lit"), of("rect.haunt"), tags.sort(), (d.match(/M/g) ?? []).length]);
+    } return all; }"""
+IN_LEDGER = """() => player.panels.map(panel => [
+    [...panel.element.querySelectorAll(".ghosts .ghost")].map(e => e.textContent).sort(),
+    panel.element.querySelectorAll(".rail rect.lit").length,
+    panel.element.querySelectorAll(".rail rect.haunt").length,
+    panel.element.querySelectorAll(".rail rect.halo").length])"""
+MOVING = "() => document.getAnimations().filter(a => a.effect.target.matches({})).length"
+
+
+def expected(trace: tc.Trace) -> list[list[Any]]:
+    """Return the same, from the steps alone."""
+    graph, cells = trace.graph, views_of(trace.graph)[0].layout.cells
+    home = {data: cell.id for cell in cells for data in cell.data}
+    cell_of = {operator: cell.id for cell in cells for operator in cell.operators}
+    reads = views_of(graph)[0].layout.reads
+    memory, shown = CellMemory(graph, home, len(cells)), []
+    before: list[int] = []
+    freed: set[int] = set()
+    for taken in trace.steps:
+        if not isinstance(taken, tc.Free):
+            memory.take(taken)
+            before, freed = list(memory.bytes), set()
+            lit, lines = set(), 0
+            if hasattr(taken, "operator"):
+                own = cell_of.get(taken.operator)
+                read = {
+                    home[data] for data in graph.operators[taken.operator].inputs if data in home
+                }
+                lit = read - {own}
+                lines = sum(len(r.lines) for r in reads if r.target == own and r.source in lit)
+            shown.append([len(lit), 0, [], lines])
+            continue
+        memory.take(taken)
+        freed.add(home[taken.data])
+        gone = {i: old - new for i, (old, new) in enumerate(zip(before, memory.bytes, strict=True))}
+        ghosts = freed | {cell for cell, nbytes in gone.items() if nbytes}
+        tags = sorted(f"\N{MINUS SIGN}{nbytes} B" for nbytes in gone.values() if nbytes)
+        shown.append([0, len(ghosts), tags, 0])
+    return shown
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("policy", ["sqrt_n", "offload"])
+def test_a_chain_lights_and_haunts_at_every_step(
+    policy: str, tmp_path: Path, open_page: Open
+) -> None:
+    (trace,) = traces_of("chain:8", (policy,))
+    page = open_page(written(tmp_path, [trace]))
+    assert page.evaluate(SHOWN) == expected(trace)
+
+
+@pytest.mark.long
+@pytest.mark.browser
+@settings(
+    max_examples=examples(10), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(trace=moved())
+def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, [trace]))
+    if len(views_of(trace.graph)[0].layout.cells) == len(cells_of(trace.graph)):
+        assert page.evaluate(SHOWN) == expected(trace)
+    page.context.close()
+
+
+@pytest.mark.browser
+def test_ledger_and_rail_do_the_same(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("chain:16", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], view="ledger"))
+    step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free))
+    last = next(s for s in range(len(trace.steps) - 1, 0, -1) if hasattr(trace.steps[s], "data"))
+    seek(page, step)
+    assert page.evaluate(IN_LEDGER) == [[["\N{MINUS SIGN}512 B"], 0, 1, 0]]
+    seek(page, last)  # two in a row
+    assert page.evaluate(IN_LEDGER) == [[["\N{MINUS SIGN}512 B"] * 2, 0, 2, 0]]
+    seek(page, step + 1)  # gone at the next step, which reads one value
+    assert page.evaluate(IN_LEDGER) == [[[], 1, 0, 1]]
+
+
+@pytest.mark.browser
+def test_along_evaluations_a_ghost_is_what_was_freed_since_the_one_before(
+    tmp_path: Path, open_page: Open
+) -> None:
+    (trace,) = traces_of("chain:16", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], view="ledger"), "#evaluation=20")
+    ((ghosts, lit, haunted, halo),) = page.evaluate(IN_LEDGER)
+    assert (len(ghosts), lit, haunted, halo) == (2, 2, 2, 1)
+
+
+@pytest.mark.browser
+def test_a_shorter_policy_that_has_ended_haunts_no_more(tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:9", POLICIES)
+    page = open_page(written(tmp_path, traces, view="ledger"))
+    seek(page, len(traces[0].steps))
+    assert page.evaluate(IN_LEDGER)[0] == [[], 0, 0, 0]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("view", ["ledger", "graph"])
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_it_moves_only_where_motion_is_wanted(
+    view: str, motion: str, tmp_path: Path, open_page: Open
+) -> None:
+    (trace,) = traces_of("chain:16", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], view=view), reduced_motion=motion)
+    step = next(place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free))
+    seek(page, step - 2)
+    moving = {"pulse": "'.pulse'", "ghost": "'.ghost, .haunt'"}
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(MOVING.format(moving["pulse"])) == int(motion != "reduce")
+    page.keyboard.press("ArrowRight")
+    ghosts = page.evaluate(MOVING.format(moving["ghost"]))
+    assert (ghosts > 0) == (motion != "reduce")
+    seek(page, step + 20)  # a leap is no motion
+    assert page.evaluate(MOVING.format(moving["ghost"])) == 0
