@@ -107,6 +107,20 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert b"<script>" not in (tmp_path / "hostile.svg").read_bytes()
 
 
+@pytest.mark.parametrize("letter", ["v", "\\", '"', "𝛁"])
+def test_a_name_may_be_longer_than_graphviz_reads(letter: str, tmp_path: Path) -> None:
+    import pygraphviz
+
+    def loss(x: tc.Var) -> tc.Var:
+        with tc.scope("layer " + 20_000 * letter):
+            return tc.mean(tc.name(tc.tanh(x), "hidden " + 20_000 * letter) * x)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec((4, 4))))
+    parsed = pygraphviz.AGraph(string=viz.dot(graph).source)
+    assert len(parsed.nodes()) == len(layout(graph).cells)
+    assert viz.gif(tc.replay(tc.plan(graph)), tmp_path / "long.gif").stat().st_size
+
+
 def pictures_of(count: int, odd: str, folder: Path) -> dict[str, Any]:
     """Return all pictures of a graph whose names are full of some text, as they are written."""
     graph = scoped_graph(count, seed=5)

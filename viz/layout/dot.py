@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from tinyckpt.graph import Graph
 
+# Characters of a text. Graphviz reads no string of more than 16,384 bytes; each of these may be
+# escaped, and take four.
+LONGEST_TEXT = 1000
+
 
 def dot(
     graph: Graph,
@@ -62,8 +66,10 @@ def dot(
 
 
 def graphviz_text(text: str) -> str:
-    """Return text that Graphviz shows as it is: no markup, no escapes, one line."""
+    """Return text that Graphviz shows as it is: no markup or escapes, one line, not too long."""
     import graphviz
 
-    escaped: str = graphviz.escape(graphviz.nohtml(printable(text)))
+    line = printable(text)
+    cut = line if len(line) <= LONGEST_TEXT else line[: LONGEST_TEXT - 1] + "…"
+    escaped: str = graphviz.escape(graphviz.nohtml(cut))
     return escaped
