@@ -1,5 +1,8 @@
 /** One policy: its heading, counters, graph and timeline, at one step. */
 
+const LONGEST_SIZE = "1000.0 MiB";
+const COUNTER = 16; // pixels of its letters; the same in the style sheet
+
 class Panel {
   /**
    * @param {any} model
@@ -21,6 +24,7 @@ class Panel {
     this.counters = Object.fromEntries(
       Array.from(this.element.querySelectorAll("[data-counter]"), (e) => [e.dataset.counter, e]),
     );
+    this.reserve();
     this.scales = scales;
     this.caption = this.part(".caption");
     this.timeline = new Timeline(this.part(".timeline"), model, scales);
@@ -67,7 +71,18 @@ class Panel {
     return this.element.querySelector(selector);
   }
 
+  /** Give counters the room of their longest text: below them nothing moves from step to step. */
+  reserve() {
+    const { model, counters } = this;
+    const of = (count) => `${countText(count)} / ${countText(count)}`;
+    const live = model.inNodes ? countText(model.live[model.peakStep]) : LONGEST_SIZE;
+    const longest = { step: of(model.count - 1), evaluations: of(model.computes.length), live, peak: live };
+    for (const [name, text] of Object.entries(longest)) counters[name].style.setProperty("--longest", `${Math.ceil(textWidth(text, COUNTER))}px`);
+  }
+
   listen() {
+    // Whatever gives the ledger another height: its rows stand beside its bars.
+    new ResizeObserver(() => this.isGraph || this.ledger.layers.fits || this.resized()).observe(this.ledger.element);
     const { canvas } = this.timeline;
     const seek = (event) => this.events.seek(this.timeline.tickAt(event.clientX));
     canvas.addEventListener("pointerdown", (event) => {

@@ -100,11 +100,22 @@ class Layers {
     this.future.limit(now === null ? 0 : column, width);
   }
 
+  /** The canvas' size on the screen, in its pixels. @returns {[number, number]} */
+  get size() {
+    const { width, height } = this.canvas.getBoundingClientRect();
+    return [Math.round(width * this.ratio), Math.round(height * this.ratio)];
+  }
+
+  /** Whether what is drawn has the canvas' size. */
+  get fits() {
+    const [width, height] = this.past ? this.size : [0, 0];
+    return this.past?.width === width && this.past.height === height;
+  }
+
   /** Take the canvas' size on the screen. @returns {boolean} whether there is anything to draw */
   resize() {
     this.ratio = window.devicePixelRatio || 1;
-    const box = this.canvas.getBoundingClientRect();
-    const [width, height] = [Math.round(box.width * this.ratio), Math.round(box.height * this.ratio)];
+    const [width, height] = this.size;
     if (!width || !height) return false;
     if (this.past?.width !== width || this.past.height !== height) {
       [this.canvas.width, this.canvas.height] = [width, height];
