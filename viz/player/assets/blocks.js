@@ -8,6 +8,7 @@
 const [KEPT_BAND, AGAIN_BAND, PASSING_BAND, STAYING_BAND, WORKSPACE_BAND] = [0, 1, 2, 3, 4];
 const BAND_NAMES = ["kept", "recomputed", "gradient that passes", "gradient that stays", "workspace"];
 const BAND_FILLS = ["kept", "recomputed", "gradient", "staying", "workspace"];
+const STRIPES = { [AGAIN_BAND]: "kept", [STAYING_BAND]: "gradient" }; // upon what could be taken for another without colour
 
 /** The value whose memory a value's view is in, itself if it is no view. */
 function rootOf(data, value) {

@@ -251,7 +251,8 @@ class GraphView {
     const text = lookText(history.looks[change], history.ringed[cell] === 1);
     if (node.dataset.look !== text) node.dataset.look = text;
     if (!this.view.groups[cell]) return;
-    this.fillGroup(node, cell, history.shares[change], history.keeps[change]);
+    const kept = (history.looks[change] & 7) === RECOMPUTED ? history.keeps[change] : 0;
+    this.fillGroup(node, cell, history.shares[change], kept);
     if (this.model.host) stripeGroup(this, node, cell, history.shares[change], history.waits[change]);
   }
 

@@ -178,12 +178,13 @@ class Ledger {
       const height = Math.max(Math.round(share * (low - high)), 1);
       if (right - left === 1 && left === drawn && height <= drawnTo) continue;
       [drawn, drawnTo] = [left, height];
-      const kept = fill === RECOMPUTED && keeps[i] ? Math.round((height * keeps[i]) / shares[i]) : 0;
-      this.bar(left, low - height, right, low, fill, Math.min(kept, height - 1));
+      // Of what is held, the part below: what was kept, or stays.
+      const kept = keeps[i] ? Math.round((height * keeps[i]) / shares[i]) : 0;
+      this.bar(left, low - height, right, low, fill, isStaying(this.history, i) ? height : Math.min(kept, height - 1));
     }
   }
 
-  /** One bar, with what was kept below what is recomputed. */
+  /** One bar, with what was kept below what is recomputed, or what stays below what passes. */
   bar(left, top, right, bottom, fill, kept) {
     const { ink } = this;
     const { past, future, ratio } = this.layers;
@@ -197,10 +198,12 @@ class Ledger {
     const colour = [0, 0, ink.kept, ink.recomputed, ink.gradient][fill];
     // Bars that follow each other stay apart where there is room.
     const end = right - left > 4 * thick ? right - thick : right;
+    const stays = fill === GRADIENT;
     if (fill === RECOMPUTED && bottom - top >= 4 * thick) past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
     else past.rect(left, top, end, bottom, colour);
-    if (kept > 0) past.rect(left, bottom - kept, end, bottom, ink.kept);
-    future.outline(left, top, end, bottom, colour, thick);
+    if (kept > 0 && stays && kept >= 4 * thick) past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
+    else if (kept > 0) past.rect(left, bottom - kept, end, bottom, stays ? ink.staying : ink.kept);
+    future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
   }
 
   /** How high the marks of a group's evaluations are, which stand above its bars. */

@@ -20,6 +20,8 @@ class Memory {
     this.recomputed = new Int32Array(cells);
     this.bytes = new Float64Array(cells);
     this.bytesAgain = new Float64Array(cells);
+    this.bytesStaying = new Float64Array(cells); // of gradients that stay to the end
+    this.stays = stayingGradients(graph);
     this.allValues = new Int32Array(cells);
     this.allBytes = new Float64Array(cells);
     this.waiting = new Int32Array(cells); // values on the host
@@ -79,6 +81,7 @@ class Memory {
     const bytes = sign * this.data.sizes[owner];
     this.bytes[cell] += bytes;
     if (this.again.items[block]) this.bytesAgain[cell] += bytes;
+    if (this.stays[owner]) this.bytesStaying[cell] += bytes;
   }
 
   /** Whether something that a cell holds is recomputed: of a group's bytes, if it has any. */
@@ -89,6 +92,11 @@ class Memory {
   /** Which part of a cell's bytes is held and was kept. */
   keptShare(cell) {
     return Math.min((this.bytes[cell] - this.bytesAgain[cell]) / Math.max(this.allBytes[cell], 1), 1);
+  }
+
+  /** Which part of a cell's bytes is of gradients that stay. */
+  stayingShare(cell) {
+    return Math.min(this.bytesStaying[cell] / Math.max(this.allBytes[cell], 1), 1);
   }
 
   /** How many of the parts that a cell holds, some of them recomputed, were kept. */
@@ -110,6 +118,18 @@ class Memory {
     if (share === 1) return LEVELS;
     return Math.max(1, Math.min(LEVELS - 1, roundToEven(LEVELS * share)));
   }
+}
+
+/** By value, whether it is the memory of a gradient that stays to the end. @param {any} graph */
+function stayingGradients(graph) {
+  if (graph.staying) return graph.staying;
+  const { data, forward_count: forward } = graph;
+  graph.staying = new Uint8Array(data.names.length);
+  for (const value of data.results) {
+    const root = rootOf(data, value);
+    if (data.producers[root] >= forward) graph.staying[value] = graph.staying[root] = 1;
+  }
+  return graph.staying;
 }
 
 /** The nearest integer; halves to the even one, as Python rounds. */

@@ -135,6 +135,7 @@ class Rail {
         changed = true;
         node.dataset.change = String(change);
         node.dataset.look = lookText(history.looks[change], history.ringed[cell] === 1);
+        node.classList.toggle("stays", isStaying(history, change));
         if (view.groups[cell]) this.fill(node, history.shares[change], history.keeps[change]);
       }
       if (changed) element.setAttribute("aria-label", this.words(rows, row));

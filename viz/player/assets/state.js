@@ -73,7 +73,8 @@ function homes(count, lists) {
  * @property {Int32Array} steps when; -1 for how it begins
  * @property {Uint32Array} looks what it looks like from then on
  * @property {Float64Array} shares which part of its memory is held from then on, 0 to 1
- * @property {Float64Array} keeps which part was kept, where the rest of what is held is recomputed
+ * @property {Float64Array} keeps which part was kept, where the rest of what is held is recomputed; of
+ *     gradients, which part stays to the end
  * @property {Float64Array} waits which part is on the host
  * @property {Uint8Array} ringed per cell, whether it holds a checkpoint; of a group, whether one leaves it
  * @property {{steps: Int32Array, cells: Int32Array}} touched which cells change when, in order
@@ -105,7 +106,8 @@ function historyOf(trace, graph, view) {
     const wait = memory.waiting[cell] ? hostedShare(memory, cell) : 0;
     const hosted = memory.waiting[cell] && view.groups[cell] ? hostedLevel(wait) : 0;
     const look = fill | (activity << 3) | (level << 5) | (kept << 9) | (hosted << 13);
-    const [share, keep] = [memory.share(cell), kept ? memory.keptShare(cell) : 0];
+    const share = memory.share(cell);
+    const keep = fill === GRADIENT ? memory.stayingShare(cell) : kept ? memory.keptShare(cell) : 0;
     const before = last[cell];
     const same = before >= 0 && looks.items[before] === look && amounts.items[before] === share;
     if (same && keeps.items[before] === keep && waits.items[before] === wait) return;
@@ -201,6 +203,11 @@ function ringedCells(trace, graph, view, home, cellOfOperator) {
 /** Where in a history a cell's state at a step is. @param {History} history */
 function changeAt(history, cell, step) {
   return lastAtMost(history.steps, step, history.first[cell], history.first[cell + 1]);
+}
+
+/** Whether all that a cell holds are gradients that stay. @param {History} history @param {number} change */
+function isStaying({ looks, shares, keeps }, change) {
+  return (looks[change] & 7) === GRADIENT && keeps[change] > 0 && keeps[change] >= shares[change];
 }
 
 /** The cells that may look different at two steps, or null for all of them.

@@ -166,7 +166,8 @@ class Strip {
   box(left, top, right, bottom, fill, band, thick, begins, ends) {
     const { past, future, ratio } = this.layers;
     const high = (bottom - top) / ratio;
-    if (band === AGAIN_BAND && high >= HATCHED) past.hatch(left, top, right, bottom, fill, this.ink.kept, thick);
+    const stripes = this.ink[STRIPES[band]];
+    if (stripes !== undefined && high >= HATCHED) past.hatch(left, top, right, bottom, fill, stripes, thick);
     else past.rect(left, top, right, bottom, fill);
     if (high < APART) return;
     const gap = this.ink.background;
