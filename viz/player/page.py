@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 # In the order in which they build on each other; together they are one module.
 SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
-    "caption", "action", "lights", "graph", "timeline", "raster", "overlay", "rows", "ledger",
-    "pointing", "rail", "strip", "panel", "longlist", "lists", "details", "filling", "tip",
-    "export", "controls", "playback", "address", "elsewhere", "minimap", "search", "gestures",
-    "navigation", "main",
+    "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
+    "ledger", "pointing", "rail", "strip", "panel", "longlist", "lists", "details", "filling",
+    "table", "tip", "export", "controls", "playback", "address", "elsewhere", "minimap", "search",
+    "gestures", "navigation", "main",
 )  # fmt: skip
 BEGIN = "begin"  # makes a player; the lab has its own
 SEVERAL = ("sparkline",)  # of pages with several policies

@@ -46,12 +46,6 @@ function whyWords(model, value) {
   return "the backward half does not read it: held until its last reader has run";
 }
 
-/** What a cell looks like now, in words. */
-function lookWords({ ledger, step }, cell) {
-  const { history } = ledger;
-  return lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1).replace("*", ", checkpoint");
-}
-
 /** The names of the operators that a cell stands for. */
 function cellName(model, view, cell) {
   const operators = listAt(view.operators, cell);
@@ -73,7 +67,9 @@ function factsOf(panel, cell, value) {
   const total = values.reduce((sum, i) => sum + data.nbytes[i], 0);
   const held = values.filter((i) => isResident(model.spans, i, step));
   const now = held.reduce((sum, i) => sum + data.nbytes[i], 0);
-  const facts = value < 0 ? [["now", lookWords(panel, cell)]] : [["now", held.length ? "resident" : "not resident"]];
+  const facts = value < 0 ? [["now", lookWords(panel.ledger.history, cell, step)]] : [["now", held.length ? "resident" : "not resident"]];
+  // What is asked first is in sight in the smallest card.
+  if (values.length === 1) facts.push(["why", whyWords(model, values[0])]);
   facts.push(["operator", listed(kinds, 4)]);
   if (scopes.length) facts.push(["scope", listed(scopes, 2)]);
   if (values.length > 1) facts.push(["memory", `${sizeText(now)} of ${sizeText(total)} resident`]);
@@ -83,7 +79,7 @@ function factsOf(panel, cell, value) {
     if (values.length > 1) facts.push(["value", data.names[value]]);
     facts.push(["shape", `${data.specs[value]}, ${sizeText(data.nbytes[value])}`]);
     facts.push(["resident", spanWords(model, value)]);
-    facts.push(["why", whyWords(model, value)]);
+    if (values.length > 1) facts.push(["why", whyWords(model, value)]);
   }
   const rest = values.length - MOST_VALUES;
   if (rest > 0) facts.push(["", `and ${counted(rest, "more value")}`]);
@@ -173,7 +169,7 @@ function tipLines(panel, cell) {
     cellName(model, view, cell),
     `${spec}${sizeText(bytes)}`,
     `evaluated ${countText(sofar)} of ${counted(all, "time")}`,
-    lookWords(panel, cell),
+    lookWords(panel.ledger.history, cell, panel.step),
     ...(values.length === 1 ? [whyWords(model, values[0])] : []),
     ...(cell in view.opens ? ["click to open"] : []),
   ];

@@ -109,6 +109,7 @@ class GraphView {
     this.step = null;
     this.focused = 0;
     this.selected = -1;
+    this.names = []; // of cells, as labels say them
     this.build();
   }
 
@@ -188,7 +189,6 @@ class GraphView {
       role: "button",
       tabindex: -1,
       "aria-pressed": false,
-      "aria-label": opens ? `${this.name(cell)}, opens` : this.name(cell),
     }, this.element);
     if (this.history.ringed[cell]) svgElement("rect", { class: "ring", ...this.around(cell, 3.5) }, node);
     const rim = this.around(cell, -stroke / 2);
@@ -250,6 +250,8 @@ class GraphView {
     const node = this.nodes[cell];
     const text = lookText(history.looks[change], history.ringed[cell] === 1);
     if (node.dataset.look !== text) node.dataset.look = text;
+    this.names[cell] ??= `${this.name(cell)}${cell in this.view.opens ? ", opens" : ""}`;
+    node.setAttribute("aria-label", `${this.names[cell]}: ${cellWords(this.model.graph, this.view, history, cell, step)}`);
     if (!this.view.groups[cell]) return;
     const kept = (history.looks[change] & 7) === RECOMPUTED ? history.keeps[change] : 0;
     this.fillGroup(node, cell, history.shares[change], kept);

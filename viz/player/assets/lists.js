@@ -14,11 +14,21 @@ class Reading {
       const row = event.target.closest(".row");
       if (row) onSeek(Number(row.dataset.index));
     });
+    for (const list of [steps, program]) list.addEventListener("keydown", (event) => this.key(event, onSeek));
     program.addEventListener("click", (event) => {
       const row = event.target.closest(".row");
       const step = row ? lastAtMost(this.model.lines, Number(row.dataset.index)) : -1;
       if (step >= 0) onSeek(step);
     });
+  }
+
+  /** Up and down, from step to step. */
+  key(event, onSeek) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by) return;
+    onSeek(Math.min(Math.max(this.steps.current + by, -1), this.model.count - 1));
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   /** Read another policy. */

@@ -87,14 +87,12 @@ class LedgerPointer {
 
 /** What the tip says of a group's bar. */
 function groupLines(model, view, history, cell, step) {
-  const change = changeAt(history, cell, step);
-  const values = Array.from(listAt(view.data, cell));
   const { sofar, all } = evaluationsOf(model, listAt(view.operators, cell), step);
-  const bytes = values.reduce((sum, value) => sum + model.graph.data.nbytes[value], 0);
+  const held = heldBytes(model.graph, view, history, cell, changeAt(history, cell, step));
   return [
     view.rows[view.mirrors[cell] < 0 ? cell : view.mirrors[cell]],
-    `holds ${shortSize(Math.round(history.shares[change] * bytes))} of ${shortSize(bytes)}`,
-    lookText(history.looks[change], history.ringed[cell] === 1).replace("*", ", checkpoint"),
+    `holds ${shortSize(held)} of ${shortSize(sizesOf(model.graph, view)[cell])}`,
+    lookWords(history, cell, step),
     `evaluations so far: ${countText(sofar)} of ${countText(all)}`,
   ];
 }

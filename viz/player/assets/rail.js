@@ -192,15 +192,10 @@ class Rail {
   }
 }
 
-/** What a row's cells look like at a step, in words. */
-function rowWords({ rows, view, history }, row, step) {
-  const words = [];
-  for (const [cell, half] of [[rows.forward[row], "forward"], [rows.backward[row], "backward"]]) {
-    if (cell < 0) continue;
-    const look = lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1);
-    words.push(`${half} ${look.replace("*", ", checkpoint")}`);
-  }
-  return words.join("; ");
+/** What a row's cells are at a step, in words. */
+function rowWords({ rows, view, history, model }, row, step) {
+  const halves = cellsOf(rows, row).map((cell, i) => (cell < 0 ? "" : `${["forward", "backward"][i]} ${cellWords(model.graph, view, history, cell, step)}`));
+  return halves.filter(Boolean).join("; ");
 }
 
 /** A name in less room: of the scopes, then of the rest, initials and numbers; then without its middle. */

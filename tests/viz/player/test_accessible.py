@@ -1,0 +1,157 @@
+"""What the page says to those who do not see it, and what it shows to those who see otherwise."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tests.viz.conftest import Open
+from tests.viz.player.player_driver import expected_looks, seek, traces_of, until, written
+from tinyckpt.units import size_text
+from viz.layout.views import views_of
+from viz.theme import THEMES, css, staying
+
+pytestmark = pytest.mark.browser
+LABELS = """() => [...document.querySelectorAll(".graph .node")].map(
+    node => node.getAttribute("aria-label"))"""
+ROWS = """() => [...document.querySelectorAll("#as-table tbody tr")].map(
+    row => [...row.children].map(cell => cell.textContent))"""
+# The colours of a row's lower lane at a step, where the present is the end.
+LANE = """([row, step]) => {
+    const { ledger } = player.panels[0];
+    const [high, low] = ledger.lane(ledger.rows.backward[row]);
+    const [left, right] = [step, step + 1].map(at => ledger.x(ledger.places[at]));
+    const { pixels, width } = ledger.layers.past;
+    const found = new Set();
+    for (let y = high; y < low; y++) {
+        for (const pixel of pixels.subarray(y * width + left, y * width + right)) found.add(pixel);
+    }
+    return [...found].map(pixel => "#" + [0, 8, 16].map(
+        by => (pixel >> by & 255).toString(16).padStart(2, "0")).join("").toUpperCase());
+}"""
+
+
+@pytest.mark.parametrize("network", ["chain:9", "residual:4x8"])
+def test_every_node_says_what_it_is_now(network: str, tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of(network, ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace]))
+    for step in range(0, len(trace.steps), 5):
+        seek(page, step)
+        there = set(trace.resident_at(step))
+        looks = expected_looks([trace], step)[0]
+        cells = views_of(trace.graph)[0].layout.cells
+        for cell, label, look in zip(cells, page.evaluate(LABELS), looks, strict=True):
+            held = sum(trace.graph.data[index].nbytes for index in there & set(cell.data))
+            words = look.replace("*", ", checkpoint")
+            assert label.endswith(f": {words}, {size_text(held)}" if held else f": {words}")
+
+
+def spans_of(trace: tc.Trace, operator: int) -> list[tuple[int, int]]:
+    """Return from which step to which an operator's values are resident."""
+    outputs = set(trace.graph.operators[operator].outputs)
+    there = [bool(outputs & set(trace.resident_at(step))) for step in range(len(trace.steps))]
+    begins = [i for i, now in enumerate(there) if now and not (i and there[i - 1])]
+    ends = [i for i, now in enumerate(there) if now and not [*there, False][i + 1]]
+    return list(zip(begins, ends, strict=True))
+
+
+def span_text(trace: tc.Trace, span: tuple[int, int]) -> str:
+    begin, end = span
+    return f"{begin} to {'the end' if end == len(trace.steps) - 1 else end}"
+
+
+def test_the_table_says_all_that_the_bars_do(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("chain:9", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"), "#step=20")
+    summary = page.locator("#as-table summary")
+    summary.focus()
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelectorAll('#as-table tbody tr').length", 10)
+    page.keyboard.press("Tab")  # the table can be scrolled by keys
+    assert page.evaluate("() => document.activeElement.getAttribute('role')") == "region"
+    names = {operator.name: operator.id for operator in trace.graph.operators}
+    for step in (20, 33, 5):
+        seek(page, step)
+        looks = expected_looks([trace], step)[0]
+        evaluated = [
+            sum(s == tc.Compute(i) for s in trace.steps[: step + 1]) for i in range(len(names))
+        ]
+        for name, forward, backward, times, *held in page.evaluate(ROWS):
+            pair = [names[name], names[f"b{name[1:]}"]] if name != "l" else [names[name]]
+            said = [look.split(",")[0] for look in (forward, backward)][: len(pair)]
+            if name == "l":  # the loss stands in the backward row
+                said, held = [backward.split(",")[0]], held[1:]
+            assert said == [looks[operator].replace("*", "") for operator in pair]
+            assert int(times.split(" of ")[0]) == sum(evaluated[operator] for operator in pair)
+            for operator, words in zip(pair, held, strict=False):
+                spans = [span_text(trace, span) for span in spans_of(trace, operator)]
+                assert words == ", ".join(spans)
+
+
+def test_the_table_stays_usable_at_a_hundred_thousand_steps(
+    tmp_path: Path, open_page: Open
+) -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(17_000), "sqrt_n"))
+    assert len(trace.steps) > 100_000
+    page = open_page(written(tmp_path, [trace], "ledger"), f"#step={trace.peak_step}")
+    page.click("#as-table summary")
+    rows = page.evaluate(ROWS)
+    assert 10 < len(rows) < 100  # groups: each row opens into more
+    assert max(len(text) for row in rows for text in row) < 120
+    seek(page, 3)
+    assert page.evaluate(ROWS) != rows
+
+
+def test_steps_are_read_and_chosen_by_keys(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("chain:9", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"), "#step=10")
+    page.click("#reading summary")
+    for name in ("#steps", "#program"):
+        page.focus(name)
+        for key, tick in (("ArrowDown", 11), ("ArrowDown", 12), ("ArrowUp", 11), ("ArrowUp", 10)):
+            page.keyboard.press(key)
+            assert page.evaluate("() => player.tick") == tick
+        assert page.locator(f"{name} [aria-current='step']").count() == 1
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_gradients_that_stay_have_one_colour(theme: str, tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("residual:4x8", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger", theme=theme))
+    last = len(trace.steps) - 1
+    seek(page, last)
+    stays, passes = css(staying(THEMES[theme])), css(THEMES[theme].gradient)
+    results = set(trace.graph.outputs)
+    cells = views_of(trace.graph)[0].layout.cells
+    seen = set()
+    for row, cell in enumerate(page.evaluate("() => player.panels[0].ledger.rows.backward")):
+        held = [] if cell < 0 else [i for i in cells[cell].data if trace.graph.data[i].nbytes]
+        for step in range(last, -1, -1):
+            if there := set(held) & set(trace.resident_at(step)):
+                colours = set(page.evaluate(LANE, [row, step]))
+                assert (stays in colours) == bool(there & results)
+                assert stays in colours or passes in colours
+                seen.add(stays in colours)
+                break
+    assert seen == {True, False}
+
+
+def test_rows_stand_beside_their_bars_whatever_wraps(tmp_path: Path, open_page: Open) -> None:
+    (trace,) = traces_of("transformer:2x64", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"), viewport={"width": 1180, "height": 760})
+    for step in (len(trace.steps) - 1, 3):
+        seek(page, step)
+        page.evaluate(
+            "() => document.querySelector('.subtitle').append(' and more words'.repeat(9))"
+        )
+        until(page, "() => player.panels[0].ledger.layers.fits")
+        rows: list[Any] = page.evaluate(
+            """() => [...document.querySelectorAll(".rail-row")].map(row => {
+                const { top, height } = row.getBoundingClientRect();
+                const plot = player.panels[0].ledger.plot.getBoundingClientRect();
+                return [Number(row.dataset.row), top + height / 2 - plot.top, plot.height]; })"""
+        )
+        for row, middle, high in rows:
+            count = page.evaluate("() => player.panels[0].ledger.rows.count")
+            assert middle == pytest.approx(high - (row + 0.5) * high / count, abs=2)

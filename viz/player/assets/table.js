@@ -1,0 +1,70 @@
+/**
+ * The ledger as a table: what every row holds at the moment, when it holds anything, and how often
+ * it was evaluated. The same as the bars, for whoever reads rather than looks.
+ */
+
+class LedgerTable {
+  constructor() {
+    this.details = document.getElementById("as-table");
+    this.body = this.details.querySelector("tbody");
+    this.details.addEventListener("toggle", () => this.show(this.panel));
+  }
+
+  /** @param {Panel} panel */
+  show(panel) {
+    this.panel = panel;
+    if (!panel || !this.details.open) return;
+    const { model, step, index } = panel;
+    const rows = `${model.id} ${index}`;
+    if (this.model !== model || this.rows !== rows) this.build(panel);
+    else if (this.step === step) return;
+    [this.model, this.rows, this.step] = [model, rows, step];
+    this.lines.forEach((cells, row) => {
+      this.texts(panel, row).forEach((text, i) => {
+        if (cells[i].textContent !== text) cells[i].textContent = text;
+      });
+    });
+  }
+
+  /** Rows with all that no step changes. @param {Panel} panel */
+  build({ ledger, model }) {
+    const { rows, history } = ledger;
+    this.lines = rows.names.map(() => []);
+    const built = rows.names.map((name, row) => {
+      const held = cellsOf(rows, row).map((cell) => (cell < 0 ? DASH : heldWords(history, cell, model.count)));
+      const line = tableRow([name, "", "", "", ...held]);
+      this.lines[row] = Array.from(line.children).slice(1, 4);
+      return line;
+    });
+    this.body.replaceChildren(...built.reverse());
+  }
+
+  /** What a row says of a step. @param {Panel} panel */
+  texts({ ledger, model, step }, row) {
+    const { rows, view, history } = ledger;
+    const cells = cellsOf(rows, row);
+    const looks = cells.map((cell) => (cell < 0 ? DASH : cellWords(model.graph, view, history, cell, step)));
+    const own = cells.filter((cell) => cell >= 0).map((cell) => ledger.marksOf(cell));
+    const sum = (counts) => countText(counts.reduce((all, count) => all + count, 0));
+    return [...looks, `${sum(own.map((marks) => firstAfter(model, marks, step)))} of ${sum(own.map((marks) => marks.length))}`];
+  }
+}
+
+/** The cells of a row, forward and backward; -1 for none. */
+function cellsOf({ forward, backward }, row) {
+  return [forward[row], backward[row]];
+}
+
+/** @param {string[]} texts the first is the row's heading */
+function tableRow(texts) {
+  const row = document.createElement("tr");
+  row.append(
+    ...texts.map((text, i) => {
+      const cell = document.createElement(i ? "td" : "th");
+      if (!i) cell.scope = "row";
+      cell.textContent = text;
+      return cell;
+    }),
+  );
+  return row;
+}

@@ -1,0 +1,44 @@
+/** What cells are and hold at a step, as words: for labels, tips and the table. */
+
+const MOST_SPANS = 4; // of a cell, that are listed
+
+/** The bytes of all values that each cell of a view stands for. @param {any} graph @param {any} view */
+function sizesOf({ data }, view) {
+  view.sizes ??= Float64Array.from(view.labels, (_, cell) => listAt(view.data, cell).reduce((sum, value) => sum + data.nbytes[value], 0));
+  return view.sizes;
+}
+
+/** What a cell looks like at a step, in words. @param {History} history */
+function lookWords(history, cell, step) {
+  return lookText(history.looks[changeAt(history, cell, step)], history.ringed[cell] === 1).replace("*", ", checkpoint");
+}
+
+/** What a cell is at a step, in words: its look, and the bytes that it holds.
+ * @param {any} graph @param {any} view @param {History} history
+ */
+function cellWords(graph, view, history, cell, step) {
+  const held = heldBytes(graph, view, history, cell, changeAt(history, cell, step));
+  return `${lookWords(history, cell, step)}${held ? `, ${sizeText(held)}` : ""}`;
+}
+
+/** The bytes that a cell holds after a change of its own. */
+function heldBytes(graph, view, history, cell, change) {
+  const fill = history.looks[change] & 7;
+  return fill === NOT_YET || fill === DROPPED ? 0 : Math.round(history.shares[change] * sizesOf(graph, view)[cell]);
+}
+
+/** When a cell holds anything, as steps in words. @param {History} history @param {number} count of steps */
+function heldWords(history, cell, count) {
+  const { first, steps, looks } = history;
+  const spans = [];
+  let begin = -1;
+  for (let i = first[cell]; i <= first[cell + 1]; i++) {
+    const ended = i === first[cell + 1];
+    const holds = !ended && (looks[i] & 7) !== NOT_YET && (looks[i] & 7) !== DROPPED;
+    if (holds && begin < 0) begin = steps[i];
+    if (holds || begin < 0) continue;
+    spans.push(ended ? `${countText(begin)} to the end` : `${countText(begin)} to ${countText(steps[i] - 1)}`);
+    begin = -1;
+  }
+  return spans.length ? listed(spans, MOST_SPANS) : "never";
+}
