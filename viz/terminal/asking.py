@@ -10,20 +10,24 @@ import builtins
 import os
 import re
 import sys
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import Any
 
 # Whole numbers with separators or without, and decimals; a unit may follow.
 NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?|[-+]?\.\d+")
 LONGEST = 100  # characters of an answer
+SHORT = 8  # names that are all told when they are to be chosen among
 COUNTS = {1: "one number", 2: "two numbers, with a space between them"}
 
 
-def ask(question: str, otherwise: Any) -> Any:
+def ask(question: str, otherwise: Any, among: Collection[str] = ()) -> Any:
     """Ask for a guess, and return it; ``otherwise`` where nobody can answer.
 
     An empty line stands for ``otherwise`` too, which is a text, a number, or a tuple of numbers:
-    so is what is returned. Nothing waits in CI, in a pipe, in a test, or in a notebook without
-    input.
+    so is what is returned. With names to choose ``among``, it is a tuple of some of these; a
+    pattern such as ``f*`` may be typed for several. Nothing waits in CI, in a pipe, in a test, or
+    in a notebook without input.
 
     Raises:
         ValueError: The guess to go on with is none of these.
@@ -31,8 +35,11 @@ def ask(question: str, otherwise: Any) -> Any:
     >>> ask("17 values: how many evaluations?", 0)
     17 values: how many evaluations? Nobody is asked here, so: 0
     0
+    >>> ask("Which do you keep?", ("f2",), among=["f1", "f2", "f3"])
+    Which do you keep? Nobody is asked here, so: f2
+    ('f2',)
     """
-    expected = expected_of(otherwise)
+    expected = expected_of(otherwise, among)
     prompt = f"{question} [{as_text(otherwise)}] "
     while is_somebody_there():
         try:
@@ -41,7 +48,7 @@ def ask(question: str, otherwise: Any) -> Any:
             break
         if not text:
             return otherwise
-        answer = answer_of(text, otherwise)
+        answer = names_of(text, among) if among else answer_of(text, otherwise)
         if answer is not None:
             return answer
         prompt = f"{expected}, please; or nothing, for {as_text(otherwise)}: "
@@ -60,8 +67,14 @@ def is_somebody_there() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
-def expected_of(otherwise: Any) -> str:
+def expected_of(otherwise: Any, among: Collection[str] = ()) -> str:
     """Return in words what an answer has to be."""
+    if among:
+        if not isinstance(otherwise, tuple) or not set(otherwise) <= set(among):
+            raise ValueError(f"a guess is a tuple of names that there are, not {otherwise!r:.80}")
+        names = list(among)
+        some = names if len(names) <= SHORT else [*names[:2], "...", names[-1]]
+        return f"some of {', '.join(some)}, with spaces between them"
     if isinstance(otherwise, str):
         return "a text"
     numbers = otherwise if isinstance(otherwise, tuple) else (otherwise,)
@@ -74,7 +87,7 @@ def expected_of(otherwise: Any) -> str:
 
 def as_text(guess: Any) -> str:
     """Return a guess as one would type it."""
-    return " ".join(map(str, guess)) if isinstance(guess, tuple) else str(guess)
+    return (" ".join(map(str, guess)) or "none") if isinstance(guess, tuple) else str(guess)
 
 
 def answer_of(text: str, otherwise: Any) -> Any:
@@ -87,6 +100,20 @@ def answer_of(text: str, otherwise: Any) -> Any:
     if isinstance(otherwise, tuple):
         return tuple(found) if len(found) == len(otherwise) else None
     return found[0] if len(found) == 1 else None
+
+
+def names_of(text: str, among: Collection[str]) -> tuple[str, ...] | None:
+    """Return the names that an answer has, in their own order; None if there is no such name.
+
+    >>> names_of("f2 g*", ["f1", "f2", "g1", "g2"]), names_of("none", ["f1"]), names_of("h", ["f1"])
+    (('f2', 'g1', 'g2'), (), None)
+    """
+    words = text.replace(",", " ").split()
+    if words == ["none"]:
+        return ()
+    if not all(any(fnmatchcase(name, word) for name in among) for word in words):
+        return None
+    return tuple(name for name in among if any(fnmatchcase(name, word) for word in words))
 
 
 def number_of(word: str) -> int | float:

@@ -140,3 +140,36 @@ def test_a_process_at_a_terminal_waits() -> None:
         process.wait()
         os.close(keyboard)
         os.close(terminal)
+
+
+LAYERS = [f"f{layer}" for layer in range(1, 13)]
+
+
+@pytest.mark.parametrize(
+    ("line", "chosen"),
+    [
+        ("f4 f8", ("f4", "f8")), ("f8,f4, f4", ("f4", "f8")), ("f1*", ("f1", "f10", "f11", "f12")),
+        ("*", tuple(LAYERS)), ("", ("f2",)),
+    ],
+)  # fmt: skip
+def test_names_are_chosen_among_those_that_there_are(
+    typed: Any, line: str, chosen: tuple[str, ...]
+) -> None:
+    shown = typed(f"{line}\n")
+    assert viz.ask("which?", ("f2",), among=LAYERS) == chosen
+    assert shown.getvalue() == "which? [f2] "
+
+
+@pytest.mark.parametrize("line", ["f13", "f4 g", "f4 f8 4", "[", "F4"])
+def test_a_name_that_there_is_not_is_asked_for_again(typed: Any, line: str) -> None:
+    shown = typed(f"{line}\nf4\n")
+    assert viz.ask("which?", (), among=LAYERS) == ("f4",)
+    assert "some of f1, f2, ..., f12, with spaces between them, please; or nothing, for" in (
+        shown.getvalue()
+    )
+
+
+@pytest.mark.parametrize("otherwise", ["f1", 1, ("f1", "f0"), ["f1"]])
+def test_a_guess_is_among_the_names(otherwise: Any) -> None:
+    with pytest.raises(ValueError, match="a guess is a tuple of names that there are, not "):
+        viz.ask("which?", otherwise, among=LAYERS)
