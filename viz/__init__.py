@@ -14,6 +14,7 @@ from viz.charts.scaling import scaling
 from viz.charts.timeline import timeline
 from viz.gif import frames, gif, save_still
 from viz.lab import lab
+from viz.lab.challenge import challenge
 from viz.layout.dot import dot
 from viz.notebook import mimebundle
 from viz.player import player
@@ -23,6 +24,7 @@ from viz.terminal.asking import ask
 __all__ = [
     "ask",
     "breakdown",
+    "challenge",
     "dot",
     "frames",
     "frontier",

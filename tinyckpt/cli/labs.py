@@ -24,6 +24,7 @@ def lab_job(options: Any) -> int:
             costs=COSTS[options.cost](graph),
             policies=options.policy,
             points=options.points,
+            challenge=options.challenge,
             time_limit=time_to_search(options),
             network=options.network,
             measured=measured,
@@ -44,6 +45,10 @@ def add_lab(parser: Any) -> None:
     parser.add_argument(
         "--points", type=int, metavar="N", help="schedules along the frontier, at most; 2 to 200"
     )
+    parser.add_argument(
+        "--challenge", metavar="BUDGET",
+        help="begin with nothing kept, and ask to get within '9 nodes', '64 MiB', '50 %%'",
+    )  # fmt: skip
     add_costs(parser)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     add_page(parser)

@@ -11,7 +11,9 @@ from tinyckpt.display import Drawn
 from tinyckpt.errors import OptionError
 from tinyckpt.files import write_atomically
 from tinyckpt.planning.choices import Choices, choices
+from tinyckpt.planning.plan import plan
 from tinyckpt.replay import replay
+from viz.lab.challenge import asked_bytes
 from viz.lab.data import lab_data
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.player import SUFFIXES, Page
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from tinyckpt.graph import Graph
     from tinyckpt.trace import Trace
 
-SCRIPTS = ("lowering", "replay", "offers", "frontier", "texts", "lab")
+SCRIPTS = ("lowering", "replay", "offers", "frontier", "texts", "challenge", "lab")
 
 
 @overload
@@ -37,6 +39,7 @@ def lab(
     costs: Costs | None = None,
     policies: Sequence[str] | None = None,
     points: int | None = None,
+    challenge: str | int | float | None = None,
     time_limit: float = 6.0,
     network: str | None = None,
     theme: str = "auto",
@@ -54,6 +57,7 @@ def lab(
     costs: Costs | None = None,
     policies: Sequence[str] | None = None,
     points: int | None = None,
+    challenge: str | int | float | None = None,
     time_limit: float = 6.0,
     network: str | None = None,
     theme: str = "auto",
@@ -70,6 +74,7 @@ def lab(
     costs: Costs | None = None,
     policies: Sequence[str] | None = None,
     points: int | None = None,
+    challenge: str | int | float | None = None,
     time_limit: float = 6.0,
     network: str | None = None,
     theme: str = "auto",
@@ -93,6 +98,8 @@ def lab(
         policies: names of policies to be shown beside the frontier.
         points: how many schedules along the frontier at most, 2 to 200; by default 48, or 20 where
             they have more than 20,000 evaluations.
+        challenge: a budget as in ``tc.plan``. The page begins with nothing kept, asks to get within
+            it with as little recomputation as can be, and hides the frontier until that is found.
         time_limit: seconds for the search of the frontier, and as many for lower bounds.
         network: what the command line calls the graph, such as ``"chain:16"``, for the command and
             the program to copy.
@@ -103,6 +110,7 @@ def lab(
     Raises:
         OptionError: if there is nothing to choose, an option is not legal, or schedules are too
             long for a page.
+        BudgetError: if the challenge is no budget, or no schedule that was found is within it.
         FormatError: if the file cannot be written.
     """
     if theme not in ("auto", *THEMES):
@@ -118,12 +126,18 @@ def lab(
     offered = choices(
         graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
     )
+    asked = None if challenge is None else asked_bytes(offered, challenge)
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(
-        heading, SCRIPTS, ("lab.css",), asset("lab.html"), {"lab": lab_data(offered, network)}
+        heading,
+        SCRIPTS,
+        ("lab.css",),
+        asset("lab.html"),
+        {"lab": lab_data(offered, network, asked)},
     )
     held = as_measured(measured, 1)
-    text = page([first_shown(offered)], theme, None, naming, addition=addition, measured=held)
+    first = first_shown(offered) if asked is None else nothing_kept(offered)
+    text = page([first], theme, None, naming, addition=addition, measured=held)
     if path is None:
         return Page(text, 1)
     write_atomically(path, text.encode())
@@ -138,3 +152,8 @@ def first_shown(offered: Choices) -> Trace:
             return trace
     middle = offered.points[len(offered.points) // 2]
     return replay(offered.found.schedule(middle.peak, certified=False))
+
+
+def nothing_kept(offered: Choices) -> Trace:
+    """Return what a challenge begins with."""
+    return replay(plan(offered.found.graph, "retain", costs=offered.found.costs, keep=[]))

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 LARGEST_WHOLE = 2**52  # of which the page can hold differences as well
 
 
-def lab_data(offered: Choices, network: str | None) -> dict[str, Any]:
-    """Return all that the lab knows besides what a player does."""
+def lab_data(offered: Choices, network: str | None, challenge: int | None) -> dict[str, Any]:
+    """Return all that the lab knows besides what a player does; the challenge is in bytes."""
     found, points = offered.found, offered.points
     return {
         "planning": planning_data(found.graph, found.costs),
         "network": network,
+        "challenge": challenge,
         "costs_text": costs_text(found.graph, found.costs),
         "complete": found.complete,
         "points": {

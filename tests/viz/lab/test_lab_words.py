@@ -80,6 +80,7 @@ def test_a_challenge_says_how_far_it_is(written: Callable[[str], Path], open_pag
     page.select_option("#lab-policy", "store_all")
     page.click("#lab-challenge")
     asked = page.evaluate("() => player.offers.challenges()")
+    page.evaluate("() => player.take(player.offers.keeping(player.offers.candidates))")
     text = page.inner_text("#lab-asked")
     assert text.startswith(f"1 of {len(asked)}: stay within ")
     assert "too much" in text
@@ -90,6 +91,9 @@ def test_a_challenge_says_how_far_it_is(written: Callable[[str], Path], open_pag
         best = tc.replay(tc.plan(tc.networks.chain(16), budget=f"{nodes} nodes"))
         assert challenge["best"] == best.evaluations
         page.evaluate("b => player.take(player.offers.within(b))", challenge["budget"])
+        assert "This one was planned" in page.inner_text("#lab-asked")
+        own = "() => player.take(player.offers.keeping(player.offers.keptBy(player.choice)))"
+        page.evaluate(own)
         reached += "Done: nothing within it costs less." in page.inner_text("#lab-asked")
         page.click("#lab-challenge")
     assert reached == len(asked)

@@ -75,6 +75,7 @@ class FrontierPlot {
   }
 
   key(event) {
+    if (this.element.closest(".asking")) return; // the points would give the answer away
     const { points } = this.offers;
     const { peak } = this.plan;
     const at = points.findLastIndex((point) => point.peak <= peak);

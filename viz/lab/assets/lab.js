@@ -17,8 +17,11 @@ class Lab extends Player {
     const { lab, graphs, traces } = this.data;
     this.offers = new Offers(lab, graphs[traces[0].graph], traces[0], this.data.in_nodes);
     const first = this.offers.named.find(({ name }) => name === model.policy);
-    this.choice = this.start = first ?? this.offers.within(model.live[model.peakStep] * model.unit);
-    [this.budget, this.past, this.coming, this.challenge] = [null, [], [], -1];
+    this.asked = new Challenge(this.offers, document.querySelector(".card.lab"));
+    this.choice = this.start = this.asked.isAsked
+      ? this.offers.keeping([])
+      : (first ?? this.offers.within(model.live[model.peakStep] * model.unit));
+    [this.budget, this.past, this.coming] = [null, [], []];
     this.keeps = true; // whether a click keeps or drops
     this.plot = new FrontierPlot(byId("lab-plot"), this.offers, (choice, settled) => {
       this.drag(choice, settled);
@@ -252,29 +255,9 @@ class Lab extends Player {
     this.tip.hide();
   }
 
-  // Challenges ------------------------------------------------------------------------------------
-
   nextChallenge() {
-    const asked = this.offers.challenges();
-    if (!asked.length) {
-      this.say("No challenge here: nothing that is kept by hand is within less than store-all.");
-      return;
-    }
-    this.challenge = (this.challenge + 1) % asked.length;
-    this.showCard();
-  }
-
-  /** How a schedule stands to the challenge. */
-  challengeWords() {
-    const asked = this.offers.challenges();
-    const { budget, best } = asked[this.challenge];
-    const { peak, cost } = this.offers.plan(this.choice);
-    const head = `${this.challenge + 1} of ${asked.length}: stay within ${this.offers.memory(budget)}, and recompute as little as you can.`;
-    if (peak > budget) return `${head} Now ${this.offers.memory(peak - budget)} too much.`;
-    const proven = this.offers.isProven(best, budget);
-    if (cost <= best * (1 + TIGHT)) return `${head} Done: ${proven ? "nothing within it costs less" : "as good as the best known"}.`;
-    const above = percentText((100 * (cost - best)) / best);
-    return `${head} Within it, ${above.slice(1)} above the ${proven ? "optimum" : "best known"}.`;
+    if (this.asked.next()) this.showCard();
+    else this.say("No challenge here: nothing that is kept by hand is within less than store-all.");
   }
 
   // What is shown ---------------------------------------------------------------------------------
@@ -285,7 +268,7 @@ class Lab extends Player {
     this.due = undefined;
     const [before] = this.models;
     const atPeak = this.tick >= 0 && stepOfTick(before, this.tick, this.align) === before.peakStep;
-    const model = this.offers.modelOf(this.choice, this.budget);
+    const model = this.offers.modelOf(this.choice, this.budget ?? this.asked.budget);
     this.data.highest = Math.max(this.data.highest, model.peaks.at(-1));
     this.scales.highest = Math.max(this.scales.highest, model.peaks.at(-1));
     this.replace(model);
@@ -297,7 +280,7 @@ class Lab extends Player {
     const { offers, choice } = this;
     const plan = offers.plan(choice);
     const ratio = offers.least ? ` = ${(plan.cost / offers.least).toFixed(2)}× store-all` : "";
-    this.plot.show(plan, this.budget);
+    this.plot.show(plan, this.budget ?? this.asked.budget);
     byId("lab-now").textContent = `${choice.title}: peak ${offers.memory(plan.peak)}, ${costText(plan.cost, offers.unit)}${ratio}`;
     byId("lab-known").textContent = `${this.knownWords(plan)}.`;
     byId("lab-budget").placeholder = offers.memory(plan.peak);
@@ -305,7 +288,7 @@ class Lab extends Player {
     byId("lab-kept").textContent = `${counted(offers.keptBy(choice).length, "value")} of ${countText(offers.candidates.length)} kept`;
     byId("lab-undo").disabled = !this.past.length;
     byId("lab-redo").disabled = !this.coming.length;
-    byId("lab-asked").textContent = this.challenge < 0 ? "" : this.challengeWords();
+    byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(choice) : "";
     byId("lab-text").hidden = true;
     this.say("");
     byId("lab-policy").value = choice.kind === "named" ? choice.name : "";

@@ -1,0 +1,191 @@
+"""Challenges: the page and ``viz.challenge`` judge alike, and nothing gives the answer away."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.conftest import require
+from tests.viz.conftest import Open
+from tests.viz.lab.lab_driver import LAYER, STATE
+from tests.viz.player.player_driver import until
+from tinyckpt.cli import main
+
+GIVEN_AWAY = ("#lab-form", "#lab-known", "#lab-advice", ".stairs", ".dot", ".policy", ".impossible")
+NETWORKS = {
+    "chain:12": ("6 nodes", [["f6"], ["f3", "f7", "f10"], ["f1", "f7", "f10"], ["f3", "f6"]]),
+    "chain:20": ("9 nodes", [[], ["f5", "f10", "f15"], ["f6", "f11", "f15", "f18"]]),
+    "residual:4x8": ("60 %", [[], ["add_*"], ["add_2", "add_4", "add_6"], ["gelu_*"]]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the page of a network's challenge; each is written once."""
+    folder, known = tmp_path_factory.mktemp("challenge"), {}
+
+    def page_of(network: str) -> Path:
+        if network not in known:
+            graph = tc.networks.network_from_text(network)[0]
+            known[network] = viz.lab(
+                graph, folder / f"{len(known)}.html", challenge=NETWORKS[network][0], time_limit=2
+            )
+        return known[network]
+
+    return page_of
+
+
+def visible(page: Any) -> list[str]:
+    return [part for part in GIVEN_AWAY if page.locator(f".lab {part}").first.is_visible()]
+
+
+@pytest.mark.browser
+def test_a_challenge_is_met_with_the_mouse(asking: Callable[[str], Path], open_page: Open) -> None:
+    page = open_page(asking("chain:12"))
+    head = "Stay within 6 nodes, and recompute as little as you can. "
+    assert page.evaluate(STATE) == "keep=none"
+    assert (
+        page.inner_text("#lab-asked") == f"{head}Now 7 nodes too much: click layers to keep them."
+    )
+    assert page.inner_text("#lab-title") == "a challenge"
+    assert visible(page) == []
+    page.mouse.click(*middle(page.locator(".frontier")))  # where one would drag
+    page.focus(".frontier .handle")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(STATE) == "keep=none"
+    for layer in (3, 7):
+        page.click(LAYER["ledger"].format(layer - 1))
+        assert " too much." in page.inner_text("#lab-asked")
+    page.click(LAYER["ledger"].format(9))
+    assert page.inner_text("#lab-asked") == f"{head}Done: nothing within it costs less."
+    assert page.inner_text("#lab-title") == "drag the budget"
+    assert len(visible(page)) == len(GIVEN_AWAY)
+    page.click("#lab-reset")
+    assert page.evaluate(STATE) == "keep=none"
+
+
+def middle(element: Any) -> tuple[float, float]:
+    box = element.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+@pytest.mark.browser
+def test_a_challenge_is_met_with_keys_and_given_up(
+    asking: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(asking("chain:12"))
+    for layer in (3, 7, 10):
+        page.focus(LAYER["ledger"].format(layer - 1))
+        page.keyboard.press("Enter")
+    assert "Done: nothing within it costs less." in page.inner_text("#lab-asked")
+    page = open_page(asking("chain:12"))
+    page.focus("#lab-challenge")
+    assert page.inner_text("#lab-challenge") == "show the answer"
+    page.keyboard.press("Enter")
+    assert len(visible(page)) == len(GIVEN_AWAY)
+    page.focus(".frontier .handle")
+    page.keyboard.press("Home")
+    assert "This one was planned: click layers to keep your own." in page.inner_text("#lab-asked")
+
+
+@pytest.mark.browser
+def test_a_challenge_is_met_with_a_finger(asking: Callable[[str], Path], open_page: Open) -> None:
+    page = open_page(
+        asking("chain:12"), viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+    )
+    for count, layer in enumerate((10, 7, 3), 1):
+        row = page.locator(LAYER["ledger"].format(layer - 1))
+        row.scroll_into_view_if_needed()
+        row.tap()
+        until(page, "() => player.choice.keep.length", count)
+    assert "Done: nothing within it costs less." in page.inner_text("#lab-asked")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("network", NETWORKS)
+def test_page_and_python_judge_alike(
+    network: str, asking: Callable[[str], Path], open_page: Open
+) -> None:
+    budget, choices = NETWORKS[network]
+    graph = tc.networks.network_from_text(network)[0]
+    page = open_page(asking(network))
+    for keep in choices:
+        schedule = tc.plan(graph, "retain", keep=keep)
+        kept = [data for data in schedule.checkpoints if graph.data[data].producer is not None]
+        page.evaluate("values => player.take(player.offers.keeping(values))", kept)
+        told = page.inner_text("#lab-asked")
+        said = viz.challenge(schedule, budget, time_limit=2)
+        if "too much" in said:
+            assert f"Now {said.partition(' too much')[0]} too much" in told
+        elif said.startswith("within"):
+            assert f"Within it, {said.partition(' and ')[2].split(':')[0]}." in told
+        else:
+            assert "Done: " in told
+            assert ("nothing within it" in told) == said.startswith("the optimum")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_challenge_is_accessible(
+    scheme: str, asking: Callable[[str], Path], open_page: Open
+) -> None:
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_page(asking("chain:20"), color_scheme=scheme)
+    found = Axe().run(page).response["violations"]
+    assert [rule["id"] for rule in found if rule["impact"] != "minor"] == []
+
+
+def test_what_a_schedule_is_told() -> None:
+    chain = tc.networks.chain(27)
+    within = lambda *keep: viz.challenge(  # noqa: E731
+        tc.plan(chain, "retain", keep=[f"f{layer}" for layer in keep]), "8 nodes"
+    )
+    assert within(7, 13, 18, 22, 25) == (
+        "the optimum: nothing within 8 nodes takes less than 76 evaluations"
+    )
+    assert (
+        within(7, 13, 18, 22) == "2 nodes too much: the optimum within 8 nodes takes 76 evaluations"
+    )
+    dearer = viz.challenge(tc.plan(chain, "recompute_all"), 0.5)
+    assert dearer.startswith("within 7.2 KiB and ")
+    assert " % above the optimum: 406 evaluations, where that takes " in dearer
+    graph = tc.networks.network_from_text("residual:4x8")[0]
+    flops = tc.cost.flops(graph)
+    best = tc.plan(graph, costs=flops, budget="70 %", time_limit=2)
+    told = viz.challenge(best, "70 %", costs=flops, time_limit=2)
+    assert told.startswith(("the optimum: nothing within", "as good as the best known within"))
+
+
+@pytest.mark.parametrize(
+    ("network", "budget", "said"),
+    [
+        ("chain:9", "2 nodes", "smallest peak found is 1.5 KiB"),
+        ("chain:9", "many", "'many'; legal are"),
+        ("residual:4x8", "20 nodes", "differ in size; legal are bytes, or a share"),
+    ],
+)
+def test_what_is_no_challenge(
+    network: str, budget: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = tc.networks.network_from_text(network)[0]
+    with pytest.raises(tc.BudgetError, match=said):
+        viz.lab(graph, tmp_path / "lab.html", challenge=budget, time_limit=0.5)
+    arguments = ["lab", network, "-o", str(tmp_path / "lab.html"), "--time-limit", "0.5"]
+    assert main([*arguments, "--challenge", budget]) != 0
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(tc.BudgetError):
+        viz.challenge(tc.plan(graph), "many")
+
+
+def test_the_command_asks(tmp_path: Path) -> None:
+    path = tmp_path / "lab.html"
+    assert main(["lab", "chain:9", "-o", str(path), "--challenge", "6 nodes"]) == 0
+    expected = viz.lab(tc.networks.chain(9), challenge="6 nodes", network="chain:9").html
+    assert path.read_text(encoding="utf-8") == expected

@@ -1,0 +1,70 @@
+/** A challenge: stay within a budget, by one's own choice of what is kept, and recompute little.
+ *
+ * A page that was written with a budget begins with it: nothing is kept, and the frontier, which
+ * would give the answer away, is hidden until somebody has found it or asks to see it.
+ */
+class Challenge {
+  /** @param {Offers} offers @param {HTMLElement} card whose answers are hidden */
+  constructor(offers, card) {
+    this.offers = offers;
+    this.card = card;
+    const { challenge } = offers.lab;
+    this.given = challenge === null ? [] : [{ budget: challenge, best: offers.bestWithin(challenge) }];
+    this.number = this.given.length - 1; // -1: none is asked
+    this.hides(this.given.length > 0);
+    // Asked by the page, it stands above all else; asked for by somebody, in the card.
+    if (this.given.length) document.querySelector("main").prepend(byId("lab-asked"));
+  }
+
+  /** All that may be asked, one after the other. */
+  get all() {
+    return this.given.length ? this.given : this.offers.challenges();
+  }
+
+  get isAsked() {
+    return this.number >= 0;
+  }
+
+  /** The budget that is asked for, in bytes; null without. */
+  get budget() {
+    return this.isAsked ? this.all[this.number].budget : null;
+  }
+
+  hides(hidden) {
+    this.hidden = hidden;
+    this.card.classList.toggle("asking", hidden);
+    byId("lab-title").textContent = hidden ? "a challenge" : "drag the budget";
+    byId("lab-challenge").textContent = hidden ? "show the answer" : "challenge";
+    byId("lab-challenge").hidden = !hidden && this.given.length > 0;
+  }
+
+  /** Show what is hidden, or ask the next one. @returns {boolean} whether there is any */
+  next() {
+    if (this.hidden) this.hides(false);
+    else this.number = (this.number + 1) % Math.max(this.all.length, 1);
+    return this.all.length > 0;
+  }
+
+  /** Show how a choice stands to it; where that is as good as can be, nothing is hidden any more.
+   * @param {Choice} choice
+   */
+  words(choice) {
+    const { offers, all } = this;
+    const { budget, best } = all[this.number];
+    const which = all.length > 1 ? `${this.number + 1} of ${all.length}: stay` : "Stay";
+    const head = `${which} within ${offers.memory(budget)}, and recompute as little as you can.`;
+    if (!choice.keep) return `${head} This one was planned: click layers to keep your own.`;
+    const { peak, cost } = offers.plan(choice);
+    if (peak > budget) {
+      const hint = choice.keep.length ? "" : ": click layers to keep them";
+      return `${head} Now ${offers.memory(peak - budget)} too much${hint}.`;
+    }
+    const proven = offers.isProven(best, budget);
+    if (cost <= best * (1 + TIGHT)) {
+      if (this.hidden) this.hides(false);
+      return `${head} Done: ${proven ? "nothing within it costs less" : "as good as the best known"}.`;
+    }
+    const above = percentText((100 * (cost - best)) / best);
+    return `${head} Within it, ${above.slice(1)} above the ${proven ? "optimum" : "best known"}.`;
+  }
+}

@@ -1,0 +1,94 @@
+"""A challenge: stay within a budget, by one's own choice, with as little recomputation as can be.
+
+The page of the lab judges each choice while it is made; ``challenge`` says the same of a schedule.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinyckpt.cost import cost_of
+from tinyckpt.errors import BudgetError
+from tinyckpt.planning.budget import parse_budget
+from tinyckpt.planning.plan import costs_of, plan
+from tinyckpt.replay import replay
+from tinyckpt.units import cost_text, memory_text
+
+if TYPE_CHECKING:
+    from tinyckpt.cost import Costs
+    from tinyckpt.planning.choices import Choices
+    from tinyckpt.schedule import Schedule
+
+TIGHT = 1e-9  # a relative difference that is rounding
+
+
+def challenge(
+    schedule: Schedule,
+    budget: str | int | float,
+    *,
+    costs: Costs | None = None,
+    time_limit: float = 2.0,
+) -> str:
+    """Say how a schedule of one's own stands to a budget: too large, or how far from the optimum.
+
+    Args:
+        schedule: of a training graph; such as ``tc.plan(graph, "retain", keep=...)``.
+        budget: as in ``tc.plan``.
+        costs: what evaluations cost, as in ``tc.plan``.
+        time_limit: seconds to look for the best schedule within the budget.
+
+    Raises:
+        BudgetError: if it is no budget, or no schedule is within it.
+
+    >>> import tinyckpt as tc
+    >>> chain = tc.networks.chain(16)
+    >>> for keep in (["f8"], ["f4", "f8", "f12"], ["f3", "f7", "f11", "f14"]):
+    ...     print(challenge(tc.plan(chain, "retain", keep=keep), "7 nodes"))
+    3 nodes too much: the optimum within 7 nodes takes 44 evaluations
+    1 node too much: the optimum within 7 nodes takes 44 evaluations
+    the optimum: nothing within 7 nodes takes less than 44 evaluations
+    """
+    graph, trace = schedule.graph, replay(schedule)
+    limit, own = parse_budget(graph, costs_of(graph, costs), budget)
+    best = plan(graph, costs=costs, budget=budget, time_limit=time_limit)
+    peak = trace.peak_nodes if own.memory_unit == "nodes" else trace.peak_bytes
+    mine, least = cost_of(schedule, own), cost_of(best, own)
+    proven = best.certificate is not None and least <= best.certificate.lower_bound * (1 + TIGHT)
+    name = "optimum" if proven else "best known"
+    within = f"within {memory_text(limit, own.memory_unit)}"
+    if peak > limit:
+        over = memory_text(peak - limit, own.memory_unit)
+        return f"{over} too much: the {name} {within} takes {cost_text(least, own.unit)}"
+    if mine <= least * (1 + TIGHT):
+        if proven:
+            return f"the optimum: nothing {within} takes less than {cost_text(mine, own.unit)}"
+        return f"as good as the best known {within}: it takes {cost_text(mine, own.unit)}"
+    above = f"{100 * (mine / least - 1):.1f} % above the {name}"
+    return f"{within} and {above}: {cost_text(mine, own.unit)}, where that takes " + cost_text(
+        least, own.unit
+    )
+
+
+def asked_bytes(offered: Choices, budget: str | int | float) -> int:
+    """Return the bytes of a budget that a page asks for.
+
+    Raises:
+        BudgetError: if it is none, is in nodes where values differ in size, or nothing is within.
+    """
+    found = offered.found
+    limit, own = parse_budget(found.graph, found.costs, budget)
+    if own.memory_unit == "nodes":
+        sizes = {node.nbytes for node in found.graph.data if not node.is_source}
+        if len(sizes) != 1:
+            raise BudgetError(
+                f"budget {budget!r:.80}: values of {found.graph.name} differ in size; legal are "
+                "bytes, or a share of store-all's peak"
+            )
+        limit *= sizes.pop()
+    least = found.points[0].peak
+    if limit < least:
+        raise BudgetError(
+            f"budget {budget!r:.80}: the smallest peak found is {memory_text(least, 'bytes')}",
+            least,
+        )
+    return limit
