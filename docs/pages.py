@@ -29,6 +29,11 @@ PLAYER = """<iframe class="player" src="out/{name}" title="A player: step throug
  loading="lazy"></iframe>
 
 <a href="out/{name}">Open the player in a page of its own</a>"""
+PLAYED = "_player.html"  # a lesson's number before it
+LAB = """<iframe class="player" src="out/{name}" title="A lab: click what to keep"
+ loading="lazy"></iframe>
+
+<a href="out/{name}">Open the lab in a page of its own</a>"""
 ABOVE = '<p><a href="#content">The player is at the top of this page</a></p>'
 
 
@@ -60,7 +65,7 @@ def cells_of(path: Path) -> list[Any]:
         cells.append(cell)
         if cell.cell_type == "code":
             cells += [
-                new_markdown_cell(ABOVE if is_lesson and name.endswith(".html") else shown(name))
+                new_markdown_cell(ABOVE if is_lesson and name.endswith(PLAYED) else shown(name))
                 for name in dict.fromkeys(DRAWN.findall(cell.source))
             ]
     return lesson_page(cells, path.stem) if is_lesson else cells
@@ -69,14 +74,14 @@ def cells_of(path: Path) -> list[Any]:
 def lesson_page(cells: list[Any], lesson: str) -> list[Any]:
     """Return a lesson's cells with the player at the top, and with its answers folded away."""
     title, *introduction = cells[0].source.split("\n\n", 1)
-    top = [title, PLAYER.format(name=f"{lesson[:2]}_player.html"), *introduction]
+    top = [title, PLAYER.format(name=lesson[:2] + PLAYED), *introduction]
     return [new_markdown_cell("\n\n".join(top)), *folding.folded(cells[1:], lesson)]
 
 
 def shown(name: str) -> str:
     """Return the Markdown that shows a picture or a player."""
     if name.endswith(".html"):
-        return PLAYER.format(name=name)
+        return (LAB if name.endswith("_lab.html") else PLAYER).format(name=name)
     return f"![{name.rpartition('.')[0].replace('_', ' ')}](out/{name})"
 
 

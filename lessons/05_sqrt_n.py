@@ -115,6 +115,26 @@ print(viz.gif(traces, OUT / "05_compare.gif", fps=12))
 print(viz.timeline(traces, OUT / "05_timeline.png"))
 print(viz.player(traces, OUT / "05_player.html"))
 
+# %% [markdown]
+# **Challenge.** 20 layers within 8 values, with as little recomputation as you can. Keep what you
+# like; what you drop is computed again once. Click it on the page, or name it here.
+
+# %%
+twenty = tc.networks.chain(20)
+print(viz.lab(twenty, OUT / "05_lab.html", network="chain:20", challenge="8 nodes"))
+
+# %%
+layers = [f"f{layer}" for layer in range(1, 21)]
+my_choice = viz.ask("Which values do you keep?", ("f5", "f10", "f15"), among=layers)
+
+# %%
+mine = tc.plan(twenty, "retain", keep=my_choice)
+print(f"you said {my_choice}; it is {viz.challenge(mine, '8 nodes')}")
+
+# %% [markdown]
+# Segments need not be of one length. What is gone back through last may be longest: the other
+# checkpoints have made room by then.
+
 # %%
 for k in (2, 4, 8, 10, 20):
     n = k * k

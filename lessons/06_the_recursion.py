@@ -125,6 +125,21 @@ print(viz.ledger(builtin, OUT / "06_ledger.png"))
 print(viz.player(shown, OUT / "06_player.html"))
 
 # %% [markdown]
+# **Challenge.** 15 layers again, within 7 values: one more than halving needs. What you drop is
+# computed again once, and no more. With how little recomputation can you do?
+
+# %%
+print(viz.lab(chain, OUT / "06_lab.html", network="chain:15", challenge="7 nodes"))
+
+# %%
+layers = [f"f{layer}" for layer in range(1, 16)]
+my_choice = viz.ask("Which values do you keep?", ("f4", "f8", "f12"), among=layers)
+
+# %%
+mine = tc.plan(chain, "retain", keep=my_choice)
+print(f"you said {my_choice}; it is {viz.challenge(mine, '7 nodes')}")
+
+# %% [markdown]
 # Is log n for n log n the best bargain? To halve evenly is natural. The next lesson shows that it
 # is not optimal.
 

@@ -115,6 +115,22 @@ print(tc.replay(tc.plan(chain, "chen_recursive")).summary())
 print(tc.replay(tc.plan(chain, "revolve", slots=10)).summary())
 
 # %% [markdown]
+# **Challenge.** 8 values are 6 slots, and C(6+2, 2) = 28 steps: 27 layers are the longest chain of
+# which nothing is computed more than twice within 8 values. So there is a single choice that does.
+
+# %%
+longest = tc.networks.chain(27)
+print(viz.lab(longest, OUT / "07_lab.html", network="chain:27", challenge="8 nodes"))
+
+# %%
+layers = [f"f{layer}" for layer in range(1, 28)]
+my_choice = viz.ask("Which values do you keep?", ("f7", "f14", "f21"), among=layers)
+
+# %%
+mine = tc.plan(longest, "retain", keep=my_choice)
+print(f"you said {my_choice}; it is {viz.challenge(mine, '8 nodes')}")
+
+# %% [markdown]
 # Ten thousand layers, sixteen values; store-all would hold 10002. How many times over is the
 # forward half evaluated?
 

@@ -116,6 +116,27 @@ for mebibytes in (1000, 700, 457, 400):
     print(f"{mebibytes} MiB, true peak {tc.replay(schedule).peak_bytes / MIB:.0f} MiB:")
     print(f"    at most {schedule.certificate.gap:.2%} above the optimum, by {schedule.policy}")
 
+# %% [markdown]
+# **Challenge.** The same net within 550 MiB. All convolutions, `conv2d_*`, are too much to keep;
+# which are worth it? What you do not keep is computed again once.
+
+# %%
+asked = {"costs": flops, "challenge": "550 MiB", "time_limit": 1.0}
+print(viz.lab(net, OUT / "08_lab.html", network="mobilenet:32", **asked))
+
+# %%
+names = [node.name for node in net.data if node.producer in range(net.forward_count)]
+my_choice = viz.ask("Which values do you keep?", ("conv2d_1", "conv2d_2"), among=names)
+
+# %%
+mine = tc.plan(net, "retain", keep=my_choice)
+judged = viz.challenge(mine, "550 MiB", costs=flops, time_limit=1.0)
+print(f"you said {my_choice}; it is {judged}")
+
+# %% [markdown]
+# Those with odd numbers mix channels, and take nearly all of the FLOPs; those with even numbers
+# work on each channel alone, are as large, and cheap to make again.
+
 # %%
 figure = Figure(figsize=(7, 3.5), layout="constrained")
 axis = figure.subplots()

@@ -132,6 +132,22 @@ half = tc.replay(schedule)
 print(f"store-all {stored / MIB:.0f} MiB, now {half.peak_bytes / MIB:.0f} MiB, {schedule.policy}")
 print(schedule.certificate)
 
+# %% [markdown]
+# **Challenge.** The small transformer within 38 MiB, by FLOPs. Five kinds of values have labels; or
+# name single ones on the page. Which do you keep?
+
+# %%
+asked = {"costs": tc.cost.flops(model), "time_limit": 1.0}
+print(viz.lab(model, OUT / "09_lab.html", challenge="38 MiB", **asked))
+
+# %%
+labels = ["attention_scores", "attention_out", "mlp_hidden", "mlp_out", "residual"]
+my_choice = viz.ask(f"Which of {', '.join(labels)}?", ("attention_scores",), among=labels)
+
+# %%
+mine = tc.plan(model, "retain", keep=my_choice)
+print(f"you said {my_choice}; it is {viz.challenge(mine, '38 MiB', **asked)}")
+
 # %%
 small = tc.networks.branching(3, 8).graph()
 pair = [tc.replay(tc.plan(small)), tc.replay(tc.plan(small, budget=0.8))]

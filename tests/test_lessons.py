@@ -17,6 +17,8 @@ LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
 NEEDS = {"19_pytorch": "torch"}  # what a lesson imports that is an extra of its own
 # Numbers that are an answer, and stand above its question all the same, as another thing's.
 FAMILIAR = {"11_training": {"16"}}  # of plain training; that it is the same is what surprises
+CHALLENGES = ("05", "06", "07", "08", "09")
+COSTS = re.compile(r"takes (?:less than )?([\d.]+)")
 
 
 @pytest.mark.long
@@ -30,7 +32,8 @@ def test_a_lesson(
     if path.stem in NEEDS:
         require(NEEDS[path.stem])
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150
+    # A challenge comes on top.
+    assert len(text.splitlines()) <= 150 + 16 * ("**Challenge.**" in text)
     assert text.startswith("# %% [markdown]\n# # ")
     assert "**Predict.**" in text
     assert "\nassert " in text.rpartition("# %%")[2]
@@ -57,7 +60,9 @@ def test_a_lesson(
     seen = [*map(headline, played), parts[0], printed[0]]
     for part, said in zip(parts[1:], printed[1:], strict=True):
         answer = re.findall(r"^you said .*?; it is (.*)$", said, re.MULTILINE)[0]
-        for number in numbers(answer.partition(":")[0]) - FAMILIAR.get(path.stem, set()):
+        # What a challenge can be met with comes last, after what has been asked.
+        own = COSTS.findall(answer) or numbers(answer.partition(":")[0])
+        for number in set(own) - FAMILIAR.get(path.stem, set()):
             assert not says("\n".join(seen), number), f"the answer {number} stands above"
         seen += [part, said]
 
@@ -87,15 +92,18 @@ def test_a_question_stands_before_what_answers_it(path: Path) -> None:
     assert (
         len(names) == len(set(names)) == len(re.findall(r"\*\*(?:Predict|Challenge)\.\*\*", text))
     )
-    assert len(names) >= 1
+    assert "my_guess" in names
+    assert ("my_choice" in names) == ("viz.challenge(" in text) == path.stem.startswith(CHALLENGES)
     rest = text
     for name in names:
-        order = ["**Predict.**", f"{name} = viz.ask(", f"you said {{{name}}}; it is "]
+        kind = "**Challenge.**" if name == "my_choice" else "**Predict.**"
+        order = [kind, f"{name} = viz.ask(", f"you said {{{name}}}; it is "]
         assert all(rest.count(part) == 1 for part in order[1:])
         assert sorted(order, key=rest.index) == order
         # Between question and answer stand nothing but the cell in which one answers, and the next.
         between = rest[rest.index(order[0]) : rest.index(order[1])]
-        assert between.count("# %%") == 1
+        # A challenge's page, which one opens to try it out, stands there too.
+        assert between.count("# %%") == 1 + between.count("viz.lab(")
         rest = rest[rest.index(order[2]) :]
     assert "viz.ask(" not in rest
 

@@ -28,7 +28,11 @@ def test_a_page_begins_with_the_player_and_folds_the_answer(docs: None, path: Pa
     title, player, *_ = texts[0].split("\n\n")
     assert title.startswith("# ")
     assert f'src="out/{path.stem[:2]}_player.html"' in player
-    assert sum("<iframe" in text for text in texts) == 1
+    # A challenge has a lab besides, in sight before it is answered.
+    pages_shown = [i for i, text in enumerate(texts) if "<iframe" in text]
+    labs = [f'src="out/{path.stem[:2]}_lab.html"'] * path.read_text("utf-8").count("viz.lab(")
+    assert len(pages_shown) == 1 + len(labs)
+    assert all(lab in texts[pages_shown[1]] for lab in labs)
     asked = [i for i, cell in enumerate(cells) if folding.question_of(cell) is not None]
     folded = [i for i, text in enumerate(texts) if text == folding.FOLDED]
     unfolded = [i for i, text in enumerate(texts) if text == folding.UNFOLDED]
@@ -42,6 +46,8 @@ def test_a_page_begins_with_the_player_and_folds_the_answer(docs: None, path: Pa
         after = texts[last + 1] if last + 1 < len(cells) else "predict"
         assert cells[last + 1].cell_type == "code" or "**" in after or "predict" in after
     assert all("you said {" not in text for text in texts[: folded[0]])
+    last = asked[-1]
+    assert all(folding.ASKED.search(texts[i + 1]) and i + 1 == last for i in pages_shown[1:])
 
 
 def test_each_question_for_the_mouse_has_its_place(docs: None) -> None:
