@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
     "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
-    "ledger", "pointing", "rail", "strip", "panel", "longlist", "lists", "details", "filling",
-    "table", "tip", "export", "controls", "playback", "address", "elsewhere", "minimap", "search",
-    "gestures", "navigation", "main",
+    "ledger", "pointing", "names", "rail", "strip", "panel", "longlist", "lists", "details",
+    "filling", "table", "tip", "export", "controls", "playback", "address", "elsewhere", "minimap",
+    "search", "gestures", "navigation", "main",
 )  # fmt: skip
 BEGIN = "begin"  # makes a player; the lab has its own
 SEVERAL = ("sparkline",)  # of pages with several policies

@@ -1,12 +1,14 @@
 """What people call things is what a player calls them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tinyckpt as tc
 import viz
+from tests.viz.conftest import Open
 from viz.layout.naming import Naming
 from viz.player.data import page_data
 
@@ -41,3 +43,37 @@ def test_names_scopes_and_groups_of_peoples_own() -> None:
     for options in ({"labels": 3}, {"group": "all"}):
         with pytest.raises(tc.OptionError, match="legal are"):
             viz.player(trace, **options)
+
+
+def long_names(letters: int) -> tc.Graph:
+    """Return a graph whose names are told apart by their numbers alone, or by nothing in sight."""
+
+    def loss(params: list[Any], x: Any) -> Any:
+        for layer, weights in enumerate(params):
+            with tc.scope(f"scope {layer} " + letters * "s"):
+                x = tc.name(tc.tanh(x @ weights), letters * "v" + f" value {layer}")
+        return tc.mean(x * x)
+
+    arguments = [tc.Spec((8, 8)) for _ in range(6)], tc.Spec((4, 8))
+    return tc.differentiate(tc.build(loss, *arguments))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1280])
+def test_names_of_any_length_are_cut_apart(width: int, tmp_path: Path, open_page: Open) -> None:
+    trace = tc.replay(tc.plan(long_names(10_000), "sqrt_n"))
+    path = viz.player(trace, tmp_path / "player.html")
+    page = open_page(path, "#step=20", viewport={"width": width, "height": 800})
+    names = page.locator(".rail-row .name").all_inner_texts()
+    assert len(names) > 10
+    assert len(set(names)) == len(names)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for name, whole in page.evaluate(
+        """() => [...document.querySelectorAll(".rail-row")].map(
+            row => [row.textContent, row.title])"""
+    ):
+        assert not whole or whole[0] == name[0]
+        assert whole or "…" not in name  # what is cut has its whole name as a tip
+    shown = """() => [...document.querySelectorAll(".rail-row .name")].every(
+        name => name.scrollWidth <= name.clientWidth)"""
+    assert page.evaluate(shown)

@@ -177,10 +177,14 @@ class FrontierPlot {
     const ground = this.height - PLOT_BOTTOM;
     const { offers, element } = this;
     const costs = this.counts ? 1 : offers.least;
+    let before = "";
     for (const tick of ticksBetween(this.ys.map((cost) => cost / costs), this.steep)) {
-      const y = this.y(tick * costs);
+      const [y, words] = [this.y(tick * costs), this.costTick(tick * costs)];
+      // Within one evaluation, several round numbers are written alike.
+      if (words === before) continue;
+      before = words;
       svgElement("path", { class: "grid", d: `M${PLOT_LEFT} ${y}H${this.width - PLOT_RIGHT}` }, element);
-      this.text(PLOT_LEFT - 6, y + 4, this.costTick(tick * costs), "tick end");
+      this.text(PLOT_LEFT - 6, y + 4, words, "tick end");
     }
     const units = offers.inNodes ? offers.size : 1;
     const range = this.xs.map((amount) => amount / units);

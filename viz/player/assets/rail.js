@@ -74,11 +74,13 @@ class Rail {
     const wide = Math.round(Math.min(Math.max(this.longest + NODES_WIDTH + 30, LEAST_RAIL), Math.max(RAIL_SHARE * whole, LEAST_RAIL)));
     if (wide !== this.wide) this.forget();
     this.wide = wide;
+    this.names ??= namesApart(this.ledger.rows.names, (row) => wide - NODES_WIDTH - (this.opens(row) ? 24 : 12));
     return wide;
   }
 
   /** Build the rows anew: they are others, or as wide as others. */
   forget() {
+    this.names = undefined;
     this.shown.clear();
     this.element.replaceChildren();
   }
@@ -89,21 +91,26 @@ class Rail {
 
   /** Build the row of a layer: name, forward node, backward node. */
   build(row) {
-    const { rows, view } = this.ledger;
+    const { rows } = this.ledger;
     const element = document.createElement("button");
     element.type = "button";
     element.className = "rail-row";
     element.dataset.row = String(row);
     const name = document.createElement("span");
     name.className = "name";
-    const cell = this.cellOf(row);
-    name.textContent = shortened(rows.names[row], this.wide - NODES_WIDTH - (cell in view.opens ? 24 : 12)) + (cell in view.opens ? " ›" : "");
+    if (this.names[row] !== rows.names[row]) element.title = rows.names[row];
+    name.textContent = this.names[row] + (this.opens(row) ? " ›" : "");
     element.append(name);
     const nodes = svgElement("svg", { width: NODES_WIDTH, height: NODE + 4, viewBox: `0 -10 ${NODES_WIDTH} 20`, "aria-hidden": true }, element);
     for (const [own, x] of [[rows.forward[row], FORWARD_X], [rows.backward[row], BACKWARD_X]]) {
       if (own >= 0) this.node(own, x, nodes);
     }
     return element;
+  }
+
+  /** Whether a row is a group that opens. */
+  opens(row) {
+    return this.cellOf(row) in this.ledger.view.opens;
   }
 
   /** The cell that a row is chosen as. */
@@ -153,7 +160,7 @@ class Rail {
 
   /** A row in words: what its nodes look like. */
   words(rows, row) {
-    return `${rows.names[row]}${this.cellOf(row) in this.ledger.view.opens ? ", opens" : ""}: ${rowWords(this.ledger, row, this.ledger.step)}`;
+    return `${rows.names[row]}${this.opens(row) ? ", opens" : ""}: ${rowWords(this.ledger, row, this.ledger.step)}`;
   }
 
   select(cell) {
@@ -196,27 +203,4 @@ class Rail {
 function rowWords({ rows, view, history, model }, row, step) {
   const halves = cellsOf(rows, row).map((cell, i) => (cell < 0 ? "" : `${["forward", "backward"][i]} ${cellWords(model.graph, view, history, cell, step)}`));
   return halves.filter(Boolean).join("; ");
-}
-
-/** A name in less room: of the scopes, then of the rest, initials and numbers; then without its middle. */
-function shortened(text, room) {
-  const fits = (some) => textWidth(some, 12.5) <= room;
-  if (text.length < 6 || fits(text)) return text;
-  const parts = text.split("/");
-  for (let i = 0; i < parts.length; i++) {
-    if (i + 1 < parts.length || parts.length > 1) parts[i] = initials(parts[i]);
-    if (fits(parts.join("/"))) return parts.join("/");
-  }
-  const name = parts.length > 1 ? parts.join("/") : text;
-  for (let keep = name.length - 1; keep > 4; keep--) {
-    const cut = `${name.slice(0, Math.floor(keep / 3))}…${name.slice(-Math.ceil((2 * keep) / 3))}`;
-    if (fits(cut)) return cut;
-  }
-  return `${name.slice(0, 1)}…${name.slice(-3)}`;
-}
-
-/** The first letter of a name's words, and the number behind it: s4 of stage4, mh2 of mlp_hidden_2. */
-function initials(name) {
-  const words = name.match(/[\p{L}]+|\d+/gu) ?? [name];
-  return words.map((word) => (/^\d/.test(word) ? word : Array.from(word)[0])).join("");
 }
