@@ -76,6 +76,20 @@ def staying(theme: Theme) -> RGB:
     return blend(theme.gradient, DARK.background, 0.62)
 
 
+def differing(theme: Theme) -> dict[str, RGB]:
+    """Return the colours of a difference: of what both have, and of what either has alone.
+
+    The first is dark where the other is light, which carries stripes besides.
+    """
+    light = theme.name == "light"
+    return {
+        "in_both": rgb("#A7B2C1" if light else "#4C5D75"),
+        "only_a": rgb("#00664C" if light else "#35C796"),
+        "only_b": rgb("#F0B43C" if light else "#FFC861"),
+        "only_b_stripe": rgb("#8A5200" if light else "#A86A10"),
+    }
+
+
 LIGHT = Theme(
     name="light",
     background=rgb("#FFFFFF"),

@@ -17,7 +17,7 @@ from viz.player.columns import bundled, deflated
 from viz.player.data import page_data, shown
 from viz.player.measured import with_measured
 from viz.scene import count_text, moves, title_of
-from viz.theme import DARK, LIGHT, Theme, css, faint_edge, staying
+from viz.theme import DARK, LIGHT, Theme, css, differing, faint_edge, staying
 from viz.vector.svg import svg_still
 from viz.vector.webfont import font_faces
 
@@ -35,7 +35,15 @@ SCRIPTS = (
     "search", "gestures", "navigation", "main",
 )  # fmt: skip
 BEGIN = "begin"  # makes a player; the lab has its own
-SEVERAL = ("sparkline",)  # of pages with several policies
+SEVERAL = (
+    "progress",
+    "differing",
+    "sparkline",
+    "difference_ledger",
+    "difference_strip",
+    "difference_panel",
+    "difference",
+)  # fmt: skip; of pages with several policies
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
 MEASURED = "measured"  # of pages on which memory that was measured is drawn over a plan
@@ -154,6 +162,7 @@ def custom_properties(theme: Theme) -> str:
     colours = {name: getattr(theme, name) for name in names}
     colours["faint_edge"] = faint_edge(theme)
     colours["staying"] = staying(theme)
+    colours |= differing(theme)
     return ";".join(f"--{name.replace('_', '-')}:{css(ink)}" for name, ink in colours.items())
 
 

@@ -7,10 +7,11 @@ function placeText(player) {
   const { panels, chosen, scales, navigation, solo, opening } = player;
   const { extent } = scales;
   const said = [];
-  const views = panels.map((panel) => panel.index);
+  const views = (player.difference ? [player.difference] : panels).map((panel) => panel.index);
   if (views.some(Boolean)) said.push(`open=${views.join(",")}`);
   const { selected, value } = chosen;
   if (selected >= 0 || value >= 0) said.push(`select=${chosen.model.id ? `${chosen.model.id}.` : ""}${value >= 0 ? `v${value}` : `c${selected}`}`);
+  if (player.difference) said.push(`difference=${player.difference.models.map(({ id }) => id + 1).join("-")}`);
   if (solo !== opening) said.push(`alone=${solo + 1}`);
   if (!extent.isWhole) said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
   if (navigation.loop) said.push(`loop=${navigation.loop.from}-${navigation.loop.to}`);
@@ -28,7 +29,7 @@ function goToPlace(player, parameters) {
   if (solo !== player.solo) player.setSolo(solo);
   const focused = document.activeElement;
   const views = (parameters.get("open") ?? "").split(",");
-  panels.forEach((panel, i) => {
+  (player.difference ? [player.difference] : panels).forEach((panel, i) => {
     const view = wholeIn(views[i], 0, panel.model.graph.views.length - 1) ?? 0;
     if (view !== panel.index) panel.open(view);
   });
@@ -51,7 +52,7 @@ function goToPart({ scales: { extent }, navigation }, parameters) {
 
 function select(player, text) {
   const [, id = "0", kind, number] = /^(?:(\d+)\.)?([vc])(\d+)$/.exec(text) ?? [];
-  const panel = player.panels[Number(id)];
+  const panel = player.difference ?? player.panels[Number(id)];
   const place = panel && kind ? wholeIn(number, 0, (kind === "v" ? panel.model.graph.data.names : panel.view.labels).length - 1) : null;
   if (place === null) player.choose(player.chosen, -1);
   else if (kind === "v") player.choose(panel, -1, place);

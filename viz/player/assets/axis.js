@@ -3,16 +3,18 @@
  * of all that is in sight.
  *
  * Step s takes the place from places[s] to places[s + 1]: one of equal width each, or as wide as
- * what it evaluates, in evaluations, FLOPs or time, where a free has no width.
+ * what it evaluates, in evaluations, FLOPs or time, where a free has no width. Along the progress of
+ * several traces, a step that is followed by a wait takes that too.
  *
- * @typedef {"step" | "evaluation" | "FLOPs" | "time"} Axis
+ * @typedef {"step" | "evaluation" | "FLOPs" | "time" | "progress"} Axis
  */
 
-const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "time"]);
+const AXES = /** @type {Axis[]} */ (["step", "evaluation", "FLOPs", "time", "progress"]);
+const COUNTED = ["step", "evaluation", "progress"]; // whose ticks are of one width
 
 /** The axes that are possible for some traces. @param {any[]} models @returns {Axis[]} */
 function axesOf(models) {
-  const known = { FLOPs: (model) => total(model, "FLOPs") > 0, time: (model) => Boolean(model.times) };
+  const known = { FLOPs: (model) => total(model, "FLOPs") > 0, time: (model) => Boolean(model.times), progress: () => models.length > 1 && areComparable(models) };
   return AXES.filter((axis) => models.every(known[axis] ?? (() => true)));
 }
 
@@ -47,6 +49,13 @@ function placesAlong(model, axis) {
   }
   places[count] = axis === "time" ? Math.max(at, model.times.makespan) : at;
   return places;
+}
+
+/** The place of the present of a trace: where its step ends, or where the others are that it waits for.
+ * @param {any} model @param {{extent: Extent, tick: number}} scales @param {number} step
+ */
+function presentOf(model, { extent: { axis }, tick }, step) {
+  return axis === "progress" ? Math.min(tick + 1, total(model, axis)) : placesOf(model, axis)[step + 1];
 }
 
 /** The part of the axis that is in sight: all that shows time shows this one. */

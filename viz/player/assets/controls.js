@@ -100,6 +100,7 @@ class Controls {
   /** All policies side by side, or as they are at first. */
   toggleColumns() {
     const { player } = this;
+    player.differences?.close();
     const side = !byId("panels").classList.contains("side") || player.solo >= 0;
     byId("panels").classList.toggle("side", side);
     byId("columns").setAttribute("aria-pressed", String(side));
@@ -134,7 +135,9 @@ class Controls {
     const { player } = this;
     this.scrub.min = "-1";
     this.scrub.max = String(player.ticks - 1);
-    byId("axis").value = player.align;
+    const axes = byId("axis");
+    if (axes.options.length !== player.axes.length) axes.replaceChildren(...player.axes.map((name) => new Option(name, name)));
+    axes.value = player.align;
     byId("scale").value = player.scales.kind;
     byId("front").setAttribute("aria-pressed", String(player.scales.front === "graph"));
   }
@@ -185,6 +188,7 @@ class Controls {
       y: () => this.next("scale"),
       r: () => this.press("rows"),
       c: () => this.press("columns"),
+      v: () => this.press("difference"),
       t: () => this.toggleTheme(),
       "+": () => this.faster(1),
       "-": () => this.faster(-1),
@@ -195,7 +199,7 @@ class Controls {
     if (/^\d$/.test(key)) {
       const id = Number(key) - 1;
       if (id >= player.panels.length || player.panels.length < 2) return false;
-      player.setSolo(id);
+      player.pick(id);
       return true;
     }
     if (!Object.hasOwn(actions, key)) return false;

@@ -117,8 +117,8 @@ class Details {
   show(panel, cell, value) {
     this.card.hidden = cell < 0 && value < 0;
     if (this.card.hidden) return;
-    const facts = factsOf(panel, cell, value);
-    const state = [panel.model.id, panel.index, cell, value].join();
+    const facts = panel.facts(cell, value);
+    const state = [panel.title, panel.index, cell, value, ...facts.map(([term]) => term)].join();
     const title = value < 0 ? cellName(panel.model, panel.view, cell) : panel.model.graph.data.names[value];
     if (state !== this.state) this.build(title, facts);
     this.state = state;

@@ -32,7 +32,7 @@ function heldElsewhere({ model, ledger, step }) {
 /** Say beside the way to an open group what is active elsewhere; the button leads there. @param {Panel} panel */
 function showElsewhere(panel) {
   const nav = panel.part(".path");
-  if (nav.hidden) return;
+  if (nav.hidden || panel.pair) return;
   panel.beyond ??= elsewhereOf(panel);
   const { element, held, button } = panel.beyond;
   if (nav.lastChild !== element) nav.append(element);

@@ -47,7 +47,7 @@ class Frame {
 
   panel(panel) {
     const { top } = this;
-    this.text(FRAME_MARGIN, top + 34, panel.model.title, 20, "ink", 600);
+    this.text(FRAME_MARGIN, top + 34, panel.title, 20, "ink", 600);
     ruler.font = "600 16px Inter, system-ui, sans-serif";
     let right = FRAME_WIDTH - FRAME_MARGIN;
     const host = panel.host ? [["host", "on the host"]] : [];
@@ -58,7 +58,7 @@ class Frame {
       this.text(right, top + 44, words, 16, "ink", 600);
       right -= FRAME_MARGIN;
     }
-    this.text(FRAME_MARGIN, top + 54, cutTo(panel.model.subtitle, 12, right), 12, "muted");
+    this.text(FRAME_MARGIN, top + 54, cutTo(panel.subtitle, 12, right), 12, "muted");
     this.top += FRAME_HEADER;
     if (panel.isGraph) this.graph(panel);
     else saveLedger(this, panel);
@@ -124,7 +124,8 @@ class Frame {
   legend() {
     let x = FRAME_MARGIN;
     ruler.font = "400 12px Inter, system-ui, sans-serif";
-    for (const item of document.querySelectorAll(`.legend.of-${document.documentElement.dataset.front} li:not([hidden])`)) {
+    for (const item of document.querySelectorAll(".legend li")) {
+      if (!item.checkVisibility()) continue;
       const wide = 24 + ruler.measureText(item.textContent.trim()).width;
       if (x + wide > FRAME_WIDTH) [x, this.top] = [FRAME_MARGIN, this.top + 22];
       const mark = standalone(item.querySelector("svg"));

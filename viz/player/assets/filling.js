@@ -7,6 +7,7 @@ class Filling {
   constructor(onChoose) {
     this.onChoose = onChoose;
     this.element = document.getElementById("filling-list");
+    this.title = document.getElementById("filling-title");
     this.total = document.getElementById("filling-total");
     this.list = new LongList(this.element, (row, index) => this.fill(row, index), FILLING_ROW, "option");
     this.items = [];
@@ -20,13 +21,12 @@ class Filling {
 
   /** Show what a policy holds after a step. @param {Panel} panel @param {number} step */
   show(panel, step) {
-    if (this.panel === panel && this.step === step && this.value === panel.value) return;
+    if (this.panel === panel && this.step === step && this.value === panel.value && !panel.pair) return;
     [this.panel, this.step, this.value] = [panel, step, panel.value];
-    const { model } = panel;
-    this.items = blocksAt(model, step).filter(({ amount }) => amount > 0);
-    this.items.sort((a, b) => b.amount - a.amount || a.band - b.band || a.begin - b.begin);
-    const [now, most] = [step < 0 ? 0 : model.live[step], model.live[model.peakStep]];
-    this.total.textContent = `${shortLive(now, model.inNodes)} of ${shortLive(most, model.inNodes)}${model.inNodes ? " values" : ""}`;
+    const { items, title, total } = panel.fills();
+    this.items = items;
+    this.title.textContent = title;
+    this.total.textContent = total;
     if (this.list.count !== this.items.length) this.list.reset(this.items.length);
     this.active = Math.max(0, Math.min(this.active, this.items.length - 1));
     this.list.refill();
@@ -34,13 +34,15 @@ class Filling {
   }
 
   fill(row, index) {
-    const { model } = this.panel;
     const item = this.items[index];
+    const { model } = item;
     const { names } = model.graph.data;
     const name = item.value < 0 ? "workspace" : names[item.value];
     const size = shortLive(item.amount, model.inNodes);
-    const why = reasonOf(model, item, this.step);
+    const who = item.side === undefined ? "" : `only ${SIDES[item.side]}: `;
+    const why = who + reasonOf(model, item, item.step);
     row.dataset.band = String(item.band);
+    row.dataset.side = item.side ?? "";
     row.title = why;
     row.id = `filling-${index}`;
     row.setAttribute("aria-label", `${name}, ${size}, ${why}`);
@@ -73,4 +75,15 @@ class Filling {
     this.mark();
     if (item && item.value >= 0) this.onChoose(this.panel, item.value);
   }
+}
+
+/** What a policy holds after a step, by size, and how much that is.
+ * @param {any} model @param {number} step
+ */
+function filledBy(model, step) {
+  const items = blocksAt(model, step).filter(({ amount }) => amount > 0);
+  items.sort((a, b) => b.amount - a.amount || a.band - b.band || a.begin - b.begin);
+  const [now, most] = [step < 0 ? 0 : model.live[step], model.live[model.peakStep]];
+  const total = `${shortLive(now, model.inNodes)} of ${shortLive(most, model.inNodes)}${model.inNodes ? " values" : ""}`;
+  return { items: items.map((item) => ({ ...item, model, step })), title: "what fills this moment", total };
 }

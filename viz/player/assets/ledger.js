@@ -40,9 +40,13 @@ class Ledger {
     this.over = new Overlay(this.element.querySelector("canvas.over"));
     this.step = -1;
     this.hovered = this.selected = null; // a value's time in memory, or a cell
-    this.pointer = new LedgerPointer(this);
+    this.pointer = this.makePointer();
     this.window = new RowWindow(this);
     this.lights = new LedgerLights(this);
+  }
+
+  makePointer() {
+    return new LedgerPointer(this);
   }
 
   /** Show a view's cells. @param {number} index */
@@ -115,6 +119,11 @@ class Ledger {
     return this.scales.extent.pixel(place, this.layers.past.width);
   }
 
+  /** Where the present is, in pixels of the canvas. */
+  get now() {
+    return this.x(presentOf(this.model, this.scales, this.step));
+  }
+
   /** Take on another size or other colours. */
   resized() {
     this.window.fit();
@@ -127,7 +136,7 @@ class Ledger {
   redraw(isMoving = false) {
     if (!this.layers.past) return;
     this.places = placesOf(this.model, this.scales.extent.axis);
-    this.layers.limit(isMoving ? this.x(this.places[this.step + 1]) : null);
+    this.layers.limit(isMoving ? this.now : null);
     for (const raster of [this.layers.past, this.layers.future]) this.stripes(raster);
     const [first, end] = this.window.range;
     for (let row = first; row < end; row++) {
@@ -224,7 +233,7 @@ class Ledger {
       if (!this.markHeight(cell)) return;
       low = high + this.markHeight(cell);
     } else if (low - high >= 6) [high, low] = [high - 2 * thick, low + (view.backward[cell] ? 2 : 1) * thick];
-    const counted = this.scales.extent.axis === "step" || this.scales.extent.axis === "evaluation";
+    const counted = COUNTED.includes(this.scales.extent.axis);
     const widest = counted && !group ? WIDEST_MARK * ratio : Infinity;
     const { width } = past;
     const visible = this.scales.extent.stepAt(model, this.scales.extent.from);
@@ -246,7 +255,7 @@ class Ledger {
     this.step = step;
     if (!this.layers.past) return;
     if (moves && this.window.reveal(this.activeRow)) return this.window.moved();
-    const column = this.x(this.places[step + 1]);
+    const column = this.now;
     if (!whole && this.layers.isPart && column !== this.layers.now) return this.redraw();
     this.layers.show(column, whole);
     this.overlay(column);

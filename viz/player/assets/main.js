@@ -12,7 +12,6 @@ class Player extends Playback {
     for (const trace of data.traces) trace.measured = data.measured?.[trace.measured];
     this.models = data.traces.map((trace, id) => modelOf(trace, data.graphs[trace.graph], id, data.in_nodes));
     this.align = /** @type {Axis} */ ("step");
-    this.axes = axesOf(this.models);
     this.opening = this.models.length > 2 ? 0 : -1; // which one alone is open at first; -1 for all
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -20,6 +19,7 @@ class Player extends Playback {
       align: this.align,
       lively: false, // whether what happens is animated
       ticks: 0,
+      tick: -1,
       highest: data.highest,
       host: data.host,
       several: this.models.length > 1,
@@ -45,6 +45,7 @@ class Player extends Playback {
       solo: (id) => this.setSolo(id),
       turn: (panel) => this.turn(panel),
       neighbour: (panel, by) => this.openNeighbour(panel, by),
+      seekPlace: (place) => this.seek(this.navigation.tickAt(place)),
       flip: (panel, cell) => this.flip(panel, cell),
     };
     this.panels = this.models.map((model) => new Panel(model, this.scales, this.events));
@@ -59,6 +60,7 @@ class Player extends Playback {
     this.chosen = this.panels[0];
     this.navigation = new Navigation(this);
     this.controls = new Controls(this);
+    if (this.scales.several) this.differences = new Differences(this);
     this.first = this.scales.front;
     byId("reading").open = this.first === "graph";
     this.place();
@@ -123,14 +125,29 @@ class Player extends Playback {
     for (const item of document.querySelectorAll("[data-if]")) item.hidden = !known[item.dataset.if];
   }
 
-  /** The policies that are shown in full. */
+  /** The difference of two policies, while that is shown. @returns {DifferencePanel | null} */
+  get difference() {
+    return this.differences?.panel ?? null;
+  }
+
+  /** The policies that share the axis. */
+  get compared() {
+    return this.difference?.models ?? this.models;
+  }
+
+  get axes() {
+    return axesOf(this.compared);
+  }
+
+  /** What is shown in full: policies, or the difference of two. */
   get visible() {
+    if (this.difference) return [this.difference];
     return this.solo < 0 ? this.panels : [this.panels[this.solo]];
   }
 
   /** The others, a row each. */
   get rows() {
-    return this.solo < 0 ? [] : this.panels.filter(({ model }) => model.id !== this.solo);
+    return this.solo < 0 || this.difference ? [] : this.panels.filter(({ model }) => model.id !== this.solo);
   }
 
   get ticks() {
@@ -139,18 +156,18 @@ class Player extends Playback {
 
   measure() {
     this.scales.align = this.align;
-    this.scales.ticks = measure(this.models, this.align);
-    this.scales.extent.fit(this.models, this.align);
+    this.scales.ticks = measure(this.compared, this.align);
+    this.scales.extent.fit(this.compared, this.align);
   }
 
   /** Show a position in everything. @param {number} tick */
   show(tick) {
     const isNear = this.playing ? this.speed <= LIVELY : Math.abs(tick - this.tick) === 1;
     this.scales.lively = isNear && !this.motion.matches;
-    this.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
+    this.tick = this.scales.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
     for (const panel of this.visible) panel.show(this.tick, this.align);
     for (const { spark } of this.rows) spark.show(this.tick, this.align);
-    this.reading.show(stepOfTick(this.reading.model, this.tick, this.align));
+    this.reading.show(this.stepOf(this.reading.model));
     this.beside();
     this.controls.show();
   }
@@ -167,10 +184,11 @@ class Player extends Playback {
 
   /** Show the ledger first, or the graph. @param {"ledger" | "graph"} front */
   setFront(front) {
+    if (front === "graph") this.differences?.close();
     this.scales.front = front;
     document.documentElement.dataset.front = front;
     byId("reading").open = front === "graph";
-    for (const panel of this.panels) panel.show(this.tick, this.align);
+    for (const panel of this.visible) panel.show(this.tick, this.align);
     this.resized();
     this.show(this.tick);
     this.controls.rescale();
@@ -235,6 +253,7 @@ class Player extends Playback {
 
   /** Go where an address says. @param {URLSearchParams} parameters @returns {boolean} whether it says anything */
   follow(parameters) {
+    this.differences?.follow(parameters);
     const front = VIEWS.find((view) => view === parameters.get("view")) ?? this.first;
     if (front !== this.scales.front) this.setFront(front);
     const known = this.axes.find((align) => !Number.isNaN(Number.parseInt(parameters.get(align) ?? "", 10)));
@@ -270,10 +289,33 @@ class Player extends Playback {
     this.measure();
     this.navigation.loopSteps = range;
     this.controls.rescale();
-    this.tick = tickOfStep(model, step, align);
+    this.tick = this.scales.tick = tickOfStep(model, step, align);
     this.redraw();
     this.show(this.tick);
     this.settle();
+  }
+
+  /** Others are compared, or along another axis: go to a step of one of those before.
+   * @param {Axis} align @param {any} model @param {number} step
+   */
+  recompare(align, model, step) {
+    this.align = align;
+    if (this.navigation.loop) this.navigation.toggleLoop();
+    this.measure();
+    const { extent } = this.scales;
+    extent.set(0, extent.whole);
+    this.controls.rescale();
+    if (!this.compared.includes(this.reading.model)) this.read(this.compared[0]);
+    const tick = this.compared.includes(model) ? tickOfStep(model, step, align) : this.tick;
+    this.show(tick);
+    this.resized();
+    this.settle();
+  }
+
+  /** Open one policy, or compare it. @param {number} id -1 for all of them */
+  pick(id) {
+    if (this.difference) this.differences.take(id);
+    else this.setSolo(id);
   }
 
   /** Open one policy, the others being a row each; asked again, or for none, open all of them.
@@ -287,6 +329,11 @@ class Player extends Playback {
     this.show(this.tick);
     this.resized();
     this.settle();
+  }
+
+  /** The step that a policy is at; before the first one if it is not compared. */
+  stepOf(model) {
+    return this.compared.includes(model) ? stepOfTick(model, this.tick, this.align) : -1;
   }
 
   /** Say of every policy in which form it is. */
@@ -315,12 +362,12 @@ class Player extends Playback {
   read(model) {
     this.reading.read(model);
     byId("policy").value = String(model.id);
-    this.reading.show(stepOfTick(model, this.tick, this.align));
+    this.reading.show(this.stepOf(model));
   }
 
   /** Select a cell of a panel, or a value; -1 for none. */
   choose(panel, cell, value = -1) {
-    for (const other of this.panels) other.select(...(other === panel ? [cell, value] : [-1, -1]));
+    for (const other of new Set([...this.panels, ...this.visible])) other.select(...(other === panel ? [cell, value] : [-1, -1]));
     this.chosen = panel;
     for (const other of this.panels) other.element.classList.toggle("chosen", other === panel);
     byId("whose").value = String(panel.model.id);
@@ -339,6 +386,7 @@ class Player extends Playback {
   up() {
     if (this.chosen.selected >= 0 || this.chosen.value >= 0) this.choose(this.chosen, -1);
     else if (this.visible.some((panel) => panel.up())) this.choose(this.chosen, -1);
+    else if (this.difference) this.differences.close();
     else if (this.solo !== this.opening) this.setSolo(this.opening);
   }
 
@@ -349,7 +397,7 @@ class Player extends Playback {
   }
 
   resized() {
-    for (const panel of this.panels) panel.resized();
+    for (const panel of new Set([...this.panels, ...this.visible])) panel.resized();
     offerRows(this);
   }
 

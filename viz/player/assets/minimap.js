@@ -84,7 +84,7 @@ class Minimap {
     context.strokeRect(left + 0.75 * ratio, 0.75 * ratio, right - left - 1.5 * ratio, height - 1.5 * ratio);
     for (const edge of [left, right]) this.handle(edge, width, height);
     context.fillStyle = this.ink.ink;
-    const now = x(placesOf(model, extent.axis)[step + 1]);
+    const now = x(presentOf(model, player.scales, step));
     context.fillRect(Math.min(Math.max(now - ratio, 0), width - 2 * ratio), 0, 2 * ratio, height);
     this.say();
   }

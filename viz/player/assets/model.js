@@ -116,12 +116,17 @@ function historyOfView(model, view) {
 }
 
 /** Where the ticks of an axis are, which all traces share: a tick a step, or one an evaluation; of
- * FLOPs and time, one an evaluation of the trace that takes the most, and the others as far.
+ * FLOPs and time, one an evaluation of the trace that takes the most, and the others as far; of
+ * progress, one an evaluation of those that are not waiting.
  * @param {any[]} models @param {Axis} axis @returns {number} how many there are
  */
 function measure(models, axis) {
   if (axis === "step") return Math.max(...models.map((model) => model.count));
   if (axis === "evaluation") return Math.max(...models.map((model) => model.computes.length));
+  if (axis === "progress") {
+    placesByProgress(models).forEach((places, i) => models[i].places.set(axis, places));
+    return Math.max(...models.map((model) => total(model, axis)));
+  }
   const longest = models.reduce((a, b) => (total(b, axis) > total(a, axis) ? b : a));
   const moments = Float64Array.from(longest.computes, (step) => placesOf(longest, axis)[step + 1]);
   for (const model of models) {
@@ -140,6 +145,7 @@ function measure(models, axis) {
 function stepOfTick(model, tick, align) {
   if (tick < 0) return -1;
   if (align === "step") return Math.min(tick, model.count - 1);
+  if (align === "progress") return Math.min(lastAtMost(placesOf(model, align), tick), model.count - 1);
   const steps = align === "evaluation" ? model.computes : model.tickSteps.get(align).steps;
   return tick < steps.length ? steps[tick] : model.count - 1;
 }
@@ -147,13 +153,16 @@ function stepOfTick(model, tick, align) {
 /** The tick at which a step is shown. */
 function tickOfStep(model, step, align) {
   if (align === "step" || step < 0) return step;
-  if (align === "evaluation") return Math.max(0, model.evaluations[Math.min(step, model.count - 1)] - 1);
+  const evaluation = Math.max(0, model.evaluations[Math.min(step, model.count - 1)] - 1);
+  if (align === "evaluation") return evaluation;
+  if (align === "progress") return placesOf(model, align)[model.computes[evaluation]];
   return Math.max(0, lastAtMost(model.tickSteps.get(align).steps, step));
 }
 
 /** How many ticks a trace has. */
 function ticksOf(model, align) {
   if (align === "step") return model.count;
+  if (align === "progress") return total(model, align);
   return align === "evaluation" ? model.computes.length : model.tickSteps.get(align).count;
 }
 

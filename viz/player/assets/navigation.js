@@ -80,14 +80,14 @@ class Navigation {
   /** The least that is in sight. */
   get least() {
     const { axis, whole } = this.extent;
-    return axis === "step" || axis === "evaluation" ? Math.min(LEAST_TICKS, whole) : whole * 1e-6;
+    return COUNTED.includes(axis) ? Math.min(LEAST_TICKS, whole) : whole * 1e-6;
   }
 
   /** The present, or the middle of what is in sight if that is elsewhere. */
   middle() {
     const [from, to] = this.sight;
     const { model, step } = this.player.visible[0];
-    const now = placesOf(model, this.extent.axis)[step + 1];
+    const now = presentOf(model, this.player.scales, step);
     return from < now && now < to ? now : (from + to) / 2;
   }
 
@@ -144,12 +144,14 @@ class Navigation {
 
   /** The trace that has the most ticks: a tick of the axis is one of its. */
   get longest() {
-    const { models, align } = this.player;
-    return models.reduce((a, b) => (ticksOf(b, align) > ticksOf(a, align) ? b : a));
+    const { compared, align } = this.player;
+    return compared.reduce((a, b) => (ticksOf(b, align) > ticksOf(a, align) ? b : a));
   }
 
   /** The tick at a place. */
   tickAt(place) {
+    const { align, ticks } = this.player;
+    if (align === "progress") return Math.min(Math.floor(Math.max(place, 0)), ticks - 1);
     const model = this.longest;
     return tickOfStep(model, this.extent.stepAt(model, Math.max(place, 0)), this.player.align);
   }
@@ -200,6 +202,7 @@ class Navigation {
   get loopPlaces() {
     const model = this.longest;
     const { align } = this.player;
+    if (align === "progress") return [this.loop.from, this.loop.to + 1];
     const places = placesOf(model, align);
     return [places[stepOfTick(model, this.loop.from, align)], places[stepOfTick(model, this.loop.to, align) + 1]];
   }

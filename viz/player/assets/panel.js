@@ -9,9 +9,11 @@ class Panel {
    * @param {any} scales shared by all timelines
    * @param {{choose: Function, hover: Function, seek: Function, solo: Function}} events
    * @param {number} [index] of the view that is open
+   * @param {Pair | null} [pair] of which this is the difference
    */
-  constructor(model, scales, events, index = 0) {
+  constructor(model, scales, events, index = 0, pair = null) {
     this.model = model;
+    this.pair = pair;
     this.events = events;
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("panel"));
     this.element = template.content.firstElementChild.cloneNode(true);
@@ -28,16 +30,16 @@ class Panel {
     this.scales = scales;
     this.caption = this.part(".caption");
     this.timeline = new Timeline(this.part(".timeline"), model, scales);
-    this.ledger = new Ledger(this, scales);
-    this.rail = new Rail(this.ledger, (cell) => this.chosen(cell));
-    this.strip = new Strip(this, scales);
+    this.ledger = this.makeLedger(scales);
+    this.rail = this.makeRail();
+    this.strip = this.makeStrip(scales);
     this.listen();
     this.selected = this.value = -1;
     this.step = -1;
     this.since = 0; // the first step of which it shows what is freed
-    if (scales.host !== null) this.host = new HostPart(this, scales);
-    if (scales.several) this.spark = new Sparkline(this, scales);
-    if (model.measured) this.measured = new MeasuredLine(this, scales);
+    if (scales.host !== null && !pair) this.host = new HostPart(this, scales);
+    if (scales.several && !pair) this.spark = new Sparkline(this, scales);
+    if (model.measured && !pair) this.measured = new MeasuredLine(this, scales);
     this.open(index);
   }
 
@@ -49,6 +51,26 @@ class Panel {
     solo.setAttribute("aria-pressed", String(isAlone));
     const { title } = this.model;
     solo.setAttribute("aria-label", isCompact ? `Open ${title}: ${this.spark.costs}` : isAlone ? `${title} is open; show all` : `Show ${title} alone`);
+  }
+
+  makeLedger(scales) {
+    return new Ledger(this, scales);
+  }
+
+  makeRail() {
+    return new Rail(this.ledger, (cell) => this.chosen(cell));
+  }
+
+  makeStrip(scales) {
+    return new Strip(this, scales);
+  }
+
+  get title() {
+    return this.model.title;
+  }
+
+  get subtitle() {
+    return this.model.subtitle;
   }
 
   get isGraph() {
@@ -257,6 +279,16 @@ class Panel {
     }
     this.timeline.redraw();
     this.measured?.redraw();
+  }
+
+  /** What the card of the moment lists. */
+  fills() {
+    return filledBy(this.model, this.step);
+  }
+
+  /** The facts about a cell, or a value. */
+  facts(cell, value) {
+    return factsOf(this, cell, value);
   }
 
   /** The present state in a sentence. */

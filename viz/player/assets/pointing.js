@@ -56,7 +56,12 @@ class LedgerPointer {
     if (row < 0 || row >= ledger.rows.count) return null;
     const inside = (y - ledger.top(row)) / ledger.rowHeight;
     const cell = (inside > MIDDLE ? ledger.rows.backward : ledger.rows.forward)[row];
-    return cell < 0 ? null : this.heldAt(cell, this.stepAt(event));
+    return cell < 0 ? null : this.heldIn(cell, event);
+  }
+
+  /** What a cell holds at a point of the screen, if anything. */
+  heldIn(cell, event) {
+    return this.heldAt(cell, this.stepAt(event));
   }
 
   /** What a cell holds after a step, if anything. */

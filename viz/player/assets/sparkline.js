@@ -78,7 +78,7 @@ class Sparkline {
   /** Bring the cursor to the present. */
   place() {
     const { extent } = this.scales;
-    const place = placesOf(this.model, extent.axis)[this.panel.step + 1];
+    const place = presentOf(this.model, this.scales, this.panel.step);
     this.cursor.style.left = `${(100 * (place - extent.from)) / (extent.to - extent.from)}%`;
   }
 }

@@ -224,16 +224,16 @@ class Strip {
     }
   }
 
-  /** The column where a step ends. */
+  /** The column where the present is. */
   x(step) {
-    const { extent } = this.scales;
-    return extent.pixel(placesOf(this.model, extent.axis)[step + 1], this.layers.past.width);
+    const { scales, layers } = this;
+    return scales.extent.pixel(presentOf(this.model, scales, step), layers.past.width);
   }
 
   /** @param {number} step @param {boolean} [whole] */
   show(step, whole = false) {
     this.step = step;
-    const { model, layers } = this;
+    const { layers } = this;
     if (!layers.past) return;
     const column = this.x(step);
     if (!whole && layers.isPart && column !== layers.now) return this.redraw();
@@ -241,12 +241,18 @@ class Strip {
     this.over.clear();
     if (this.value >= 0) this.mark();
     this.over.cursor(column, 0, this.panel.colours.ink);
+    const text = this.numberText(step);
+    if (this.number.textContent !== text) this.number.textContent = text;
+  }
+
+  /** What is live after a step, and how that changed. */
+  numberText(step) {
+    const { model } = this;
     const live = step < 0 ? 0 : model.live[step];
     const change = live - (step < 1 ? 0 : model.live[step - 1]);
     const text = `${shortLive(live, model.inNodes)}${model.inNodes ? ` ${live === 1 ? "value" : "values"}` : ""}  ${changeText(change, model.inNodes)}`;
     const { measured } = this.panel;
-    const said = measured ? `${text}  ${measured.words(step)}` : text;
-    if (this.number.textContent !== said) this.number.textContent = said;
+    return measured ? `${text}  ${measured.words(step)}` : text;
   }
 
   /** Mark the blocks of a value; -1 for none. */

@@ -3,9 +3,12 @@
  * it was evaluated. The same as the bars, for whoever reads rather than looks.
  */
 
+const TABLE_HEAD = ["row", "forward", "backward", "evaluated", "forward held at steps", "backward held at steps"];
+
 class LedgerTable {
   constructor() {
     this.details = document.getElementById("as-table");
+    this.head = this.details.querySelector("thead tr");
     this.body = this.details.querySelector("tbody");
     this.details.addEventListener("toggle", () => this.show(this.panel));
   }
@@ -14,6 +17,7 @@ class LedgerTable {
   show(panel) {
     this.panel = panel;
     if (!panel || !this.details.open) return;
+    if (panel.pair) return this.showDifference(panel.table());
     const { model, step, index } = panel;
     const rows = `${model.id} ${index}`;
     if (this.model !== model || this.rows !== rows) this.build(panel);
@@ -26,8 +30,21 @@ class LedgerTable {
     });
   }
 
+  /** All of it anew: little stays from step to step. @param {{head: string[], lines: string[][]}} table */
+  showDifference({ head, lines }) {
+    this.model = null;
+    this.headings(head);
+    this.body.replaceChildren(...lines.reverse().map(tableRow));
+  }
+
+  headings(texts) {
+    const cells = texts.map((text) => Object.assign(document.createElement("th"), { scope: "col", textContent: text }));
+    this.head.replaceChildren(...cells);
+  }
+
   /** Rows with all that no step changes. @param {Panel} panel */
   build({ ledger, model }) {
+    this.headings(TABLE_HEAD);
     const { rows, history } = ledger;
     this.lines = rows.names.map(() => []);
     const built = rows.names.map((name, row) => {

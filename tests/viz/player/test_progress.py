@@ -1,0 +1,78 @@
+"""The axis of progress: where schedules stand that do not take the same steps."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.viz.conftest import Open
+from tests.viz.player.comparing import compared, evaluated, parts, progress
+from tests.viz.player.player_driver import POLICIES, traces_of, until, written
+from tinyckpt.schedule import EVALUATIONS
+
+pytestmark = pytest.mark.browser
+
+PLACES = """() => player.models.map(model => Array.from(model.places.get("progress")))"""
+# By tick the step of each policy, and where the cursors of all that is open are.
+SHOWN = """() => Array.from({length: player.ticks}, (_, tick) => { player.show(tick);
+    const now = player.visible.flatMap(({ledger, strip}) => [ledger.layers.now, strip.layers.now]);
+    return [player.panels.map(panel => panel.step), [...new Set(now)].length]; })"""
+
+
+def check(traces: list[tc.Trace], page: object) -> None:
+    """Check places, and steps by tick, against Python's."""
+    own = progress(traces)
+    for trace, places, expected in zip(traces, page.evaluate(PLACES), own, strict=True):
+        kinds = [isinstance(step, EVALUATIONS) for step in trace.steps]
+        assert [at for at, kind in zip(places, kinds, strict=False) if kind] == expected
+        for (before, after), kind in zip(pairwise(places), kinds, strict=True):
+            assert after >= before + kind
+    for tick, (steps, cursors) in enumerate(page.evaluate(SHOWN)):
+        for trace, places, step in zip(traces, own, steps, strict=True):
+            begun = sum(place <= tick for place in places)
+            assert (trace.evaluations_so_far[step] if step >= 0 else 0) == begun
+            # Between its evaluations it has freed what it no longer wants.
+            if step >= 0 and tick not in places and step + 1 < len(trace.steps):
+                assert isinstance(trace.steps[step + 1], EVALUATIONS)
+        if tick <= min(places[-1] for places in own):
+            assert cursors == 1, tick
+
+
+def test_policies_meet_where_each_operator_is_evaluated_first(
+    tmp_path: Path, open_page: Open
+) -> None:
+    traces = traces_of("residual:3x8", POLICIES)
+    page = open_page(written(tmp_path, traces, "ledger"), "#progress=20&alone=0")
+    assert page.locator("#axis option").all_inner_texts()[-1] == "progress"
+    assert page.input_value("#axis") == "progress"
+    for part, closed in parts(traces):
+        if closed:
+            assert len({evaluated(t)[own[-1]] for t, own in zip(traces, part, strict=True)}) == 1
+    assert len({tuple(places[-1:]) for places in progress(traces)}) == 1
+    check(traces, page)
+    page.keyboard.press("End")
+    page.keyboard.press("l")
+    until(page, "location.hash.startsWith('#progress=')")
+    assert page.evaluate("player.navigation.loopPlaces") == [0, page.evaluate("player.ticks")]
+
+
+@settings(
+    max_examples=examples(6), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(traces=compared(most=3))
+def test_drawn_schedules_meet(traces: list[tc.Trace], tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, traces, "ledger"), "#progress=0&alone=0")
+    check(traces, page)
+    page.context.close()
+
+
+def test_other_graphs_have_no_progress_in_common(tmp_path: Path, open_page: Open) -> None:
+    traces = [*traces_of("chain:4", ("sqrt_n",)), *traces_of("mlp:3x8", ("sqrt_n",))]
+    page = open_page(written(tmp_path, traces, "ledger"))
+    assert "progress" not in page.locator("#axis option").all_inner_texts()
+    alone = open_page(written(tmp_path, traces[:1], "ledger"), "#progress=5")
+    assert "progress" not in alone.locator("#axis option").all_inner_texts()
