@@ -1,4 +1,4 @@
-"""The least makespan with a host: keep, recompute or move each forward value, by exact search.
+"""The least makespan with a host: keep, recompute or move each value, by exact search.
 
 A* over what is where: which values are on the device and which on the host, and when everything
 that is on its way will have ended. Moves are the steps of schedules (``places``), timed as
@@ -9,8 +9,9 @@ earlier: all times are maxima of sums, so whatever follows comes no earlier eith
 What is found with few moments in each place, mostly the best way, is the limit of the search that
 proves it: of ways that take as long, none is looked at.
 
-The class of schedules: backward operators are evaluated once, and forward values alone are moved,
-results not. Within it nothing is left out but what cannot help:
+The class of schedules: backward operators are evaluated once, and results are not moved; what is
+passed back may be, to make room for a recomputation. Within it nothing is left out but what cannot
+help:
 
 - a value is freed where room is wanted or once it has no more readers, and what is fetched is not
   freed before it has arrived;
@@ -21,8 +22,9 @@ results not. Within it nothing is left out but what cannot help:
   back, or in the order of their numbers.
 
 Source: the class is that of O. Beaumont, L. Eyraud-Dubois and A. Shilova, "Efficient combination of
-rematerialization and offloading for training DNNs", NeurIPS 2021, without its assumptions on where
-the offloaded values stand; their dynamic program, which those allow, is not implemented here.
+rematerialization and offloading for training DNNs", NeurIPS 2021, with what is passed back, and
+without its assumptions on where the offloaded values stand; their dynamic program, which those
+allow, is not implemented here.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from tinyckpt.graph import Graph
 from tinyckpt.schedule import Step
 from tinyckpt.transfers.link import Link
 
-SCOPE = "schedules that evaluate backward operators once and move forward values, results not"
+SCOPE = "schedules that evaluate backward operators once and move no results"
 WIDTH = 6  # moments in the same places, at first: finds the best way in most cases, proves nothing
 ANYTHING = -1  # the set of all values
 Found = tuple[int, list[Move]]  # a makespan, and the moves to it
@@ -231,13 +233,14 @@ class HostSearch:
         """Return the moment after a copy back has been handed over; there is room in the end.
 
         With a line for each direction it is all the same whether what leaves is handed over before
-        what comes back, or after.
+        what comes back, or after; but for a place on the host, which it gives up.
         """
         now, data = moment.now, move.which
         begin = max([now, moment.back, *(end for left, end in moment.leaving if left == data)])
         begin = self.room_at(begin, moment.leaving, self.places.weight(move.device))
         end = begin + self.places.lasts[data]
-        out, may_leave = (end, ANYTHING) if self.is_shared else (moment.out, 0)
+        out = end if self.is_shared else moment.out
+        may_leave = 0 if self.has_room and not self.is_shared else ANYTHING
         arriving = with_end(moment.arriving, data, end, now)
         return Moment(move.device, move.host, now, out, end, moment.leaving, arriving, may_leave)
 

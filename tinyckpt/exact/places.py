@@ -3,8 +3,7 @@
 Moves are the steps of schedules: an evaluation, a copy to the host, a copy back. Values are freed
 along with one of them: forward ones that are in the way of what takes memory, as few as it takes,
 or as keep it from waiting for copies; and what has no readers left. So no backward operator is ever
-evaluated a second time. Forward values alone are moved; results are not, but are made again if that
-helps.
+evaluated a second time. Results are not moved, but are made again if that helps.
 
 Which moves there are depends on the places alone. ``hosted`` asks for them again and again, with
 other times; ``remaining`` goes them in reverse.
@@ -83,7 +82,8 @@ class Places:
             if node.producer is not None and node.producer < graph.forward_count
         )
         self.goal = as_set(d for d in graph.outputs if not graph.data[d].is_source)
-        self.movable = self.forward & ~self.goal if link.bandwidth > 0 else 0
+        produced = as_set(node.id for node in graph.data if node.producer is not None)
+        self.movable = produced & ~self.goal if link.bandwidth > 0 else 0
         lasts = {d: link.duration(made[d]) for d in members(self.movable)}
         times = [Fraction(cost) for cost in costs.operators]
         self.ticks = lcm(*(time.denominator for time in [*times, *lasts.values(), Fraction(1)]))

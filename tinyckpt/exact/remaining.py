@@ -98,7 +98,7 @@ def reached(
 
 
 def tails(places: Places) -> dict[int, int]:
-    """Return for each forward value the least that is evaluated from when it is read on.
+    """Return for each value that can be moved the least that is evaluated from when it is read.
 
     A backward operator is evaluated once, and all that depend on it after it. What a forward one
     makes is read again, if it is no result: why else was it evaluated?

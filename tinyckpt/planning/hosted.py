@@ -1,9 +1,9 @@
 """Keep, recompute or move: the fastest schedule known with a host beside the device.
 
-Small graphs are searched exactly (``exact.hosted``): whether a graph is small is decided by its
-operators alone. What ``moved`` knows of schedules and values on the host is tried too, unless the
-search has found what no schedule is below: one that evaluates a backward operator again is not in
-its class.
+What ``moved`` knows of schedules and values on the host is tried. Small graphs are searched exactly
+too (``exact.hosted``), unless no schedule is below what is known: whether a graph is small is
+decided by its operators alone. One that evaluates a backward operator again is not in the search's
+class.
 
 **More of anything is never slower**: a larger budget, on the device or on the host, more bandwidth,
 less latency, two engines for one. The best of a class only gets better with them, and so does the
@@ -18,6 +18,7 @@ been copied there before and is copied back after: at most bandwidth times half 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd, inf
@@ -45,6 +46,7 @@ from tinyckpt.units import counted, size_text
 MOST_SEARCHED = 17  # operators: chain:8, in seconds
 STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
 SMALL_SECONDS = 180.0  # chain:8 takes up to 15, within 3 nodes; more where cores are shared
+KNOWN_SHARE = 0.05  # of the time, before the exact search, for what is known
 SEARCH_SHARE = 0.5  # of the time that is left, for the exact search
 BOUND_SHARE = 0.2
 
@@ -106,14 +108,7 @@ def plan_with_host(
             f"{size_text(least)}",
             least,
         )
-    line, is_whole = None, True
-    if is_small:
-        line, is_whole = searched(graph, own, link, limit, host, SEARCH_SHARE * clock.left())
-    is_best = is_whole and line is not None
-    if line is None or line.makespan > bound:
-        best, is_all = tried(graph, own, link, limit, host, clock, line)
-        is_best, is_whole = is_best and best is line, is_whole and is_all
-        line = best
+    line, is_best, is_whole = fastest(graph, own, link, limit, host, clock, bound, is_small)
     cost = float(line.makespan)
     options: dict[str, Any] = {"budget": limit, "bandwidth": link.bandwidth}
     options |= {"latency": link.latency, "engines": link.engines}
@@ -135,6 +130,34 @@ def plan_with_host(
         note=note_of(line) + cut,
         certificate=certificate,
     )
+
+
+def fastest(
+    graph: Graph,
+    costs: Costs,
+    link: Link,
+    budget: int,
+    host_budget: float,
+    clock: Clock,
+    bound: float,
+    is_small: bool,
+) -> tuple[Timeline, bool, bool]:
+    """Return the fastest that is found, whether it is the best of its class, and no time was short.
+
+    Mostly something that is known is as fast as anything can be: then nothing is searched.
+    """
+    known = graph, costs, link, budget, host_budget
+    line, is_whole = None, True
+    if is_small:
+        with suppress(BudgetError):
+            line, _ = tried(*known, Clock(KNOWN_SHARE * clock.left()))
+        if line is not None and line.makespan <= bound:
+            return line, True, True
+        line, is_whole = searched(*known, SEARCH_SHARE * clock.left())
+        if line is not None and line.makespan <= bound:
+            return line, True, True
+    best, is_all = tried(*known, clock, line)
+    return best, is_whole and best is line, is_whole and is_all
 
 
 def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:

@@ -23,7 +23,8 @@ PLANNED = [(of, budget) for of, budget in CELLS if of[0] < 7 or budget > 3]
 if PROFILE != "deep":
     MADE = [(4, 2, None, 1, 2), (4, 1, 1, 2, 3), (4, 2, 2, 1, 1)]
     PLANNED = [(of, budget) for of, budget in CELLS if of[0] == 4 and budget < 5]
-    PLANNED += [((5, 2, None, 1, 2), 4), ((6, 1, None, 2, 3), 5)]
+    # In the last one a cotangent waits on a host that is full, and changes places with a value.
+    PLANNED += [((5, 2, None, 1, 2), 4), ((6, 1, None, 2, 3), 5), ((6, 2, 2, 2, 1), 3)]
 
 
 def link_of(of: Row) -> tc.Link:

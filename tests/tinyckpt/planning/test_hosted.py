@@ -33,7 +33,7 @@ def test_a_plan_says_what_it_is() -> None:
     assert plan.note == "10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled"
     assert str(plan.certificate) == (
         "optimal within 1.5 KiB among schedules that evaluate backward operators once and move "
-        "forward values, results not: 12 evaluations"
+        "no results: 12 evaluations"
     )
     assert plan.options == {"budget": 1536, "bandwidth": 512, "latency": 0, "engines": 1}
     assert tc.timed(plan, tc.Link(512, engines=1), budget=1536).makespan == 12
