@@ -31,9 +31,10 @@ SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
     "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
     "ledger", "pointing", "names", "rail", "strip", "panel", "longlist", "lists", "details",
-    "filling", "table", "tip", "export", "controls", "playback", "address", "elsewhere", "minimap",
-    "search", "gestures", "navigation", "main",
+    "filling", "table", "tip", "export", "present", "print", "controls", "playback", "address",
+    "elsewhere", "minimap", "search", "gestures", "navigation", "main",
 )  # fmt: skip
+STYLES = ("player", "navigation", "lights", "touch", "present")
 BEGIN = "begin"  # makes a player; the lab has its own
 SEVERAL = (
     "progress",
@@ -98,10 +99,7 @@ def page(
     return filled(
         "player.html",
         styles=[
-            *(
-                f"{name}.css"
-                for name in ("player", "navigation", "lights", "touch", *reversed(more))
-            ),
+            *(f"{name}.css" for name in (*STYLES, *reversed(more))),
             *(["several.css"] if several else []),
             *added.styles,
         ],

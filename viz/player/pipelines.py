@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 # In the order in which they build on each other.
 SCRIPTS = (
-    "columns", "format", "pipeline_model", "lanes", "longlist", "tip", "controls", "playback",
-    "pipeline",
+    "columns", "format", "pipeline_model", "lanes", "longlist", "tip", "present", "print",
+    "controls", "playback", "pipeline",
 )  # fmt: skip
 HEADER = ("schedule", "devices", "micro-batches", "makespan", "bubble", "highest peak")
 # What a page holds at most: some 2 MB, and a canvas that every browser can make.
@@ -66,7 +66,7 @@ def pipeline_page(traces: Sequence[PipelineTrace], theme: str, title: str | None
     ]
     return filled(
         "pipeline.html",
-        styles=("player.css", "pipeline.css"),
+        styles=("player.css", "touch.css", "present.css", "pipeline.css"),
         scripts=SCRIPTS,
         theme=theme,
         title=html.escape(shown(heading)),

@@ -31,6 +31,8 @@ class Controls {
     this.speed.addEventListener("change", () => (player.speed = Number(this.speed.value)));
     this.scrub.addEventListener("input", () => player.seek(Number(this.scrub.value)));
     this.buttons();
+    this.presentation = new Presentation(player);
+    this.printing = new Printing(player);
     document.addEventListener("keydown", (event) => this.key(event));
     const foot = document.querySelector("footer");
     new ResizeObserver(() => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`)).observe(foot);
@@ -119,6 +121,7 @@ class Controls {
   /** Show where the player is. */
   show() {
     const { player } = this;
+    this.presentation.show();
     const now = String(player.tick);
     if (this.scrub.value !== now) this.scrub.value = now;
     this.scrub.style.setProperty("--share", String(player.share));

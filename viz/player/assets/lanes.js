@@ -14,6 +14,7 @@ const FILLS = [
 const [ROW_HIGH, LANE_HIGH, LANE_GAP, CURVE_HIGH, CURVE_GAP] = [19, 26, 9, 26, 6]; // pixels
 const [LEFT, TOP, CAPTION, FOOT, AIR] = [34, 4, 30, 24, 8]; // pixels
 const [WORDS, NUMBERS] = ["11px Inter, system-ui, sans-serif", "600 10.5px Inter, system-ui, sans-serif"];
+const ROOM_SHARE = 0.68; // of the screen's height, that lanes take when they are shown large
 const THIN = 3; // pixels, below which a block has no sides that could be told apart
 const ODD = 0.8; // strength of every second micro-batch's fill
 const FAINT = 0.3; // strength in the rows of other stages
@@ -50,6 +51,7 @@ class Lanes {
     this.curves = TOP + model.devices * (this.lane + LANE_GAP) - LANE_GAP + CAPTION;
     this.height = this.curves + model.devices * (CURVE_HIGH + CURVE_GAP) + FOOT;
     element.style.height = `${this.height}px`;
+    this.large = 1; // pixels of the screen for one of these
     [this.time, this.selected, this.running] = [0, NOTHING, []];
   }
 
@@ -64,18 +66,18 @@ class Lanes {
   /** The time at a point of the screen. */
   timeAt(clientX) {
     const box = this.canvas.getBoundingClientRect();
-    const share = (clientX - box.left - LEFT) / (box.width - LEFT - this.right);
+    const share = ((clientX - box.left) / this.large - LEFT) / (box.width / this.large - LEFT - this.right);
     return Math.min(Math.max(share, 0), 1) * this.scales.longest;
   }
 
   /** Whether a point of the screen is above the curves. */
   isInLanes(clientY) {
-    return clientY - this.canvas.getBoundingClientRect().top < this.curves - CAPTION / 2;
+    return (clientY - this.canvas.getBoundingClientRect().top) / this.large < this.curves - CAPTION / 2;
   }
 
   /** The device at a point of the screen, by its lane or its curve; NOTHING between them. */
   deviceAt(clientY) {
-    const y = clientY - this.canvas.getBoundingClientRect().top;
+    const y = (clientY - this.canvas.getBoundingClientRect().top) / this.large;
     const inLanes = this.isInLanes(clientY);
     const high = inLanes ? this.lane + LANE_GAP : CURVE_HIGH + CURVE_GAP;
     const device = Math.floor((y - (inLanes ? TOP : this.curves)) / high);
@@ -94,12 +96,16 @@ class Lanes {
 
   /** Draw past and future anew: after a change of size or colours. */
   redraw() {
-    const ratio = window.devicePixelRatio || 1;
+    // As large as all schedules have room for.
+    const room = (ROOM_SHARE * document.body.clientHeight) / (this.height * this.scales.shown);
+    this.large = Math.max(isPrinting() ? 0 : 1, Math.min(this.scales.large, room));
+    this.element.style.height = `${this.height * this.large}px`;
+    const ratio = pixelRatio() * this.large;
     const box = this.canvas.getBoundingClientRect();
     if (!box.width) return;
-    this.width = box.width;
+    this.width = box.width / this.large;
     this.ratio = ratio;
-    [this.canvas.width, this.canvas.height] = [Math.round(box.width * ratio), Math.round(this.height * ratio)];
+    [this.canvas.width, this.canvas.height] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
     const style = getComputedStyle(this.element);
     this.ink = (name) => style.getPropertyValue(`--${name}`).trim();
     const dark = getComputedStyle(document.documentElement).colorScheme === "dark";

@@ -213,6 +213,16 @@ class Player extends Playback {
     return SCALES.filter((kind) => kind !== "broken" || this.scales.broken > 0);
   }
 
+  /** The moments at which a presentation stops. */
+  get stops() {
+    const { model } = this.chosen;
+    const { align } = this;
+    if (this.known?.model !== model || this.known.align !== align) {
+      this.known = { model, align, stops: stopsOf(model, (step) => tickOfStep(model, step, align)) };
+    }
+    return this.known.stops;
+  }
+
   /** @param {number} tick */
   seek(tick) {
     // Colours fade from one step to the next alone: many nodes at once would take long to draw.

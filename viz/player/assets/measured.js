@@ -158,7 +158,7 @@ class MeasuredLine {
 
   /** @param {HTMLCanvasElement} canvas @param {(width: number) => Float64Array} edges */
   draw(canvas, edges, high) {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = pixelRatio();
     const box = canvas.getBoundingClientRect();
     [canvas.width, canvas.height] = [Math.round(box.width * ratio), Math.round(box.height * ratio)];
     if (!canvas.width || !canvas.height) return;

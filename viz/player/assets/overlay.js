@@ -9,13 +9,15 @@ class Overlay {
   }
 
   resize() {
-    this.ratio = window.devicePixelRatio || 1;
+    this.ratio = pixelRatio();
     const box = this.canvas.getBoundingClientRect();
     this.canvas.width = Math.round(box.width * this.ratio);
     this.canvas.height = Math.round(box.height * this.ratio);
   }
 
   clear() {
+    // On paper, to clear a place would cover what is below it.
+    if (isPrinting()) return this.resize();
     this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
   }
 

@@ -86,7 +86,7 @@ class PipelinePlayer extends Playback {
     super();
     this.models = data.traces.map((trace, id) => new PipelineModel(trace, id));
     const beside = this.models.flatMap((model) => [...model.idle, ...model.peakTexts]);
-    this.scales = { longest: data.longest, highest: data.highest, beside: [...new Set(beside)] };
+    this.scales = { large: 1, shown: data.traces.length, longest: data.longest, highest: data.highest, beside: [...new Set(beside)] };
     this.moments = Float64Array.from(new Set(this.models.flatMap((model) => Array.from(model.moments)))).sort();
     [this.time, this.tick, this.solo] = [0, 0, -1];
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -154,6 +154,15 @@ class PipelinePlayer extends Playback {
 
   get share() {
     return this.tick / TICKS;
+  }
+
+  /** The moments of the chosen schedule at which a presentation stops. */
+  get stops() {
+    const { model } = this.chosen;
+    const firstOf = (...kinds) => Math.min(...Array.from(model.begin).filter((_, i) => kinds.includes(model.kind[i]) && model.end[i] > model.begin[i]));
+    const times = [["forward", 0], ["first recomputation", firstOf(1)], ["first backward", firstOf(2, 3)], ["peak", model.peakTime], ["end", model.makespan]];
+    const known = times.filter(([, time]) => Number.isFinite(time));
+    return inOrder(known.map(([name, time]) => ({ name, tick: (time / this.scales.longest) * TICKS })));
   }
 
   get speeds() {
@@ -233,6 +242,7 @@ class PipelinePlayer extends Playback {
       panel.element.hidden = this.solo >= 0 && panel.model.id !== this.solo;
       panel.part(".solo").setAttribute("aria-pressed", String(panel.model.id === this.solo));
     }
+    this.scales.shown = this.visible.length;
     if (!this.visible.includes(this.chosen)) this.choose(this.visible[0], NOTHING);
     this.resized();
     this.show(this.tick);

@@ -26,9 +26,14 @@ class Playback {
     return (this.tick + 1) / this.ticks;
   }
 
+  /** Where playing pauses: at the next stop of a presentation, or at the end. */
+  get last() {
+    return Math.min(this.until ?? Infinity, this.ticks - 1);
+  }
+
   /** Whether there is nothing more to play. */
   get ended() {
-    return this.tick >= this.ticks - 1;
+    return this.tick >= this.last;
   }
 
   /** The position that playing comes to, which may lead back. @param {number} tick */
@@ -64,7 +69,9 @@ class Playback {
   }
 
   play() {
+    this.until = undefined;
     if (this.ended) this.show(-1);
+    if (this.controls.presentation.isOn) this.until = this.stops.find(({ tick }) => tick > this.tick + 1e-6)?.tick;
     this.playing = true;
     this.controls.show();
     let before = performance.now();
@@ -78,7 +85,7 @@ class Playback {
       before = now;
       const whole = Math.floor(due);
       due -= whole;
-      if (whole > 0) this.show(this.wrapped(this.tick + whole));
+      if (whole > 0) this.show(Math.min(this.wrapped(this.tick + whole), this.last));
       if (this.ended) this.pause();
       else requestAnimationFrame(frame);
     };

@@ -39,12 +39,15 @@ class Rail {
     const { rows, layers } = this.ledger;
     if (!layers.past) return;
     const high = this.ledger.rowHeight / layers.ratio;
-    const least = coarse.matches ? TOUCHED_NAME : LEAST_NAME;
+    const { large } = this;
+    const least = coarse.matches ? Math.max(TOUCHED_NAME, LEAST_NAME * large) : LEAST_NAME * large;
     const every = Math.max(1, Math.ceil(least / high));
     const [first, end] = this.ledger.window.range;
     const inUse = this.shown.get(this.focused)?.contains(document.activeElement);
     const wanted = new Set([this.focused, this.selectedRow()].filter((row) => row >= first && row < end));
-    for (let row = every > 1 ? every - 1 : first; row < end; row += every) {
+    // A name that stands half above the ledger would be moved upon the next one.
+    const highest = every > 1 ? rows.count - 0.5 - least / 3 / high : end;
+    for (let row = every > 1 ? every - 1 : first; row < Math.min(end, highest); row += every) {
       if (![...wanted].some((other) => other !== row && Math.abs(other - row) < every)) wanted.add(row);
     }
     const stop = wanted.has(this.focused) ? this.focused : Math.max(...wanted);
@@ -62,7 +65,7 @@ class Rail {
       const own = (this.ledger.top(row) + this.ledger.top(row - 1)) / 2 / layers.ratio;
       const middle = Math.min(Math.max(own, least / 2), layers.past.height / layers.ratio - least / 2);
       element.style.top = `${this.ledger.window.scrolls ? own : middle}px`;
-      element.style.height = `${Math.max(least, Math.min(high, 30))}px`;
+      element.style.height = `${Math.max(least, Math.min(high, 30 * large))}px`;
       element.tabIndex = row === stop ? 0 : -1;
     }
     this.show(this.ledger.step, true);
@@ -70,11 +73,14 @@ class Rail {
 
   /** How wide the rail is: as its names ask for, up to a share of the whole. @param {number} whole */
   widthFor(whole) {
-    this.longest ??= Math.max(...this.ledger.rows.names.map((name) => textWidth(name.slice(0, 60), 12.5)));
-    const wide = Math.round(Math.min(Math.max(this.longest + NODES_WIDTH + 30, LEAST_RAIL), Math.max(RAIL_SHARE * whole, LEAST_RAIL)));
+    this.longest ??= Math.max(...this.ledger.rows.names.map((name) => textWidth(name.slice(0, 60), NAME_SIZE)));
+    const { large } = this;
+    const asked = (this.longest + NODES_WIDTH + 30) * large;
+    const least = LEAST_RAIL * large;
+    const wide = Math.round(Math.min(Math.max(asked, least), Math.max(RAIL_SHARE * whole, least)));
     if (wide !== this.wide) this.forget();
     this.wide = wide;
-    this.names ??= namesApart(this.ledger.rows.names, (row) => wide - NODES_WIDTH - (this.opens(row) ? 24 : 12));
+    this.names ??= namesApart(this.ledger.rows.names, (row) => wide / large - NODES_WIDTH - (this.opens(row) ? 24 : 12));
     return wide;
   }
 
@@ -83,6 +89,11 @@ class Rail {
     this.names = undefined;
     this.shown.clear();
     this.element.replaceChildren();
+  }
+
+  /** How many times as large as usual letters are. */
+  get large() {
+    return this.ledger.scales.large;
   }
 
   selectedRow() {

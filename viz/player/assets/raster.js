@@ -114,7 +114,7 @@ class Layers {
 
   /** Take the canvas' size on the screen. @returns {boolean} whether there is anything to draw */
   resize() {
-    this.ratio = window.devicePixelRatio || 1;
+    this.ratio = pixelRatio();
     const [width, height] = this.size;
     if (!width || !height) return false;
     if (this.past?.width !== width || this.past.height !== height) {
@@ -131,8 +131,16 @@ class Layers {
     const column = Math.min(Math.max(now, 0), width);
     const low = whole ? 0 : Math.min(this.now, column);
     const high = whole ? width : Math.max(this.now, column);
-    if (column > low) this.context.putImageData(this.past.image, 0, 0, low, 0, column - low, height);
-    if (high > column) this.context.putImageData(this.future.image, 0, 0, column, 0, high - column, height);
+    if (column > low) this.put(this.past.image, low, column - low, height);
+    if (high > column) this.put(this.future.image, column, high - column, height);
     this.now = column;
+  }
+
+  /** Show some columns of a picture. Paper takes what was drawn, and no pixels that were put there. */
+  put(image, left, width, height) {
+    if (!isPrinting()) return this.context.putImageData(image, 0, 0, left, 0, width, height);
+    const sheet = new OffscreenCanvas(width, height);
+    sheet.getContext("2d").putImageData(image, -left, 0);
+    this.context.drawImage(sheet, left, 0);
   }
 }

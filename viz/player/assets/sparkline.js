@@ -45,7 +45,7 @@ class Sparkline {
 
   /** Draw the curve of what is in sight: once for a size, an axis, a scale. */
   redraw() {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = pixelRatio();
     const { clientWidth, clientHeight } = this.canvas;
     const [width, height] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
     if (!width || !height) return;

@@ -57,6 +57,11 @@ class Strip {
     this.panel.events.seekStep(this.model, this.stepAt(event));
   }
 
+  /** Pixels above the highest amount. */
+  get head() {
+    return STRIP_HEAD * this.scales.large;
+  }
+
   /** What is held after a step, from the ground up. @param {number} step */
   blocks(step) {
     return blocksAt(this.model, step);
@@ -74,7 +79,7 @@ class Strip {
   blockAt(event) {
     const box = this.plot.getBoundingClientRect();
     const step = this.stepAt(event);
-    const height = (box.bottom - event.clientY) / (box.height - STRIP_HEAD);
+    const height = (box.bottom - event.clientY) / (box.height - this.head);
     let sum = 0;
     for (const block of this.blocks(step)) {
       sum += block.amount;
@@ -100,7 +105,7 @@ class Strip {
     this.over.resize();
     this.scale = new Scale(scales.kind, scales.highest, scales.broken, scales.least);
     this.ink = colours(this.element, ["panel", "kept", "recomputed", "gradient", "staying", "workspace", "background"]);
-    this.room = layers.past.height - STRIP_HEAD * layers.ratio;
+    this.room = layers.past.height - this.head * layers.ratio;
     this.labels();
   }
 
@@ -200,9 +205,9 @@ class Strip {
   /** Axis and lines, as text of the page. */
   labels() {
     const { model, scale, scales } = this;
-    const high = this.plot.clientHeight - STRIP_HEAD;
+    const high = this.plot.clientHeight - this.head;
     const at = (amount) => `${scale.at(amount) * high}px`;
-    const ticks = scale.ticks(model.inNodes, Math.max(2, Math.floor(high / 34)));
+    const ticks = scale.ticks(model.inNodes, Math.max(2, Math.floor(high / (34 * scales.large))));
     this.axis.replaceChildren(...ticks.map((amount) => placed("span", shortLive(amount, model.inNodes), at(amount))));
     if (scale.kind === "broken") this.axis.append(placed("span", "≈", `${BREAK * high}px`));
     for (const old of this.plot.querySelectorAll(".limit, .break")) old.remove();
@@ -218,7 +223,7 @@ class Strip {
       line.append(words);
       this.plot.append(line);
       const [y, wide] = [Number.parseFloat(line.style.bottom), words.offsetWidth];
-      const near = taken.filter((other) => Math.abs(other.y - y) < WORDS).reduce((sum, other) => sum + other.wide, 0);
+      const near = taken.filter((other) => Math.abs(other.y - y) < WORDS * scales.large).reduce((sum, other) => sum + other.wide, 0);
       words.style.right = `${near}px`;
       taken = [...taken, { y, wide }];
     }

@@ -129,7 +129,7 @@ class Timeline {
   }
 
   redrawOwn() {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = pixelRatio();
     const box = this.canvas.getBoundingClientRect();
     const [width, height] = [Math.round(box.width * ratio), Math.round(box.height * ratio)];
     if (!width || !height) return;
@@ -156,11 +156,11 @@ class Timeline {
       return layer;
     });
     const widths = this.words.map((span) => span.offsetWidth);
-    const ends = wordsEnd(this.model.strip_lines, widths, unit / ratio);
+    const ends = wordsEnd(this.model.strip_lines, widths, unit / ratio / this.scales.large);
     this.words.forEach((span, i) => {
       const above = (this.model.strip_lines[i].amount * unit) / ratio;
       // One pixel above the line, which its ground would hide.
-      span.style.bottom = `${Math.min(above, box.height - HEAD) + 1}px`;
+      span.style.bottom = `${Math.min(above, box.height - this.head) + 1}px`;
       span.style.right = `${ends[i]}px`;
     });
     this.draw(true);
@@ -182,8 +182,13 @@ class Timeline {
     return areasOf(runs, band, unit);
   }
 
+  /** Pixels above the highest amount. */
+  get head() {
+    return HEAD * this.scales.large;
+  }
+
   unit(height) {
-    return (height - HEAD * this.ratio) / Math.max(this.scales.highest, 1);
+    return (height - this.head * this.ratio) / Math.max(this.scales.highest, 1);
   }
 
   /** The lines at the peak and at limits. */
@@ -220,7 +225,7 @@ class Timeline {
     if (now < high) this.context.drawImage(future, now, 0, high - now, height, now, 0, high - now, height);
     this.cursor = now;
     this.context.fillStyle = this.ink;
-    this.context.fillRect(Math.min(Math.max(now - wide / 2, 0), width - wide), HEAD * this.ratio, wide, height);
+    this.context.fillRect(Math.min(Math.max(now - wide / 2, 0), width - wide), this.head * this.ratio, wide, height);
   }
 
   /** The tick that is shown at a point of the screen. @param {number} clientX */

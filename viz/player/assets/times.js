@@ -85,7 +85,7 @@ class TimeLane {
 
   /** Draw past and future anew: after a change of size or colours. */
   redraw() {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = pixelRatio();
     const place = this.canvas.getBoundingClientRect();
     const [width, height] = [Math.round(place.width * ratio), Math.round(place.height * ratio)];
     if (!width || !height) return;

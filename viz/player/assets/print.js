@@ -1,0 +1,57 @@
+/**
+ * Printing: the moment of the cursor on one sheet, across, in the light, without controls.
+ *
+ * Style sheets alone cannot: what is drawn as pixels has the size and the colours of the screen.
+ */
+
+const FINE = 3; // pixels of a picture for one of the sheet, at least
+let leastRatio = 1;
+
+/** Pixels of a picture for one of the page. */
+function pixelRatio() {
+  return Math.max(window.devicePixelRatio || 1, leastRatio);
+}
+
+function isPrinting() {
+  return leastRatio > 1;
+}
+
+class Printing {
+  /** @param {any} player */
+  constructor(player) {
+    this.player = player;
+    this.isOn = false;
+    window.addEventListener("beforeprint", () => this.begin());
+    window.addEventListener("afterprint", () => this.end());
+    matchMedia("print").addEventListener("change", ({ matches }) => (matches ? this.begin() : this.end()));
+  }
+
+  begin() {
+    if (this.isOn) return;
+    this.isOn = true;
+    this.player.pause();
+    const root = document.documentElement;
+    this.theme = root.dataset.theme;
+    this.large = this.player.scales.large;
+    root.dataset.theme = "light";
+    root.classList.add("staged", "printing");
+    this.draw(1, FINE);
+  }
+
+  end() {
+    if (!this.isOn) return;
+    this.isOn = false;
+    const root = document.documentElement;
+    root.dataset.theme = this.theme;
+    root.classList.remove("printing");
+    root.classList.toggle("staged", root.classList.contains("presenting"));
+    this.draw(this.large, 1);
+  }
+
+  draw(large, fine) {
+    this.player.scales.large = large;
+    document.documentElement.style.setProperty("--large", String(large));
+    leastRatio = fine;
+    this.player.recolour();
+  }
+}
