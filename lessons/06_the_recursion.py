@@ -38,11 +38,21 @@ def back(first, last, n):
     return advance + back(middle, last, n) + back(first, middle, n)
 
 
-print(" ".join(back(0, 8, 7)))
+# %% [markdown]
+# **Predict.** Do it by hand, for 7 layers: how often is f1 evaluated, and how often f5?
+
+# %%
+my_times = viz.ask("7 layers, halved: how often f1, how often f5?", (0, 0))
+
+# %%
+names = back(0, 8, 7)
+print(" ".join(names))
+print(f"you said {my_times}; it is {(names.count('f1'), names.count('f5'))}")
 
 # %% [markdown]
 # Read it: forward to f7 and back to b6; f5 comes a second time; so do f1, f2, f3; and f1 a third.
-#
+
+# %% [markdown]
 # A policy is a function from a graph to an order of evaluations. `tc.from_order` frees each value
 # behind its last reader, so that the order is all we have to think about.
 

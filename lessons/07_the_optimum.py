@@ -35,6 +35,17 @@ def t(steps, slots):
 
 
 # %% [markdown]
+# **Predict.** Five steps and two slots: one has the initial state, into the other goes one state at
+# a time, of your choice. How few advances will do?
+
+# %%
+my_advances = viz.ask("5 steps, 2 slots: how few advances?", 0)
+
+# %%
+ways = {k: k + t(k, 2) + t(5 - k, 1) for k in range(1, 5)}
+print(f"you said {my_advances}; it is {t(5, 2)}: by where the state is put, {ways}")
+
+# %% [markdown]
 # There is a closed form. With s slots and no step advanced through more than r times one can
 # reverse C(s+r, s) steps: count the ways to spend slots and repetitions. So take the smallest r
 # that reaches far enough; then t = r*l - C(s+r, r-1).

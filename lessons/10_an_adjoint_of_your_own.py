@@ -39,8 +39,13 @@ print(tc.jit(soft())(x, b)[0])
 # %% [markdown]
 # Forward it runs. To go back it needs a rule for each input. A rule is given the cotangents of the
 # outputs, the inputs and the outputs: values of the graph, not arrays. It adds operators to the
-# graph. "It returns dL/dy", one often reads; take that at its word. `tc.check_gradient` holds it
-# against differences, as lesson 2 did.
+# graph. "It returns dL/dy", one often reads; take that at its word.
+#
+# **Predict.** `tc.check_gradient` holds it against differences, as lesson 2 did. For which of the
+# two inputs does it find the fault first, without looking at a number: for x, or for b?
+
+# %%
+my_input = viz.ask("x or b?", "x")
 
 
 # %%
@@ -56,7 +61,8 @@ def complaint(*rules):
     return "accepted"
 
 
-print(complaint(dl_dy, dl_dy))
+print(first := complaint(dl_dy, dl_dy))
+print(f"you said {my_input}; it is {'xb'['argument 1' in first]}")
 
 # %% [markdown]
 # The shapes of b caught that one: b was broadcast over the rows, so its rule must add up over them.

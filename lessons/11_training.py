@@ -60,6 +60,12 @@ print(f"{count:,} parameters; the loss falls from {curve[0]:.2f} to {curve[-1]:.
 # %% [markdown]
 # The ledger says what the bytes are at the peak of one such step. First as most programs do it:
 # every gradient is *held* until all are there, then the optimiser comes.
+#
+# **Predict.** All in float32, of 4 bytes. How many times its own size does a parameter take, with
+# its gradient and with what Adam remembers of it?
+
+# %%
+my_times = viz.ask("A parameter, its gradient, Adam: how many times its size?", 0)
 
 
 # %%
@@ -78,7 +84,8 @@ def each(book):
 
 held = ledger(gradients="held")
 print(held)
-print(f"{each(held)} bytes a parameter: 4 for itself, 4 its gradient, 8 for Adam's two moments")
+print(f"you said {my_times}; it is {each(held) // 4}: itself, its gradient, Adam's two moments")
+print(f"that is {each(held)} bytes a parameter")
 
 # %% [markdown]
 # The moments are often called gradients. They are *state*, which stays from step to step, while a
