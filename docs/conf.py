@@ -19,8 +19,8 @@ exclude_patterns = ["_build", "**/out"]
 html_theme = "furo"
 html_title = "tinyckpt"
 html_static_path = ["static"]
-html_css_files = ["site.css", "predict/predict.css"]
-html_js_files = ["lessons.js", *((script, {"defer": "defer"}) for script in predict.SCRIPTS)]
+html_css_files = ["site.css"]
+html_js_files = ["lessons.js"]
 html_show_copyright = False
 html_show_sphinx = False
 
@@ -39,5 +39,6 @@ def setup(app: object) -> None:
     """Write the pages of the lessons before Sphinx reads, and copy their players after it."""
     app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
+    app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
     app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]

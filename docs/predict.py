@@ -46,6 +46,14 @@ ASKED = {
 LAST = {"04_recompute_all": [PLACE]}  # at its end, before the next one answers
 
 
+def add_files(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Have a page that asks with the mouse load what that takes; no other one."""
+    if "data-predict=" in context.get("body", ""):
+        app.add_css_file("predict/predict.css")
+        for script in SCRIPTS:
+            app.add_js_file(script, defer="defer")
+
+
 def write_data(app: Any, error: Exception | None) -> None:
     """Write the data beside the scripts that read them."""
     if error is None and app.builder.format == "html":

@@ -48,6 +48,8 @@ def test_every_page_builds_without_a_warning(tmp_path: Path) -> None:
         assert len(folded) == questions, name
         assert all("you said " in answer for answer in folded), name
         assert "you said " not in text.partition('<details class="answer"')[0], name
+        asks = "data-predict=" in text
+        assert asks == ("_static/predict-data.js" in text) == ("predict/start.js" in text), name
         for target in (*players, *pictures):
             assert (page.parent / target).exists(), f"{name}: {target}"
 
