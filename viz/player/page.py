@@ -114,6 +114,7 @@ def page(
         front=view,
         title=html.escape(shown(added.title)),
         card=added.card,
+        hint="" if addition else asset("hint.html"),
         data=json_text(bundled({**with_measured(data, measured), **added.data})),
         still=still(traces, theme, title, naming),
         table=table(traces),

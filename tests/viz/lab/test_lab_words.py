@@ -12,6 +12,7 @@ import viz
 from tests.viz.conftest import Open
 from tests.viz.lab.lab_driver import KEEPING, LAYER, SHOWN, STATE, steps_of
 from tinyckpt.cli import main
+from tinyckpt.units import size_text
 
 pytestmark = pytest.mark.browser
 
@@ -101,11 +102,17 @@ def test_a_challenge_says_how_far_it_is(written: Callable[[str], Path], open_pag
     assert "% above the optimum" in page.inner_text("#lab-asked")
 
 
-def test_what_fills_the_peak_of_resnet_and_how_to_lower_it_in_four_actions(
-    open_page: Open, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the lab of ResNet-50."""
     graph = tc.load_graph(Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json")
-    page = open_page(viz.lab(graph, tmp_path / "lab.html", time_limit=1))
+    return viz.lab(graph, tmp_path_factory.mktemp("resnet") / "lab.html", time_limit=1)
+
+
+def test_what_fills_the_peak_of_resnet_and_how_to_lower_it_in_four_actions(
+    open_page: Open, resnet: Path
+) -> None:
+    page = open_page(resnet)
     page.select_option("#lab-policy", "store_all")
     before = page.evaluate("() => player.offers.plan(player.choice).peak")
     page.click("#to-peak")
@@ -117,3 +124,46 @@ def test_what_fills_the_peak_of_resnet_and_how_to_lower_it_in_four_actions(
     assert page.evaluate("() => player.offers.plan(player.choice).peak") < before
     after = page.evaluate("() => player.models[0].peaks.at(-1)")
     assert after == page.evaluate("() => player.offers.plan(player.choice).peak")
+
+
+@pytest.mark.parametrize("way", ["mouse", "keyboard"])
+def test_a_newcomer_finds_what_fills_the_peak_and_lowers_it(
+    way: str, open_page: Open, resnet: Path
+) -> None:
+    page = open_page(resnet)
+    before = page.evaluate("() => player.offers.plan(player.choice).peak")
+    # First: the one button in the empty card says what it leads to.
+    assert page.inner_text("#filling-peak").startswith("What fills the peak of ")
+    if way == "mouse":
+        page.click("#filling-peak")
+    else:
+        tab_to(page, "#filling-peak")
+        page.keyboard.press("Enter")
+        assert page.evaluate("() => document.activeElement.id") == "filling-list"
+    assert page.evaluate("() => player.models[0].peakStep === player.panels[0].step")
+    largest = page.locator("#filling-list .row").first
+    assert largest.locator(".size").inner_text().endswith(" MiB")
+    assert len(largest.locator(".why").inner_text()) > 10
+    # Second: the card says "drag the budget", and here is its handle.
+    if way == "mouse":
+        box = page.locator(".frontier .handle").bounding_box()
+        y = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] / 2, y)
+        page.mouse.down()
+        page.mouse.move(box["x"] - 20, y)
+        page.mouse.up()
+    else:
+        tab_to(page, ".frontier .handle")
+        page.keyboard.press("ArrowLeft")
+    after = page.evaluate("() => player.offers.plan(player.choice).peak")
+    assert after < before
+    assert f"peak {size_text(after)}, " in page.inner_text("#lab-now")
+
+
+def tab_to(page: Any, selector: str) -> None:
+    """Press Tab until the keyboard is where somebody wants to be."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if page.evaluate("s => document.activeElement === document.querySelector(s)", selector):
+            return
+    raise AssertionError(f"{selector} is not reached by Tab")

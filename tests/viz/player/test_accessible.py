@@ -155,3 +155,16 @@ def test_rows_stand_beside_their_bars_whatever_wraps(tmp_path: Path, open_page: 
         for row, middle, high in rows:
             count = page.evaluate("() => player.panels[0].ledger.rows.count")
             assert middle == pytest.approx(high - (row + 0.5) * high / count, abs=2)
+
+
+def test_an_empty_moment_leads_to_the_peak_and_says_how_to_lower_it(
+    tmp_path: Path, open_page: Open
+) -> None:
+    (trace,) = traces_of("resnet50", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], "ledger"))
+    assert page.is_hidden("#filling-list")
+    page.click("text=What fills the peak of 903 MiB?")
+    assert page.evaluate("() => player.tick") == trace.peak_step
+    assert page.is_hidden("#filling-peak")
+    assert page.locator("#filling-list .row").count() > 5
+    assert "tinyckpt lab NETWORK -o lab.html" in page.inner_text("#filling .hint")

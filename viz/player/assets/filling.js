@@ -3,8 +3,8 @@
 const FILLING_ROW = 42; // pixels; the same in the style sheet
 
 class Filling {
-  /** @param {(panel: Panel, value: number) => void} onChoose */
-  constructor(onChoose) {
+  /** @param {(panel: Panel, value: number) => void} onChoose @param {() => void} onPeak */
+  constructor(onChoose, onPeak) {
     this.onChoose = onChoose;
     this.element = document.getElementById("filling-list");
     this.title = document.getElementById("filling-title");
@@ -17,6 +17,12 @@ class Filling {
       if (row) this.choose(Number(row.dataset.index));
     });
     this.element.addEventListener("keydown", (event) => this.key(event));
+    this.none = document.getElementById("filling-none");
+    this.peak = document.getElementById("filling-peak");
+    this.peak.addEventListener("click", () => {
+      onPeak();
+      this.element.focus(); // the button is gone
+    });
   }
 
   /** Show what a policy holds after a step. @param {Panel} panel @param {number} step */
@@ -27,6 +33,10 @@ class Filling {
     this.items = items;
     this.title.textContent = title;
     this.total.textContent = total;
+    const { model } = panel;
+    this.none.hidden = items.length > 0;
+    this.element.hidden = !this.none.hidden;
+    this.peak.textContent = `What fills the peak of ${shortLive(model.live[model.peakStep], model.inNodes)}${model.inNodes ? " values" : ""}?`;
     if (this.list.count !== this.items.length) this.list.reset(this.items.length);
     this.active = Math.max(0, Math.min(this.active, this.items.length - 1));
     this.list.refill();

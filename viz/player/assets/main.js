@@ -55,7 +55,10 @@ class Player extends Playback {
       () => this.choose(this.chosen, -1),
     );
     this.tip = new Tip();
-    this.filling = new Filling((panel, value) => this.choose(panel, -1, value));
+    this.filling = new Filling(
+      (panel, value) => this.choose(panel, -1, value),
+      () => this.seekStep(this.chosen.model, this.chosen.model.peakStep),
+    );
     this.table = new LedgerTable();
     this.chosen = this.panels[0];
     this.navigation = new Navigation(this);
