@@ -168,3 +168,10 @@ def test_an_empty_moment_leads_to_the_peak_and_says_how_to_lower_it(
     assert page.is_hidden("#filling-peak")
     assert page.locator("#filling-list .row").count() > 5
     assert "tinyckpt lab NETWORK -o lab.html" in page.inner_text("#filling .hint")
+
+
+def test_a_legend_explains_what_is_on_the_page_alone(tmp_path: Path, open_page: Open) -> None:
+    page = open_page(written(tmp_path, traces_of("chain:9", ("sqrt_n",)), "ledger"))
+    assert page.locator(".legend:visible").count() == 1
+    shown = page.locator(".legend:visible li:visible").all_inner_texts()
+    assert {"kept", "recomputed", "gradient", "checkpoint"} <= set(shown)
