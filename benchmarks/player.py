@@ -64,7 +64,8 @@ PAN = """async seconds => { const extent = window.player?.scales.extent;
     requestAnimationFrame(move); });
   extent?.set(0, extent.whole);
   return frames / (performance.now() - begin) * 1000; }"""
-ZOOM = """async seconds => { const plot = document.querySelector(".ledger .plot canvas");
+ZOOM = """async seconds => { const plot = [...document.querySelectorAll(".ledger .plot canvas")]
+    .find(canvas => canvas.clientWidth);
   const box = plot?.getBoundingClientRect();
   const [clientX, clientY] = plot ? [box.left + 0.4 * box.width, box.top + 9] : [0, 0];
   let frames = 0; const begin = performance.now();
@@ -76,18 +77,19 @@ ZOOM = """async seconds => { const plot = document.querySelector(".ledger .plot 
     if (now - begin < 1000 * seconds) requestAnimationFrame(turn); else done(); };
     requestAnimationFrame(turn); });
   return frames / (performance.now() - begin) * 1000; }"""
-BARS = "player.panels.reduce((sum, panel) => sum + panel.ledger.history.steps.length, 0)"
+BARS = """player.difference?.ledger.along.places.length ??
+  player.panels.reduce((sum, panel) => sum + panel.ledger.history.steps.length, 0)"""
 READY = "performance.getEntriesByName('ready')[0].startTime"
 
 
-def measure(browser: Any, path: Path) -> list[str]:
+def measure(browser: Any, path: Path, fragment: str) -> list[str]:
     """Return size, loading, steps, seeks and frames of a page."""
     loads = []
     for _ in range(LOADS):
-        page = opened(browser, path)
+        page = opened(browser, path, fragment)
         loads.append(page.evaluate(READY))
         page.close()
-    page = opened(browser, path)
+    page = opened(browser, path, fragment)
     steps, seeks, frames = page.evaluate(STEPS), page.evaluate(SEEKS), page.evaluate(PLAY, 5)
     bars, moved = page.evaluate(BARS), page.evaluate(PAN, 5)
     zoomed = page.evaluate(ZOOM, 6)
@@ -105,34 +107,37 @@ def measure(browser: Any, path: Path) -> list[str]:
     ]
 
 
-def opened(browser: Any, path: Path) -> Any:
+def opened(browser: Any, path: Path, fragment: str) -> Any:
     """Return a page that shows its first step."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.goto(path.as_uri())
+    page.goto(path.as_uri() + fragment)
     page.wait_for_selector("html[data-ready]")
     return page
 
 
 def report() -> str:
     """Return the table."""
-    cases: Sequence[tuple[str, Sequence[str]]] = (
-        ("chain:16", ("sqrt_n",)),
-        ("chain:16", ("store_all", "sqrt_n", "recompute_all")),
-        ("chain:64", ("sqrt_n",)),
-        ("chain:256", ("sqrt_n",)),
-        ("resnet50", ("sqrt_n",)),
-        ("chain:316", ("recompute_all",)),
-        ("chain:632", ("recompute_all",)),
+    cases: Sequence[tuple[str, Sequence[str], str]] = (
+        ("chain:16", ("sqrt_n",), ""),
+        ("chain:16", ("store_all", "sqrt_n", "recompute_all"), ""),
+        ("chain:64", ("sqrt_n",), ""),
+        ("chain:256", ("sqrt_n",), ""),
+        ("chain:256", ("sqrt_n", "recompute_all"), ""),
+        ("chain:256", ("sqrt_n", "recompute_all"), "#difference=1-2"),
+        ("resnet50", ("sqrt_n",), ""),
+        ("chain:316", ("recompute_all",), ""),
+        ("chain:632", ("recompute_all",), ""),
     )
     body = []
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(FLAGS))
-        for network, policies in cases:
+        for network, policies, fragment in cases:
             graph = tc.networks.network_from_text(network)[0]
             traces = [tc.replay(tc.plan(graph, policy)) for policy in policies]
             path = viz.player(traces, Path(folder) / "player.html")
             steps = max(len(trace.steps) for trace in traces)
-            body.append([network, ", ".join(policies), f"{steps:,}", *measure(browser, path)])
+            shown = (" against " if fragment else ", ").join(policies)
+            body.append([network, shown, f"{steps:,}", *measure(browser, path, fragment)])
         blank = browser.new_page(viewport={"width": 1440, "height": 900})
         empty = [f"{blank.evaluate(PLAY, 5):.0f}", "", f"{blank.evaluate(PAN, 5):.0f}"]
         empty.append(f"{blank.evaluate(ZOOM, 5):.0f}")

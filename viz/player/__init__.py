@@ -103,6 +103,9 @@ def player(
     nothing beside it; a browser of 2023 or later plays it, and without scripts it shows a still and
     a table.
 
+    Of three traces or more one is open and the others are a row each. Two of one graph are shown on
+    one ledger as their difference, aligned where each operator is first evaluated.
+
     A ``Timeline``, which ``tc.timed`` returns, is played with lanes in time besides: evaluations,
     copies to the host and copies back, and shaded when computation waits.
 

@@ -61,8 +61,7 @@ def page_data(
     known = list(clocks) or [None] * len(traces)
     longest = max((end for clock in known if clock for end in clock.end), default=Fraction(0))
     scales = scales_of(traces, in_bytes)
-    graphs = list({id(trace.graph): trace.graph for trace in traces}.values())
-    positions = {id(graph): position for position, graph in enumerate(graphs)}
+    graphs, positions = distinct(trace.graph for trace in traces)
     named = title if len(traces) == 1 else None
     return {
         "in_nodes": scales.in_nodes,
@@ -71,13 +70,25 @@ def page_data(
         "graphs": [graph_data(graph, naming) for graph in graphs],
         "traces": [
             {
-                "graph": positions[id(trace.graph)],
+                "graph": position,
                 **trace_data(trace, scales, named),
                 **({"times": times_data(clock, longest)} if clock else {}),
             }
-            for trace, clock in zip(traces, known, strict=True)
+            for trace, clock, position in zip(traces, known, positions, strict=True)
         ],
     }
+
+
+def distinct(graphs: Iterable[Graph]) -> tuple[list[Graph], list[int]]:
+    """Return each graph once, and which of them each is: what is built twice is one graph."""
+    found: list[Graph] = []
+    positions = []
+    for graph in graphs:
+        known = (i for i, other in enumerate(found) if other is graph or other == graph)
+        positions.append(next(known, len(found)))
+        if positions[-1] == len(found):
+            found.append(graph)
+    return found, positions
 
 
 def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:

@@ -213,6 +213,21 @@ def test_which_two_is_chosen_by_control_keys_and_link(tmp_path: Path, open_page:
     assert touched.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("size", [(360, 740), (1280, 800), (2560, 1440)])
+def test_it_fits(size: tuple[int, int], tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("unet", POLICIES[:2]), "ledger")
+    width, height = size
+    viewport = {"width": width, "height": height}
+    page = open_page(path, "#progress=90&difference=1-2", viewport=viewport)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width > 360:
+        assert page.evaluate("document.documentElement.scrollHeight") <= height
+        main = "(e => e.scrollHeight - e.clientHeight)(document.querySelector('main'))"
+        assert page.evaluate(main) <= 0
+        assert page.is_visible(".legend.of-difference")
+        assert page.is_hidden(".legend.of-policies")
+
+
 def test_it_says_what_is_saved_and_added(tmp_path: Path, open_page: Open) -> None:
     page = opened(tmp_path, open_page, "#progress=17&difference=1-2")
     said = page.inner_text(".difference > .subtitle >> nth=0")
@@ -293,6 +308,10 @@ def test_only_what_can_be_compared_is(tmp_path: Path, open_page: Open) -> None:
     assert shown(mixed) == ["√n checkpointing", "store all"]
     mixed.keyboard.press("0")
     assert "progress" not in mixed.locator("#axis option").all_inner_texts()
+    again = tc.networks.network_from_text("chain:4")[0]  # the same graph, built once more
+    twice = [chain[0], tc.replay(tc.plan(again, "store_all"))]
+    page = open_page(written(tmp_path, twice, "ledger"), "#progress=3&difference=1-2")
+    check_held(twice, page)
     alone = open_page(written(tmp_path, chain[:1], "ledger"))
     assert alone.is_hidden("#difference")
 

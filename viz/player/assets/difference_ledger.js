@@ -4,6 +4,7 @@
  * both hold it, and beyond that each in a colour of its own, the other's with a hatch.
  */
 
+const LANES_OF_TWO = [[0.05, 0.65], [0.68, 0.97]]; // of a row's height: forward, backward
 const THIN_LANE = 4; // pixels, below which a lane has no two halves
 const [BOTH_MARK, ADDED] = [2, 2]; // pixels: how wide a mark of both is; how far one's own stands out
 const DIFFERENCE_INKS = ["background", "panel", "ink", "in-both", "only-a", "only-b", "only-b-stripe"];
@@ -43,6 +44,14 @@ class DifferenceLedger extends Ledger {
   get now() {
     const { pair, steps } = this.panel;
     return Math.max(...[pair.a, pair.b].map((model, side) => this.x(presentOf(model, this.scales, steps[side]))));
+  }
+
+  /** Upper and lower edge of what a cell holds: as much of its row as there is, for two halves. */
+  lane(cell) {
+    const [from, to] = LANES_OF_TWO[this.view.backward[cell]];
+    const top = this.top(this.rows.row[cell]);
+    const high = Math.round(top + from * this.rowHeight);
+    return [high, Math.max(high + 1, Math.round(top + to * this.rowHeight))];
   }
 
   /** What a cell holds, from record to record; those that say the same together.

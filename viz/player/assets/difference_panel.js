@@ -63,9 +63,9 @@ class DifferencePanel extends Panel {
     const { a, b } = this.pair;
     const [peaks, counts] = [[a, b].map((one) => one.live[one.peakStep]), [a, b].map(({ computes }) => computes.length)];
     const change = changeText(peaks[1] - peaks[0], a.inNodes);
-    const percent = `${Math.round((100 * (peaks[1] - peaks[0])) / Math.max(peaks[0], 1))} %`.replace("-", "\u2212");
-    const more = counts[1] - counts[0];
-    const evaluations = `${more < 0 ? "\u2212" : "+"}${countText(Math.abs(more))}`;
+    const signed = (amount) => (amount ? `${amount < 0 ? "\u2212" : "+"}${countText(Math.abs(amount))}` : "\u00b10");
+    const percent = `${signed(Math.round((100 * (peaks[1] - peaks[0])) / Math.max(peaks[0], 1)))} %`;
+    const evaluations = signed(counts[1] - counts[0]);
     return `B against A: peak ${shortLive(peaks[1], a.inNodes)} instead of ${amountText(peaks[0], a.inNodes)} (${change}, ${percent}), ${countText(counts[1])} evaluations instead of ${countText(counts[0])} (${evaluations})`;
   }
 

@@ -39,6 +39,10 @@ class DifferenceStrip extends Strip {
     return [savedText(live, model.inNodes), ...[pair.a, pair.b].map(line)];
   }
 
+  get highest() {
+    return Math.max(...this.panel.models.map((model) => model.live[model.peakStep]));
+  }
+
   resized() {
     super.resized();
     if (!this.layers.past) return;

@@ -410,7 +410,7 @@ class Player extends Playback {
   }
 
   resized() {
-    for (const panel of new Set([...this.panels, ...this.visible])) panel.resized();
+    for (const panel of [...this.visible, ...this.rows]) panel.resized();
     offerRows(this);
   }
 

@@ -98,12 +98,17 @@ class Strip {
     this.layers.canvas.style.cursor = block && block.value >= 0 ? "pointer" : "col-resize";
   }
 
+  /** The highest amount that has room. */
+  get highest() {
+    return this.scales.highest;
+  }
+
   /** Take on another size, other colours or another scale. */
   resized() {
     const { scales, layers } = this;
     if (!layers.resize()) return;
     this.over.resize();
-    this.scale = new Scale(scales.kind, scales.highest, scales.broken, scales.least);
+    this.scale = new Scale(scales.kind, this.highest, scales.broken, scales.least);
     this.ink = colours(this.element, ["panel", "kept", "recomputed", "gradient", "staying", "workspace", "background"]);
     this.room = layers.past.height - this.head * layers.ratio;
     this.labels();
@@ -214,7 +219,7 @@ class Strip {
     if (scale.kind === "broken") this.plot.append(placed("div", "", `${BREAK * high}px`, "break"));
     let taken = [];
     for (const { name, amount } of this.lines) {
-      const beyond = amount > scales.highest * 1.0001;
+      const beyond = amount > this.highest * 1.0001;
       const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
       if (same[0] !== name) continue;
       const line = placed("div", "", beyond ? `${high}px` : at(amount), `limit ${same.includes("budget") ? "budget" : name.replace(" ", "-")}`);
