@@ -127,6 +127,20 @@ def test_a_finger_steps_through_a_graph(tmp_path: Path, open_page: Open) -> None
 
 
 @pytest.mark.browser
+def test_a_bar_is_touched_anywhere_in_its_row(tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
+    page = phone(open_page, path, "tall", "#step=40")
+    plot = page.locator(".ledger .plot").bounding_box()
+    x = page.evaluate("player.panels[0].ledger.x(30) / player.panels[0].ledger.layers.ratio")
+    for row in (3, 7):
+        name = page.locator(f".rail-row[data-row='{row}']").bounding_box()
+        for y in (name["y"] + 1, name["y"] + name["height"] - 1):
+            page.touchscreen.tap(plot["x"] + x, y)
+            assert page.inner_text("#node-title") == f"f{row + 1}"
+            page.locator("#node-close").tap()
+
+
+@pytest.mark.browser
 def test_what_was_touched_is_said_where_the_finger_is(tmp_path: Path, open_page: Open) -> None:
     path = written(tmp_path, traces_of("chain:16", ("sqrt_n",)), "ledger")
     page = phone(open_page, path, "small", "#step=40")

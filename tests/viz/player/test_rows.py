@@ -51,8 +51,13 @@ def test_each_row_of_a_long_chain_can_be_read(tmp_path: Path, open_page: Open) -
     page.mouse.wheel(0, -300)
     page.keyboard.up("Control")
     until(page, "player.scales.extent.isWhole", False)
+    until(page, "location.hash.includes('rows=each')")
     page.click("#rows")
     assert page.evaluate("player.panels[0].ledger.rowHeight") < 3
+    page.evaluate("location.hash = 'step=3&rows=each'")
+    until(page, "player.panels[0].ledger.rowHeight", 24)
+    page.evaluate("location.hash = 'step=4'")
+    until(page, "player.panels[0].ledger.rowHeight < 3")
 
 
 @pytest.mark.browser

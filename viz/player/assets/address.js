@@ -14,6 +14,7 @@ function placeText(player) {
   if (player.difference) said.push(`difference=${player.difference.models.map(({ id }) => id + 1).join("-")}`);
   if (solo !== opening) said.push(`alone=${solo + 1}`);
   if (!extent.isWhole) said.push(`from=${Number(extent.from.toPrecision(DIGITS))}`, `to=${Number(extent.to.toPrecision(DIGITS))}`);
+  if (scales.single !== coarse.matches) said.push(`rows=${scales.single ? "each" : "all"}`);
   if (navigation.loop) said.push(`loop=${navigation.loop.from}-${navigation.loop.to}`);
   if (navigation.search.active) said.push(`find=${encodeURIComponent(navigation.search.query)}`);
   return said.map((text) => `&${text}`).join("");
@@ -37,6 +38,8 @@ function goToPlace(player, parameters) {
   if (focused === document.body) document.activeElement.blur();
   select(player, parameters.get("select") ?? "");
   goToPart(player, parameters);
+  const single = { each: true, all: false }[parameters.get("rows") ?? ""] ?? coarse.matches;
+  if (single !== player.scales.single) setSingle(player, single);
   const [from, to] = (parameters.get("loop") ?? "").split("-").map((text) => wholeIn(text, 0, player.ticks - 1));
   if (from !== null && to !== null && to !== undefined) navigation.setLoop(from, to);
   else if (navigation.loop) navigation.toggleLoop();

@@ -55,8 +55,11 @@ class LedgerPointer {
     const row = Math.floor((ledger.ground - y) / ledger.rowHeight);
     if (row < 0 || row >= ledger.rows.count) return null;
     const inside = (y - ledger.top(row)) / ledger.rowHeight;
-    const cell = (inside > MIDDLE ? ledger.rows.backward : ledger.rows.forward)[row];
-    return cell < 0 ? null : this.heldIn(cell, event);
+    const { forward, backward } = ledger.rows;
+    const [near, far] = inside > MIDDLE ? [backward[row], forward[row]] : [forward[row], backward[row]];
+    const found = near < 0 ? null : this.heldIn(near, event);
+    // A finger means a row: there is no more in it than two bars.
+    return found || event.pointerType !== "touch" || far < 0 ? found : this.heldIn(far, event);
   }
 
   /** What a cell holds at a point of the screen, if anything. */
