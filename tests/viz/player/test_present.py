@@ -75,6 +75,18 @@ def test_several_policies_have_one_caption(tmp_path: Path, open_page: Open) -> N
 
 
 @pytest.mark.browser
+def test_a_difference_keeps_its_caption(tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, traces_of("chain:8", ("store_all", "sqrt_n")), "ledger")
+    page = open_page(path, "#step=9", viewport={"width": 1280, "height": 720})
+    page.keyboard.press("v")
+    page.keyboard.press("f")
+    until(page, FULL)
+    assert page.locator(".difference .caption").is_visible()
+    assert page.locator(".caption:visible").count() == 1
+    assert page.evaluate(CUT_OFF) == []
+
+
+@pytest.mark.browser
 def test_stops_lead_through_it(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     page = presented(tmp_path, open_page, "chain:16")

@@ -35,7 +35,8 @@ class Presentation {
     this.list.setAttribute("aria-label", "Stops");
     this.list.addEventListener("click", ({ target }) => target.dataset.stop && this.go(Number(target.dataset.stop)));
     const end = add("button", "present-end", transport);
-    Object.assign(end, { type: "button", className: "icon", title: "End the presentation (Esc)", ariaLabel: "End the presentation" });
+    Object.assign(end, { type: "button", className: "icon", title: "End the presentation (Esc)" });
+    end.setAttribute("aria-label", "End the presentation");
     end.append(byId("help-close").firstElementChild.cloneNode(true));
     end.addEventListener("click", () => this.end());
     this.dot = add("i", "laser", document.body);
@@ -50,7 +51,7 @@ class Presentation {
     document.activeElement?.blur(); // the keys are the presentation's
     this.root.classList.add("staged", "presenting");
     // Where there is no such thing, or it is not allowed, the page fills its window.
-    this.root.requestFullscreen?.().catch(() => {});
+    this.root.requestFullscreen?.()?.catch(() => {});
     this.fit();
     byId("status").textContent = "Presenting. Page down: the next stop. Escape: the end.";
   }
