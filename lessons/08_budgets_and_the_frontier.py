@@ -118,7 +118,7 @@ for mebibytes in (1000, 700, 457, 400):
 
 # %% [markdown]
 # **Challenge.** The same net within 550 MiB. All convolutions, `conv2d_*`, are too much to keep;
-# which are worth it? What you do not keep is computed again once.
+# which are worth it? What you drop is computed again once. (On the page two clicks open a block.)
 
 # %%
 asked = {"costs": flops, "challenge": "550 MiB", "time_limit": 1.0}
