@@ -24,6 +24,9 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         file.write(content)
 
 
+BUFFER = 2**18  # bytes: an animation is written in thousands of small pieces
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Yield an empty file that takes the path's place once the block ends without an error.
@@ -63,7 +66,7 @@ def into_place(target: Path) -> Iterator[BinaryIO]:
     # for all of its threads. And the name is its own, as the target's may be as long as names can.
     beside = target.with_name(f".tinyckpt-{secrets.token_hex(8)}")
     try:
-        with beside.open("xb") as file:
+        with beside.open("xb", buffering=BUFFER) as file:
             yield file
         if target.exists():
             shutil.copymode(target, beside)

@@ -94,7 +94,7 @@ class Panel:
         header: its uppermost part.
         plan: the graph, below the header.
         strip_top, strip: where the memory strip begins, and how high it is.
-        moves: whether it moves values: there are words above the strip then, and a lane below it.
+        moves: whether it moves values: there is a lane below the strip then.
     """
 
     left: float
@@ -249,7 +249,7 @@ def laid_out(
         row = [plans[id(trace.graph)] for trace in beside]
         moving = [moves(trace) for trace in beside]
         below = top + header.height + max(round(plan.height) for plan in row)
-        below += CAPTION if any(moving) else 0
+        below += CAPTION
         for column, (plan, own_moves) in enumerate(zip(row, moving, strict=True)):
             panels.append(Panel(column * own, top, own, header, plan, below, STRIP, own_moves))
         top = below + STRIP + GAP + (LANE_GAP + LANE if any(moving) else 0)

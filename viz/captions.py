@@ -55,6 +55,7 @@ class Captions:
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.graph = trace, trace.graph
+        self.live, self.workspace = trace.live_bytes, trace.workspace
         self.operators = [s.operator for s in trace.steps if isinstance(s, EVALUATIONS)]
         seen = bytearray(len(self.graph.operators))
         self.again = bytearray(len(self.operators))  # by evaluation, whether it is a recomputation
@@ -94,11 +95,11 @@ class Captions:
             first -= 1
         freed = [s.data for s in steps[first : step + 1] if isinstance(s, Free)]
         names = listed(len(freed), lambda i: name(data_title(self.graph, freed[i])))
-        live, workspace = self.trace.live_bytes, self.trace.workspace
-        given_back = live[first - 1] - workspace[first - 1] - live[step] if first else 0
+        before = self.live[first - 1] - self.workspace[first - 1] if first else 0
+        given_back = max(0, before - self.live[step])
         size = f" ({size_text(given_back)})" if given_back else ""  # not that of a view's base
-        before = self.clauses(first - 1, name) if self.is_evaluation(first - 1) else ()
-        return (*before, f"{names} {are(len(freed))} freed{size}")
+        done = self.clauses(first - 1, name) if self.is_evaluation(first - 1) else ()
+        return (*done, f"{names} {are(len(freed))} freed{size}")
 
     def is_evaluation(self, step: int) -> bool:
         """Whether a step evaluates something."""

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 SLOWEST, FASTEST = 0.01, 50  # frames a second
 SHORTEST, LONGEST = 1, 600  # seconds that somebody may ask for
 LONGEST_HOLD = 600  # seconds
-HOLD = (0.5, 1.5)  # seconds that the first and the last frame stay
-FPS = 8.0  # frames a second, where the whole is not too long for it
+HOLD = (1.5, 2.0)  # seconds that the first and the last frame stay
+FPS = 4.0  # frames a second, where the whole is not too long for it: so that words can be read
+MOST_UNASKED = 72  # frames: what is longer is thinned, and files stay small enough for any page
 LASTS = 30.0  # seconds at most, where nothing else is asked for
 SMOOTH = 25  # frames a second, beyond which a trace is rather thinned
 STILLS = (".png", ".svg")
@@ -57,11 +58,14 @@ def gif(
 ) -> Path:
     """Write traces as an animation, in step on shared scales.
 
-    There is a frame before the first step, one for each evaluation and one for what is freed
-    behind it. Frames are written as they are drawn: memory does not grow with their number.
+    There is a frame before the first step, which says what this is, one for each evaluation and one
+    for what is freed behind it; the last says what it took. Each says in words what happens.
+    Frames are written as they are drawn: memory does not grow with their number.
 
-    It shows 8 frames a second, and lasts 30 seconds at most: a longer trace is played faster, up
-    to 25 frames a second, and then thinned. ``seconds`` and ``fps`` ask for something else.
+    It shows 4 frames a second, and lasts 30 seconds at most. Of a trace that has more than 72
+    frames, those of evaluations alone are shown, or every so many of them, and it says so.
+    ``seconds``, ``fps`` and ``every`` ask for something else: ``seconds`` for up to 25 frames a
+    second.
 
     Args:
         traces: one trace, or several to compare.
@@ -82,7 +86,7 @@ def gif(
             1,500 frames.
         seconds: how long it lasts, from 1 to 600.
         hold: seconds that the first and the last frame stay, one number or two; they stay no
-            shorter than the others. 0.5 and 1.5 without it.
+            shorter than the others. 1.5 and 2 without it.
         first, last: the steps to begin and to end with, from 0; the whole trace without them.
         every: draw every one of so many frames, 1 for all. The first, the last and those of the
             peaks are drawn in any case.
@@ -100,7 +104,8 @@ def gif(
     check_times(fps, seconds, hold)
     design = Design(theme, title, labels, group, scale, width, aspect, arrange)
     shown = {"first": first, "last": last, "every": every}
-    picture = Picture(as_list(traces), design, **shown, most=most_frames(fps, seconds, hold))
+    most = most_frames(fps, seconds, hold)
+    picture = Picture(as_list(traces), design, **shown, most=most, noted=True)
     high, wide = picture.canvas.shape
     if max(high, wide) > encoder.largest:
         raise OptionError(
@@ -138,7 +143,7 @@ def frames(
 
     Each is a new array of colours, uint8 (height, width, 3), as imageio and others take it; the
     height is even, as films ask, and so is the width unless an odd one is asked for. The options
-    are those of ``gif``; a long trace is thinned to about 700 frames.
+    are those of ``gif``; a long trace is thinned to about 700 frames. The first says what this is.
 
     Raises:
         OptionError: if an option is out of range.
@@ -151,7 +156,8 @@ def frames(
     """
     design = Design(theme, title, labels, group, scale, width, aspect, arrange)
     shown = {"first": first, "last": last, "every": every}
-    picture = Picture(as_list(traces), design, **shown, most=most_frames(None, None, None))
+    most = most_frames(None, LASTS, None)
+    picture = Picture(as_list(traces), design, **shown, most=most, noted=True)
     return (picture.rgb() for _ in picture.play())
 
 
@@ -222,8 +228,9 @@ def most_frames(
     """Return to how many frames a long trace is thinned."""
     if fps is not None:
         return MOST_FRAMES
-    lasts = LASTS if seconds is None else seconds
-    return max(2, int(SMOOTH * (lasts - sum(holds_of(hold, seconds)))))
+    if seconds is None:
+        return MOST_UNASKED
+    return max(2, int(SMOOTH * (seconds - sum(holds_of(hold, seconds)))))
 
 
 def speed_of(count: int, seconds: float | None, hold: float | tuple[float, float] | None) -> float:

@@ -105,14 +105,20 @@ class CellMemory:
                 self.holders[self.block[data]] += 1
         self.become(data, 2 if recomputed else 1)
 
-    def release(self, data: int) -> None:
-        """Note that a value is not resident any more; its block goes with the last one in it."""
-        block = self.block[data]
+    def release(self, data: int) -> int | None:
+        """Note that a value is not resident any more; its block goes with the last one in it.
+
+        Returns:
+            The value for which the block was taken that is given back, if one is.
+        """
+        block, owner = self.block[data], None
         if self.resident[data] and block != NOWHERE:
             self.holders[block] -= 1
             if not self.holders[block]:
                 self.count_bytes(block, -1)
+                owner = self.owner[block]
         self.become(data, 0)
+        return owner
 
     def allocate(self, data: int, recomputed: bool) -> int:
         """Return a new block for a value."""

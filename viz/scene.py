@@ -5,14 +5,13 @@ No drawing here, and no pixels: a frame can be printed and compared in a test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import EVALUATIONS, Fetch, Offload
+from tinyckpt.schedule import EVALUATIONS, Fetch, Free, Offload
 from tinyckpt.units import cost_text, memory_text, size_text
-from viz.captions import Captions
 from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, CellMemory
 
@@ -94,7 +93,10 @@ class Frame:
         changed: the new look of every cell that looks different than in the frame before.
         evaluations, live, peak: the counters' texts; peak is so far.
         host: that of what is in the host's memory.
-        caption: what the step does, in words.
+        active: the cell whose operator is evaluated, if one of these.
+        reads: the other cells out of which it reads.
+        freed: by cell, the bytes that were freed last, by one step or several in a row; nothing at
+            the next step.
     """
 
     step: int
@@ -103,7 +105,9 @@ class Frame:
     live: str
     peak: str
     host: str
-    caption: str
+    active: int | None = None
+    reads: tuple[int, ...] = ()
+    freed: Mapping[int, int] = field(default_factory=dict)
 
 
 def moves(trace: Trace) -> bool:
@@ -140,13 +144,28 @@ def subtitles_of(trace: Trace) -> list[str]:
 
     A schedule that was planned for other costs than evaluations says what it costs in their unit.
     """
-    graph, certificate = trace.graph, trace.schedule.certificate
-    name, _, size = graph.name.partition(":")
-    what = one_line(f"chain of {size} layers" if name == "chain" else graph.name)
+    certificate = trace.schedule.certificate
+    what, cost = what_of(trace), cost_of(trace)
     rings, moved = len(checkpoints_of(trace)), len(moved_values(trace))
     rings_text = f"{rings} {'checkpoint' if rings == 1 else 'checkpoints'}"
     if moved:
         rings_text = f"{moved} on the host"
+    parts = [[what, rings_text, cost], [what, cost], [cost]]
+    if certificate is not None:
+        within = f"within {memory_text(certificate.budget, certificate.memory_unit)}"
+        parts = [[*parts[0], within], [what, cost, within], *parts]
+    return [" · ".join(some) for some in parts]
+
+
+def what_of(trace: Trace) -> str:
+    """Return what is trained."""
+    name, _, size = trace.graph.name.partition(":")
+    return one_line(f"chain of {size} layers" if name == "chain" else trace.graph.name)
+
+
+def cost_of(trace: Trace) -> str:
+    """Return what a schedule costs, beside what it costs to keep everything."""
+    certificate = trace.schedule.certificate
     once = trace.evaluations - trace.recomputations
     ratio = trace.evaluations / max(once, 1)
     cost = (
@@ -156,11 +175,7 @@ def subtitles_of(trace: Trace) -> list[str]:
     if certificate is not None and certificate.unit != "evaluations":
         own = cost_text(certificate.cost, certificate.unit)
         cost = f"{own} in {count_text(trace.evaluations)} evaluations"
-    parts = [[what, rings_text, cost], [what, cost], [cost]]
-    if certificate is not None:
-        within = f"within {memory_text(certificate.budget, certificate.memory_unit)}"
-        parts = [[*parts[0], within], [what, cost, within], *parts]
-    return [" · ".join(some) for some in parts]
+    return cost
 
 
 def one_line(text: str, longest: int = 40) -> str:
@@ -208,10 +223,10 @@ def frames(
     trace: Trace, cells: Sequence[Cell], steps: Sequence[int], in_nodes: bool
 ) -> Iterator[Frame]:
     """Yield the frame before the first step, then one for each of ``steps``, ascending."""
-    state, captions = State(trace, cells), Captions(trace)
+    state = State(trace, cells)
     live = live_of(trace, in_nodes)
     nothing = live_text(0, in_nodes)
-    yield Frame(-1, state.changes(), "0", nothing, nothing, size_text(0), "")
+    yield Frame(-1, state.changes(), "0", nothing, nothing, size_text(0))
     peak = done = 0
     for step in steps:
         while done <= step:
@@ -220,8 +235,9 @@ def frames(
             done += 1
         evaluations = count_text(trace.evaluations_so_far[step])
         now, most = live_text(live[step], in_nodes), live_text(peak, in_nodes)
-        host, caption = size_text(trace.host[step]), captions.text(step)
-        yield Frame(step, state.changes(), evaluations, now, most, host, caption)
+        host, changed = size_text(trace.host[step]), state.changes()
+        doing = (state.active, state.reads, state.freed)
+        yield Frame(step, changed, evaluations, now, most, host, *doing)
 
 
 class State:
@@ -241,6 +257,8 @@ class State:
         self.evaluated = [False] * len(cells)
         self.active: int | None = None  # the cell whose operator is being evaluated
         self.again = False  # whether that is a recomputation
+        self.reads: tuple[int, ...] = ()  # the cells out of which it reads
+        self.freed: dict[int, int] = {}  # bytes that were freed last, by cell
         self.shown: dict[int, Look] = {}
         self.touched = self.memory.touched
         self.touched.update(cell.id for cell in cells)
@@ -267,14 +285,32 @@ class State:
         step = self.trace.steps[position]
         if self.active is not None:
             self.touched.add(self.active)
-            self.active = None
+            self.active, self.reads = None, ()
+        if isinstance(step, Free):
+            self.free(position, step.data)
+            return
         self.memory.take(step)
+        self.freed = {}
         if isinstance(step, EVALUATIONS):
             self.active = self.cell_of_operator.get(step.operator)
             self.again = self.memory.is_again(step)
             if self.active is not None:
                 self.evaluated[self.active] = True
                 self.touched.add(self.active)
+                read = (self.home.get(i) for i in self.trace.graph.operators[step.operator].inputs)
+                self.reads = tuple(i for i in dict.fromkeys(read) if i not in (None, self.active))
+
+    def free(self, position: int, data: int) -> None:
+        """Free a value, and note whose bytes that gives back: of several in a row, of all."""
+        if position and not isinstance(self.trace.steps[position - 1], Free):
+            self.freed = {}
+        self.freed = dict(self.freed)  # a frame has the one before
+        owner = self.memory.release(data)
+        if data in self.home:
+            self.freed.setdefault(self.home[data], 0)
+        if owner is not None and owner in self.home:
+            cell, nbytes = self.home[owner], self.trace.graph.data[owner].spec.nbytes
+            self.freed[cell] = self.freed.get(cell, 0) + nbytes
 
     def changes(self) -> dict[int, Look]:
         """Return the looks that differ from those returned before."""

@@ -35,7 +35,7 @@ HEAD = 14  # pixels above the highest peak, for the strip's own text
 LEGEND = 38  # pixels
 COUNTERS = ("step", "evaluations", "live", "peak so far")
 HOST_COUNTER = "on the host"  # where values are moved there
-CAPTION = 22  # pixels of the words above the strip of a trace that moves values
+CAPTION = 22  # pixels of the words above the strip: what happens
 LANE = 40  # pixels of the lane below it: what is on the host
 LANE_GAP = 4  # pixels between the two
 LANE_WORDS = "on the host"
@@ -106,14 +106,16 @@ def legend_items(traces: Sequence[Trace]) -> tuple[tuple[str, Look | None], ...]
     return (*LEGEND_ITEMS[:place], HOST_ITEM, *LEGEND_ITEMS[place:])
 
 
-def strip_words(trace: Trace, scales: Scales, width: float, height: float = STRIP) -> str:
+def strip_words(
+    trace: Trace, scales: Scales, width: float, height: float = STRIP, note: str = ""
+) -> str:
     """Return what a memory strip shows, as far as there is room beside what stands on its lines."""
     face = font("Regular", 10)
     room = width - 2 * AIR
     for line in lines_of(trace, scales, height):
         if (scales.highest - line.amount) * (height - HEAD) < WORDS * scales.highest:
             room -= face.getlength(line.words) + 2 * AIR
-    words = ["live memory", "outline: to come"]
+    words = ["live memory", *([note] if note else []), "outline: to come"]
     if any(trace.workspace):
         words.append("grey: workspace")
     while len(words) > 1 and face.getlength(" · ".join(words)) > room:

@@ -155,7 +155,8 @@ def test_every_move_has_a_frame_and_a_caption() -> None:
     graph = tc.networks.chain(3)
     trace = offloaded(graph, bandwidth=512)
     shown = frames(trace, cells_of(graph), frame_steps(trace), in_nodes=True)
-    assert [f"{f.step}: {f.caption} | {f.live} {f.host}" for f in shown] == [
+    said = Captions(trace)
+    assert [f"{f.step}: {said.text(f.step)} | {f.live} {f.host}" for f in shown] == [
         "-1:  | 0 0 B",
         "0: f1 is computed | 1 0 B",
         "1: f2 is computed from f1 | 2 0 B",

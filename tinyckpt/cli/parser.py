@@ -216,18 +216,18 @@ def add_pictures(parser: Any) -> None:
     add_naming(parser)
     parser.add_argument(
         "--fps", type=float, metavar="N",
-        help="frames a second, at most 50; 8 by default, and more for what takes over 30 s",
+        help="frames a second, at most 50; 4 by default",
     )  # fmt: skip
     parser.add_argument("--seconds", type=float, metavar="S", help="how long it lasts, 1 to 600")
     parser.add_argument(
         "--hold", type=holds, metavar="S[,S]",
-        help="seconds that the first and the last frame stay; 0.5,1.5 by default",
+        help="seconds that the first and the last frame stay; 1.5,2 by default",
     )  # fmt: skip
     parser.add_argument("--from", type=int, dest="first", metavar="STEP", help="begin there")
     parser.add_argument("--to", type=int, dest="last", metavar="STEP", help="end there")
     parser.add_argument(
         "--every", type=int, metavar="K",
-        help="draw every K-th frame, 1 for all; by default about 700 of a long trace",
+        help="draw every K-th frame, 1 for all; by default at most 72, of evaluations",
     )  # fmt: skip
     parser.add_argument(
         "--title", action="append", help="in place of the policy's name; one for each, in order"

@@ -15,6 +15,8 @@ from viz.theme import RGB, Theme
 if TYPE_CHECKING:
     from viz.arrange import Header
 
+WIDE = 100  # pixels of a box of which often only a part changes
+MOST_BETWEEN = 10  # pixels
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
 
 
@@ -31,6 +33,18 @@ class Change:
     left: int
     top: int
     pixels: Indices
+
+
+def near(differs: Any) -> Any:
+    """Return where pixels differ, and what is between two of a row that are near each other.
+
+    Letters that change would else be full of holes, which cost more to encode than their pixels.
+    """
+    places = np.arange(differs.shape[1])
+    last = np.maximum.accumulate(np.where(differs, places, -MOST_BETWEEN), axis=1)
+    after = np.where(differs, places, places[-1] + MOST_BETWEEN + 1)
+    following = np.minimum.accumulate(after[:, ::-1], axis=1)[:, ::-1]
+    return following - last <= MOST_BETWEEN
 
 
 class Canvas:
@@ -65,8 +79,17 @@ class Canvas:
         for box in self.touched:
             top, bottom, left, right = box
             differs = self.pixels[top:bottom, left:right] != self.shown[top:bottom, left:right]
-            if differs.any():
-                masks.append((box, differs))
+            if not differs.any():
+                continue
+            if right - left > WIDE:
+                # No wider than it needs to be: what is encoded is a rectangle around all of them.
+                columns = np.flatnonzero(differs.any(axis=0))
+                first, stop = int(columns[0]), int(columns[-1]) + 1
+                differs, box = (
+                    near(differs[:, first:stop]),
+                    (top, bottom, left + first, left + stop),
+                )
+            masks.append((box, differs))
         self.touched.clear()
         return self.patch(masks)
 

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from viz.captions import Captions
 from viz.curve import Scales
 from viz.layout.geometry import MARGIN, Line, Size
 from viz.nodes import arrow_parts, arrow_sizes, fitted
 from viz.raster.boxes import group_sprite
-from viz.raster.canvas import Canvas, Counters, words
+from viz.raster.canvas import Canvas, Counters
+from viz.raster.card import draw_card, lines_of_card, result_of
+from viz.raster.lights import Lights
 from viz.raster.sprites import (
     TRANSPARENT,
     Indices,
@@ -28,6 +31,8 @@ from viz.raster.sprites import (
     text_layer,
 )
 from viz.raster.strip import Strip, lane_of, strip_of
+from viz.raster.words import Line as Sentence
+from viz.raster.words import words_of
 from viz.scene import Activity, Frame, Look, count_text, frames, subtitles_of
 from viz.sheet import CAPTION, HEAD, LANE
 from viz.theme import RGB, faint_edge, font
@@ -37,24 +42,38 @@ if TYPE_CHECKING:
     from viz.arrange import Panel
     from viz.layout.cells import Cell
 
+MOST_KEPT = 2**24  # bytes of pictures of nodes
+
 
 class PanelPicture:
     """One trace: heading, counters, graph and memory strip."""
 
     def __init__(
-        self, canvas: Canvas, trace: Trace, place: Panel, scales: Scales, title: str
+        self,
+        canvas: Canvas,
+        trace: Trace,
+        place: Panel,
+        scales: Scales,
+        title: str,
+        note: str = "",
     ) -> None:
         self.canvas, self.scales, self.trace, self.place = canvas, scales, trace, place
+        self.title, self.note = title, note
         self.plan, self.inks, self.scale = place.plan, canvas.inks, canvas.scale
         self.counters = Counters(canvas, place.header, place.left, place.top)
         self.ink = self.inks.index(self.inks.theme.ink)
         self.shapes: dict[tuple[Look, Size], tuple[Indices, Indices]] = {}
         self.labels: dict[tuple[str, Size], Indices] = {}
-        self.groups: dict[tuple[Look, str], Indices] = {}
+        self.sprites: dict[tuple[int, Look], tuple[Indices, Any]] = {}
         self.looks: dict[int, Look] = {}
         self.last: Frame | None = None
+        self.captions, self.caption = Captions(trace), ""
+        self.covered: tuple[Any, Indices] | None = None  # where the card lies, and what is below
         self.draw_graph()
         self.place_nodes()
+        self.lights = Lights(
+            canvas, self.plan, self.boxes, (place.left, place.top + place.header.height)
+        )
         self.draw_counter_names()
         self.draw_heading(title)
         left = round((place.left + MARGIN) * self.scale)
@@ -64,7 +83,7 @@ class PanelPicture:
             (
                 left,
                 round(place.strip_top * self.scale),
-                strip_of(trace, scales, size, self.scale, self.inks),
+                strip_of(trace, scales, size, self.scale, self.inks, note),
             )
         ]
         if place.moves:
@@ -72,6 +91,8 @@ class PanelPicture:
                 trace, scales, (round(LANE * self.scale), size[1]), self.scale, self.inks
             )
             self.strips.append((left, round(place.lane_top * self.scale), lane))
+        top = self.strips[0][1]
+        self.line = Sentence(canvas, (top - round(CAPTION * self.scale), top, left, right))
         self.cursor = 0
         for x, y, strip in self.strips:
             canvas.put(strip.future, x, y)
@@ -157,7 +178,10 @@ class PanelPicture:
         if frame is self.last:
             return
         self.last = frame
+        self.uncover()
+        self.lights.clear()
         self.draw_nodes(frame.changed)
+        self.lights.draw(frame)
         # Numbered as everywhere else, from 0; before the first step there is none.
         step = count_text(frame.step) if frame.step >= 0 else "–"  # noqa: RUF001
         total = count_text(len(self.trace.steps) - 1)
@@ -167,8 +191,7 @@ class PanelPicture:
             frame.host,
         )  # fmt: skip
         self.counters.write(texts[: len(self.place.header.names)])
-        if self.place.moves:
-            self.draw_caption(frame.caption)
+        self.draw_caption(frame.step)
         now = self.strips[0][2].column(frame.step)
         for x, y, strip in self.strips:
             self.draw_cursor(strip, x, y, now)
@@ -189,9 +212,8 @@ class PanelPicture:
         for index in sorted(affected, key=lambda index: (self.prominence(index), index)):
             if index in self.looks:
                 top, bottom, left, right = self.boxes[index]
-                sprite = self.sprite(self.looks[index], self.plan.cells[index])
-                region = self.canvas.region(top, bottom, left, right)
-                np.copyto(region, sprite, where=sprite != TRANSPARENT)
+                sprite, where = self.sprite(self.looks[index], self.plan.cells[index])
+                np.copyto(self.canvas.region(top, bottom, left, right), sprite, where=where)
 
     def prominence(self, index: int) -> int:
         """Return 0 for a plain node, 1 with a ring, 2 with a halo."""
@@ -210,14 +232,22 @@ class PanelPicture:
             self.boxes.append((top, top + height, left, left + width))
         self.around = neighbours(self.boxes)
 
-    def sprite(self, look: Look, cell: Cell) -> Indices:
-        """Return the picture of a node with its label."""
+    def sprite(self, look: Look, cell: Cell) -> tuple[Indices, Any]:
+        """Return the picture of a node with its label, and where it is not transparent."""
+        key = (cell.id, look)
+        if key not in self.sprites:
+            picture = self.picture(look, cell)
+            if 2 * picture.size * len(self.sprites) > MOST_KEPT:
+                self.sprites.clear()
+            self.sprites[key] = picture, picture != TRANSPARENT
+        return self.sprites[key]
+
+    def picture(self, look: Look, cell: Cell) -> Indices:
+        """Draw a node with its label."""
         label, points = self.plan.labels[cell.id], self.plan.points[cell.id]
         size, scale = self.plan.size(cell), self.scale
         if cell.group:
-            if (look, label) not in self.groups:
-                self.groups[look, label] = group_sprite(look, label, points, size, self.inks, scale)
-            return self.groups[look, label]
+            return group_sprite(look, label, points, size, self.inks, scale)
         if (look, size) not in self.shapes:
             shape = node_sprite(look, size, self.inks, scale)
             self.shapes[look, size] = shape, label_inks(look, self.inks)
@@ -229,14 +259,37 @@ class PanelPicture:
         coverage = self.labels[label, size]
         return np.where(coverage == 0, shape, inks[coverage])
 
-    def draw_caption(self, caption: str) -> None:
-        """Write above the strip what happens."""
-        (x, y, strip), scale, theme = self.strips[0], self.scale, self.inks.theme
-        region = self.canvas.region(y - round(CAPTION * scale), y, x, x + strip.past.shape[1])
-        region[:] = self.canvas.ground
-        text = fitted(caption, "Regular", 12, strip.past.shape[1] / scale)
-        line = words(text, "Regular", 12, theme.ink, theme, scale)[: region.shape[0]]
-        region[: line.shape[0], : line.shape[1]] = line[:, : region.shape[1]]
+    def draw_caption(self, step: int) -> None:
+        """Write above the strip what happens; at the end, what it took."""
+        theme, scale = self.inks.theme, self.scale
+        ends = step == len(self.trace.steps) - 1
+        whole = result_of(self.trace, self.scales.in_nodes) if ends else self.captions.text(step)
+        if whole == self.caption:
+            return
+        self.caption = whole
+        weight, size = ("SemiBold", 14) if ends else ("Regular", 12)
+        texts = [whole] if ends else self.captions.texts(step)
+        self.line.write(words_of(weight, size, theme.ink, theme, scale), texts)
+
+    def draw_card(self) -> None:
+        """Cover heading and graph with what this is, and fill the strip, until the next frame."""
+        (x, y, strip), scale = self.strips[0], self.scale
+        top, wide = round((self.place.top + MARGIN / 4) * scale), strip.past.shape[1]
+        box = (top, y + strip.past.shape[0], x, x + wide)
+        left, right = self.graph_left, self.graph_left + self.ground.shape[1]
+        whole = self.canvas.region(box[0], box[1], left, right)
+        self.covered = ((box[0], box[1], left, right), whole.copy())
+        whole[: y - top] = self.canvas.ground
+        lines = lines_of_card(self.trace, self.title, self.scales.in_nodes, self.note)
+        draw_card(self.canvas, self.canvas.region(top, y, x, x + wide), lines, scale)
+        self.canvas.region(y, box[1], x, x + wide)[:] = strip.past
+
+    def uncover(self) -> None:
+        """Take the card away."""
+        if self.covered is not None:
+            box, below = self.covered
+            self.canvas.region(*box)[:] = below
+            self.covered = None
 
     def draw_cursor(self, strip: Strip, x: int, y: int, now: int) -> None:
         """Move the cursor of a strip at (x, y): filled before it, in outline after it."""

@@ -16,7 +16,7 @@ from viz.nodes import arrow_sizes
 from viz.raster.canvas import Canvas, Change
 from viz.raster.panel import PanelPicture, draw_arrow
 from viz.raster.sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
-from viz.scene import Look, frame_steps
+from viz.scene import SEEN, Look, count_text, frame_steps
 from viz.sheet import headings
 from viz.theme import THEMES, Theme
 
@@ -34,10 +34,12 @@ def chosen(
     last: int | None,
     every: int | None,
     most: int = MOST_FRAMES,
-) -> list[int]:
-    """Return the steps of a picture's frames, of all that could have one.
+    seen: Collection[int] = (),
+) -> tuple[list[int], str]:
+    """Return the steps of a picture's frames, of all that could have one, and which are left out.
 
-    The first of the range, its last and the peaks within it are always among them.
+    The first of the range, its last and the peaks within it are always among them. Where there are
+    more than ``most``, those of ``seen`` alone are, and then evenly many of these.
 
     Args:
         moments: ascending, from -1, the moment before the first step, to the last step.
@@ -45,6 +47,7 @@ def chosen(
         first, last: the range; its ends are shown as they are in stills of these steps.
         every: take every one of so many; None for as many as leave about ``most``.
         most: frames.
+        seen: the steps that evaluate or move something.
 
     Raises:
         OptionError: if the range is empty or leaves the trace, or ``every`` is not positive.
@@ -59,9 +62,26 @@ def chosen(
         raise OptionError(f"every {every!r}: legal are whole numbers from 1 on")
     begin = 0 if first is None else bisect_right(moments, first) - 1
     stop = len(moments) if last is None else bisect_right(moments, last)
-    shown = moments[begin:stop]
-    stride = -(-len(shown) // most) if every is None else every
-    return sorted({*shown[::stride], shown[-1], *(set(peaks) & set(shown))})
+    shown = list(moments[begin:stop])
+    ends = {shown[0], shown[-1], *(set(peaks) & set(shown))}
+    if every is not None:
+        return sorted({*shown[::every], *ends}), f"{ordinal(every)} frame" if every > 1 else ""
+    if len(shown) <= most:
+        return shown, ""
+    kept = [step for step in shown if step in seen]
+    stride = -(-len(kept) // max(most - len(ends), 1))
+    words = "every evaluation" if stride == 1 else f"{ordinal(stride)} evaluation"
+    return sorted({*kept[::stride], *ends}), words
+
+
+def ordinal(number: int) -> str:
+    """Return in words that one of so many is taken.
+
+    >>> ordinal(2), ordinal(3), ordinal(11), ordinal(22)
+    ('every 2nd', 'every 3rd', 'every 11th', 'every 22nd')
+    """
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10)
+    return f"every {count_text(number)}{ending or 'th'}"
 
 
 class Picture:
@@ -69,7 +89,8 @@ class Picture:
 
     Attributes:
         moments: the steps that could have a frame; -1 is the moment before the first step.
-        steps: those that have one.
+        steps: those that have one; pictures of an animation are ``noted``: they say which these are
+            if some are left out.
     """
 
     def __init__(
@@ -81,6 +102,7 @@ class Picture:
         last: int | None = None,
         every: int | None = None,
         most: int = MOST_FRAMES,
+        noted: bool = False,
     ) -> None:
         sheet = sheet_of(traces, design)
         names = headings(traces, design.title)
@@ -88,10 +110,11 @@ class Picture:
         self.inks = inks_of(THEMES[design.theme])
         self.moments = sorted({-1, *(step for trace in traces for step in frame_steps(trace))})
         peaks = peak_step(traces, scales.in_nodes)
-        self.steps = chosen(self.moments, peaks, first, last, every, most)
+        seen = {place for t in traces for place, s in enumerate(t.steps) if isinstance(s, SEEN)}
+        self.steps, note = chosen(self.moments, peaks, first, last, every, most, seen)
         self.drawing = Canvas(sheet.pixels, self.inks, sheet.scale)
         self.panels = [
-            PanelPicture(self.drawing, trace, place, scales, name)
+            PanelPicture(self.drawing, trace, place, scales, name, note if noted else "")
             for trace, place, name in zip(traces, sheet.panels, names, strict=True)
         ]
         draw_legend(self.drawing, sheet.legend)
@@ -104,9 +127,11 @@ class Picture:
     def play(self) -> Iterator[Indices]:
         """Yield the canvas at every frame; it is the same array, changed in place."""
         moving = [panel.frames(self.steps) for panel in self.panels]
-        for _ in self.steps:
+        for step in self.steps:
             for panel, stream in zip(self.panels, moving, strict=True):
                 panel.draw(next(stream))
+                if step < 0:
+                    panel.draw_card()
             yield self.canvas
 
     def changes(self) -> Iterator[Change]:
@@ -120,7 +145,7 @@ class Picture:
         Raises:
             OptionError: if the step is out of range.
         """
-        (at,) = chosen(self.moments, (), step, step, None)
+        (at,), _ = chosen(self.moments, (), step, step, None)
         for panel in self.panels:
             panel.draw(next(panel.frames([at])))
 

@@ -48,9 +48,14 @@ class Strip:
 
 
 def strip_of(
-    trace: Trace, scales: Scales, size: tuple[int, int], scale: float, inks: Inks
+    trace: Trace,
+    scales: Scales,
+    size: tuple[int, int],
+    scale: float,
+    inks: Inks,
+    note: str = "",
 ) -> Strip:
-    """Return the strip of a trace, ``size`` = (height, width) in pixels."""
+    """Return the strip of a trace, ``size`` = (height, width) in pixels; a note stands upon it."""
     height, width = size
     thick = max(1, round(scale))
     unit = (height - HEAD * scale) / max(scales.highest, 1)
@@ -67,7 +72,7 @@ def strip_of(
     free = np.ones((height, width), bool)
     strip = Strip(past, future, free, scales.longest, max(1, round(CURSOR * scale)))
     lines = lines_of(trace, scales, height / scale)
-    words = strip_words(trace, scales, width / scale, height / scale)
+    words = strip_words(trace, scales, width / scale, height / scale, note)
     draw_lines((past, future), free, lines, words, unit, scale, inks)
     return strip
 

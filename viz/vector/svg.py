@@ -165,17 +165,23 @@ def svg_still(
         wide = round(place.width) - 2 * MARGIN
         strip = strip_elements(trace, at, scales, wide, place.strip, colours)
         group(place.left + MARGIN, place.strip_top, strip)
+        said = said_in(trace, at, wide)
+        group(place.left + MARGIN, place.strip_top, [text_element(0, -8, said, 12, colours.ink)])
         if place.moves:
-            said = fitted(Captions(trace).text(at), "Regular", 12, wide)
-            group(
-                place.left + MARGIN, place.strip_top, [text_element(0, -9, said, 12, colours.ink)]
-            )
             lane = lane_elements(trace, at, scales, wide, colours)
             group(place.left + MARGIN, place.lane_top, lane)
     parts += legend_elements(sheet.legend, colours)
     style = f"<style>{font_faces()}</style>" if fonts else ""
     said = alternative(shown, last if step is None else step)
     return picture([style, *parts], (sheet.width, sheet.height), said, colours, sheet.scale)
+
+
+def said_in(trace: Trace, step: int, room: float) -> str:
+    """Return in words what a step does, as long as there is room."""
+    face = font("Regular", 12)
+    texts = list(Captions(trace).texts(step))
+    fitting = (text for text in texts if face.getlength(text) <= room)
+    return next(fitting, None) or fitted(texts[-1], "Regular", 12, room)
 
 
 def svg_graph(graph: Graph, theme: str = "light") -> str:

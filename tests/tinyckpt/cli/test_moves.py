@@ -19,7 +19,7 @@ def test_an_animation_has_a_frame_for_every_move(
     from PIL import Image
 
     path = tmp_path / "x.gif"
-    code, out, _ = run(capsys, "gif", "chain:16", *OFFLOAD, "-o", str(path))
+    code, out, _ = run(capsys, "gif", "chain:16", *OFFLOAD, "--every", "1", "-o", str(path))
     assert (code, out) == (0, f"written to {path}\n")
     trace = tc.replay(tc.plan(tc.networks.chain(16), "offload", bandwidth=512))
     moves = sum(isinstance(step, tc.Offload | tc.Fetch) for step in trace.steps)

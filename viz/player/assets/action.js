@@ -61,5 +61,5 @@ function freedBetween(model, from, to, homeOf) {
 
 /** What a ghost says: the bytes that went; nothing where only a view of others went. @param {number} bytes */
 function ghostText(bytes) {
-  return bytes ? `\u2212${shortSize(bytes)}` : "";
+  return bytes ? `\u2212${sizeText(bytes)}` : "";
 }

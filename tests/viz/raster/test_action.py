@@ -1,0 +1,191 @@
+"""The action is seen in animations: lit arrows, ghosts, captions, first and last frame."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyckpt as tc
+import viz
+from tests.viz.raster.test_animations import decoded, trace_of
+from viz.arrange import Design
+from viz.captions import Captions
+from viz.layout.geometry import MARGIN
+from viz.raster.card import lines_of_card, result_of, sizes_of
+from viz.raster.picture import Picture, chosen
+from viz.raster.words import Line, words_of
+from viz.sheet import CAPTION
+from viz.theme import THEMES
+
+
+def frames_of(trace: tc.Trace, **options: Any) -> dict[int, Any]:
+    """Return the palette indices of every frame by its step."""
+    picture = Picture([trace], Design(**options), every=1)
+    return {step: canvas.copy() for step, canvas in zip(picture.steps, picture.play(), strict=True)}
+
+
+def cell_of(trace: tc.Trace, operator: int) -> int:
+    (panel,) = Picture([trace]).panels
+    return next(cell.id for cell in panel.plan.cells if operator in cell.operators)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("scale", [1, 2])
+def test_the_arrow_and_the_ring_of_what_is_read_are_lit_for_one_frame(
+    theme: str, scale: int
+) -> None:
+    trace = trace_of("chain:6")
+    picture = Picture([trace], Design(theme, scale=scale), every=1)
+    (panel,) = picture.panels
+    inks = picture.inks
+    halo, ink = inks.index(inks.theme.halo), inks.index(inks.theme.ink)
+    frames = frames_of(trace, theme=theme, scale=scale)
+    (x0, y0), (x1, _) = (panel.plan.centres[cell] for cell in (1, 2))
+    left, top = panel.graph_left + (x0 + 15) * scale, panel.graph_top + y0 * scale
+    right = panel.graph_left + (x1 - 15) * scale
+    # Between the rings of both.
+    gap = (slice(round(top - 2 * scale), round(top + 2 * scale)),
+           slice(round(left + 4 * scale), round(right - 6 * scale)))  # fmt: skip
+    ring = (slice(round(top), round(top) + 1), slice(round(left), round(left + 2.5 * scale)))
+    step = next(s for s, one in enumerate(trace.steps) if getattr(one, "operator", 0) == 2)
+    assert np.isin([halo, ink], frames[step][gap]).all()
+    assert halo in frames[step][ring]
+    for other in (-1, *(s for s in frames if s > step)):
+        again = any(getattr(trace.steps[other], "operator", None) in (1, 2) for _ in [0])
+        if other > 0 and not again:
+            assert halo not in frames[other][gap], other
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_what_is_freed_has_its_bytes_beside_it_for_one_frame(theme: str) -> None:
+    trace = trace_of("chain:6")
+    picture = Picture([trace], Design(theme), every=1)
+    (panel,) = picture.panels
+    ink = picture.inks.index(picture.inks.theme.ink)
+    frees = [s for s, taken in enumerate(trace.steps) if isinstance(taken, tc.Free)]
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        told = [frame for frame in (panel.last,) if frame is not None]
+        ghosts = told[0].freed
+        assert bool(ghosts) == (step in frees)
+        assert all(nbytes == 512 for nbytes in ghosts.values())
+        for cell in panel.plan.cells:
+            top, bottom, left, right = panel.boxes[cell.id]
+            band = canvas[bottom : bottom + 6] if cell.backward else canvas[top - 6 : top]
+            if step >= 0:
+                assert (ink in band[:, left + 6 : right - 6]) == (cell.id in ghosts), (step, cell)
+
+
+def test_several_frees_in_a_row_are_seen_together_and_add_up() -> None:
+    trace = trace_of("residual:2x4")
+    picture = Picture([trace], every=1)
+    (panel,) = picture.panels
+    most = 0
+    for step, _ in zip(picture.steps, picture.play(), strict=True):
+        assert panel.last is not None
+        if step < 0 or not isinstance(trace.steps[step], tc.Free):
+            continue
+        first = step
+        while isinstance(trace.steps[first - 1], tc.Free):
+            first -= 1
+        before = trace.live_bytes[first - 1] - trace.workspace[first - 1]
+        assert sum(panel.last.freed.values()) == before - trace.live_bytes[step]
+        most = max(most, step - first + 1)
+    assert most > 1
+
+
+@pytest.mark.parametrize("options", [{}, {"width": 400}, {"theme": "dark", "scale": 2}])
+def test_the_caption_is_what_is_said_whatever_stood_there(options: dict[str, Any]) -> None:
+    trace = trace_of("residual:2x4")
+    picture = Picture([trace], Design(**options), every=1)
+    (panel,) = picture.panels
+    top, bottom, left, right = panel.line.box
+    assert bottom - top == round(CAPTION * picture.drawing.scale)
+    theme, scale = picture.inks.theme, picture.drawing.scale
+    captions = Captions(trace)
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        if step < 0 or step == len(trace.steps) - 1:
+            continue
+        fresh = Picture([trace], Design(**options)).drawing
+        Line(fresh, panel.line.box).write(
+            words_of("Regular", 12, theme.ink, theme, scale), captions.texts(step)
+        )
+        expected = fresh.pixels[top:bottom, left:right]
+        assert (expected != fresh.ground).any()
+        assert np.array_equal(canvas[top:bottom, left:right], expected), step
+        if step > 40:
+            break
+
+
+@pytest.mark.parametrize("traces", [["sqrt_n"], ["store_all", "sqrt_n"]])
+def test_the_first_frame_says_what_it_is_and_the_last_what_it_took(traces: list[str]) -> None:
+    shown = [trace_of("chain:9", policy) for policy in traces]
+    picture = Picture(shown)
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        if step >= 0:
+            continue
+        for panel in picture.panels:
+            lines = lines_of_card(panel.trace, panel.title, True, "")
+            assert lines[0] == panel.title
+            assert "× store-all" in lines[2]  # noqa: RUF001
+            room = panel.strips[0][2].past.shape[1]
+            assert sizes_of(lines, room, panel.strips[0][1] - panel.place.top)[0] >= 40
+            (x, y, strip) = panel.strips[0]
+            wide = canvas[y : y + strip.past.shape[0], x : x + strip.past.shape[1]]
+            assert np.array_equal(wide, strip.past)
+    assert "× store-all, peak " in result_of(shown[-1], True)  # noqa: RUF001
+    assert [panel.caption for panel in picture.panels] == [result_of(t, True) for t in shown]
+
+
+def test_no_card_where_a_part_is_shown() -> None:
+    trace = trace_of("chain:9")
+    part = Picture([trace], first=3)
+    whole = Picture([trace], every=1)
+    shown = {s: c.copy() for s, c in zip(whole.steps, whole.play(), strict=True)}
+    assert np.array_equal(next(part.play()), shown[part.steps[0]])
+
+
+@pytest.mark.parametrize(
+    ("network", "policy"),
+    [
+        ("chain:4", "sqrt_n"),
+        ("chain:16", "recompute_all"),
+        ("chain:64", "sqrt_n"),
+        ("unet:1", "sqrt_n"),
+    ],
+)
+def test_a_file_lasts_at_most_30_seconds_and_holds_its_first_and_last_frame(
+    network: str, policy: str, tmp_path: Path
+) -> None:
+    delays = decoded(viz.gif(trace_of(network, policy), tmp_path / "out.gif", width=320))[1]
+    assert sum(delays) <= 30_000
+    assert (delays[0], delays[-1]) == (1500, 2000)
+
+
+def test_what_is_left_out_is_said() -> None:
+    trace = trace_of("chain:16", "recompute_all")
+    picture = Picture([trace], most=72, noted=True)
+    assert [panel.note for panel in picture.panels] == ["every 3rd evaluation"]
+    evaluations = [step for step in picture.steps if step >= 0][:-1]
+    assert all(hasattr(trace.steps[step], "operator") for step in evaluations)
+    gaps = np.diff([trace.evaluations_so_far[step] for step in evaluations])
+    assert set(gaps.tolist()) <= {1, 2, 3}  # fewer beside the peak
+    moments = [-1, *range(9)]
+    assert chosen(moments, (), None, None, None, 8, {0, 2, 4, 6}) == (
+        [-1, 0, 2, 4, 6, 8],
+        "every evaluation",
+    )
+    assert [panel.note for panel in Picture([trace], every=4, noted=True).panels] == [
+        "every 4th frame"
+    ]
+    assert [panel.note for panel in Picture([trace_of("chain:4")], noted=True).panels] == [""]
+
+
+@pytest.mark.parametrize("width", [320, 800])
+def test_nothing_of_the_action_leaves_the_margins(width: int) -> None:
+    trace = trace_of("chain:40")
+    picture = Picture([trace], Design(width=width), every=1)
+    scale = picture.drawing.scale
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        if step % 7 == 0:
+            assert (canvas[:, : round((MARGIN - 14) * scale)] == picture.drawing.ground).all()

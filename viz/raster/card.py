@@ -1,0 +1,100 @@
+"""The first frame of an animation: what it is, in letters that a thumbnail shows; and the result.
+
+A title, what is trained, what that costs, over the place of heading and graph; the memory strip
+below is filled, as its shape says at once which policy this is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tinyckpt.units import size_text
+from viz.nodes import fitted
+from viz.raster.sprites import Indices
+from viz.raster.words import covered, ramp
+from viz.scene import cost_of, count_text, one_line, what_of
+from viz.theme import font
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tinyckpt.trace import Trace
+    from viz.raster.canvas import Canvas
+
+LARGEST, SMALLEST = 76, 12  # pixels of a title, and of its lines at least
+SHARE = 0.54  # of the title's size that the lines below it have
+LEADING = 1.24  # of a line's size, from line to line
+FILLED = 0.94  # of the height that lines take at most
+
+
+def result_of(trace: Trace, in_nodes: bool) -> str:
+    """Return what a schedule took: evaluations, times those of store-all, and the peak."""
+    once = max(trace.evaluations - trace.recomputations, 1)
+    ratio = f"{trace.evaluations / once:.2f}"
+    evaluations = f"{count_text(trace.evaluations)} evaluations"
+    times = f"{evaluations} = {ratio}× store-all"  # noqa: RUF001  # the sign of multiplication
+    return f"{times}, {peak_of(trace, in_nodes)}"
+
+
+def peak_of(trace: Trace, in_nodes: bool) -> str:
+    """Return the peak in words."""
+    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
+    return f"peak {nodes}{size_text(trace.peak_bytes)}"
+
+
+def lines_of_card(trace: Trace, title: str, in_nodes: bool, note: str) -> list[str]:
+    """Return what a card says: a title, and lines below it."""
+    lines = [one_line(title, 200), f"{what_of(trace)} · {peak_of(trace, in_nodes)}", cost_of(trace)]
+    return [*lines, f"{note} is shown"] if note else lines
+
+
+def sizes_of(lines: Sequence[str], wide: float, high: float) -> list[int]:
+    """Return how large each line of a card is, so that all of them are as large as fits."""
+    title = LARGEST
+    while title * SHARE > SMALLEST:
+        sizes = [title, *(round(title * SHARE) for _ in lines[1:])]
+        tall = LEADING * sum(sizes)
+        if tall <= FILLED * high and all(
+            font(weight_of(place), size).getlength(line) <= wide
+            for place, (line, size) in enumerate(zip(lines, sizes, strict=True))
+        ):
+            return sizes
+        title -= 2
+    return [max(round(title), SMALLEST), *(SMALLEST for _ in lines[1:])]
+
+
+def weight_of(line: int) -> str:
+    """Return the weight of a card's line."""
+    return "SemiBold" if line in (0, 2) else "Regular"
+
+
+def draw_card(canvas: Canvas, region: Indices, lines: Sequence[str], scale: float) -> None:
+    """Write a card over a region of the canvas.
+
+    Args:
+        canvas: whose colours it has.
+        region: of its pixels.
+        lines: a title, and what stands below it; those that have no room are left out.
+        scale: pixels for each at scale 1.
+    """
+    theme = canvas.inks.theme
+    region[:] = canvas.ground
+    high, wide = region.shape[0] / scale, region.shape[1] / scale
+    shown = list(lines)
+    while len(shown) > 2 and sizes_of(shown, wide, high)[1] <= SMALLEST + 2:
+        shown.pop()
+    sizes = sizes_of(shown, wide, high)
+    y = max(0.0, (high - LEADING * sum(sizes)) / 2)
+    for place, (line, size) in enumerate(zip(shown, sizes, strict=True)):
+        ink = theme.ink if weight_of(place) == "SemiBold" else theme.muted
+        text = fitted(line, weight_of(place), size, wide)
+        coverage = covered(text, weight_of(place), size * scale)
+        top = round(y * scale)
+        target = region[top : top + coverage.shape[0], : coverage.shape[1]]
+        np.copyto(
+            target,
+            ramp(ink, theme.background, theme)[coverage[: target.shape[0], : target.shape[1]]],
+        )
+        y += LEADING * size

@@ -1,0 +1,172 @@
+"""The action, seen: what lies upon a graph for one frame, and is taken away before the next.
+
+Lit arrows, rings around what is read, and the bytes of what was freed, beside its hollow node. Each
+is a small picture that is drawn once and kept; what was below it is kept too, and put back.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.units import size_text
+from viz.layout.geometry import Line, Size
+from viz.nodes import arrow_parts, arrow_sizes, corner_of
+from viz.raster.sprites import (
+    OVERSAMPLE,
+    Indices,
+    distances,
+    inks_of,
+    layer,
+    sprite_shape,
+)
+from viz.raster.words import words_of
+from viz.theme import Theme
+
+if TYPE_CHECKING:
+    from viz.raster.canvas import Canvas
+    from viz.scene import Frame
+
+BEYOND = 2.5  # pixels between a node and the outer edge of its ring: within a checkpoint's
+HALO = 5.0  # pixels that the halo of a lit arrow is wide
+QUARTER = 4  # arrows of one shape to a quarter of a pixel share a picture
+MOST_TAGS = 6  # ghosts that have their bytes beside them; the caption says what all are
+TAG = 9  # points of these
+AROUND = 6  # pixels around an arrow for its halo and head
+
+Sprite = tuple[Indices, Any]  # a picture, and where it is not transparent
+
+
+class Lights:
+    """What lies upon the graph of one panel."""
+
+    def __init__(self, canvas: Canvas, plan: Any, boxes: Any, origin: tuple[float, float]) -> None:
+        self.canvas, self.plan, self.boxes, self.origin = canvas, plan, boxes, origin
+        self.theme, self.scale = canvas.inks.theme, canvas.scale
+        self.below: list[tuple[tuple[int, int, int, int], Indices]] = []  # what was there before
+        self.arrows: dict[tuple[int, int], list[Line]] = {}
+        for read in plan.reads:
+            self.arrows.setdefault((read.source, read.target), []).extend(read.lines)
+        self.edges: dict[tuple[int, int], list[tuple[Sprite, int, int]]] = {}
+        self.tags = words_of("SemiBold", TAG, self.theme.ink, self.theme, self.scale)
+
+    def clear(self) -> None:
+        """Take away what the last frame had."""
+        for box, before in reversed(self.below):
+            self.canvas.region(*box)[:] = before
+        self.below.clear()
+
+    def draw(self, frame: Frame) -> None:
+        """Light what a frame reads, and write at what it frees, hollow now, how much that was."""
+        if frame.active is not None:
+            for cell in frame.reads:
+                for sprite, x, y in self.edge(cell, frame.active):
+                    self.put(sprite, x, y)
+            for cell in frame.reads:
+                self.around(cell)
+        told = [cell for cell, nbytes in frame.freed.items() if nbytes]
+        for cell in told[:MOST_TAGS]:
+            self.tag(cell, f"\N{MINUS SIGN}{size_text(frame.freed[cell])}")
+
+    def put(self, sprite: Sprite, x: int, y: int) -> None:
+        """Lay a picture at (x, y), in pixels of the canvas, as far as it is on it."""
+        picture, where = sprite
+        high, wide = self.canvas.pixels.shape
+        top, left = max(0, -y), max(0, -x)
+        bottom, right = min(picture.shape[0], high - y), min(picture.shape[1], wide - x)
+        if bottom <= top or right <= left:
+            return
+        box = (y + top, y + bottom, x + left, x + right)
+        region = self.canvas.region(*box)
+        self.below.append((box, region.copy()))
+        inside = (slice(top, bottom), slice(left, right))
+        np.copyto(region, picture[inside], where=where[inside])
+
+    def around(self, cell: int) -> None:
+        """Lay a ring around a cell."""
+        top, _, left, _ = self.boxes[cell]
+        size = self.plan.sizes[cell]
+        corner = corner_of(size) if self.plan.cells[cell].group else size[1] / 2
+        self.put(ring_sprite(size, corner, self.theme, self.scale), left, top)
+
+    def edge(self, source: int, target: int) -> list[tuple[Sprite, int, int]]:
+        """Return the lit pictures of the arrows from a cell to another, and where they lie."""
+        if (source, target) not in self.edges:
+            self.edges[source, target] = [
+                self.lit(line) for line in self.arrows.get((source, target), ())
+            ]
+        return self.edges[source, target]
+
+    def lit(self, line: Line) -> tuple[Sprite, int, int]:
+        """Return the lit picture of an arrow, and where it lies."""
+        left = min(x for x, _ in line) - AROUND
+        top = min(y for _, y in line) - AROUND
+        x, y = (
+            (place + begin) * self.scale
+            for place, begin in zip((left, top), self.origin, strict=True)
+        )
+        # What of a pixel is left over moves the arrow within its picture.
+        over = (x % 1, y % 1)
+        points = tuple(
+            (
+                round(((px - left) * self.scale + over[0]) * QUARTER) / QUARTER,
+                round(((py - top) * self.scale + over[1]) * QUARTER) / QUARTER,
+            )
+            for px, py in line
+        )
+        sprite = edge_sprite(points, self.plan.diameter, self.theme, self.scale)
+        return sprite, int(x // 1), int(y // 1)
+
+    def tag(self, cell: int, text: str) -> None:
+        """Write the bytes of a ghost: above a forward node, below a backward one."""
+        line = [self.tags.word(text)]
+        picture = line[0][0]
+        top, bottom, left, right = self.boxes[cell]
+        y = (
+            bottom - round(4 * self.scale)
+            if self.plan.cells[cell].backward
+            else top + round(4 * self.scale) - picture.shape[0]
+        )
+        wide = self.canvas.pixels.shape[1] - picture.shape[1]
+        x = min(max(0, (left + right - picture.shape[1]) // 2), wide)
+        self.put((picture, np.ones(picture.shape, bool)), x, y)
+
+
+@lru_cache(maxsize=256)
+def ring_sprite(size: Size, corner: float, theme: Theme, scale: float) -> Sprite:
+    """Return a ring around a node that is read."""
+    shape = sprite_shape(size, scale)
+
+    def paint(draw: Any, factor: float) -> None:
+        across, down = shape[1] * OVERSAMPLE / 2, shape[0] * OVERSAMPLE / 2
+        for beyond, colour in ((BEYOND, theme.halo), (0.0, theme.ink)):
+            x, y = (size[0] / 2 + beyond) * factor, (size[1] / 2 + beyond) * factor
+            corners = (across - x, down - y, across + x, down + y)
+            draw.rounded_rectangle(corners, (corner + beyond) * factor, fill=colour)
+
+    sprite = inks_of(theme).match(layer(shape, theme.background, scale, paint))
+    far = distances(shape, size, corner, scale)
+    return sprite, (far > -0.25 * scale) & (far <= (BEYOND + 0.3) * scale)
+
+
+@lru_cache(maxsize=1024)
+def edge_sprite(points: Line, diameter: float, theme: Theme, scale: float) -> Sprite:
+    """Return a lit arrow; ``points`` are in pixels of its picture."""
+    wide, high = (int(max(place) + AROUND * scale) + 1 for place in zip(*points, strict=True))
+    head, width = arrow_sizes(diameter)
+    shaft, tip = arrow_parts(points, 1.5 * head * scale)
+
+    def paint(draw: Any, _: float) -> None:
+        bold = [(x * OVERSAMPLE, y * OVERSAMPLE) for x, y in shaft]
+        thick = HALO * scale * OVERSAMPLE
+        draw.line(bold, fill=theme.halo, width=round(thick), joint="curve")
+        draw.line(
+            bold, fill=theme.ink, width=round((width + 0.7) * scale * OVERSAMPLE), joint="curve"
+        )
+        draw.polygon([(x * OVERSAMPLE, y * OVERSAMPLE) for x, y in tip], fill=theme.ink)
+
+    inks = inks_of(theme)
+    sprite = inks.match(layer((high, wide), theme.background, scale, paint))
+    return sprite, sprite != inks.index(theme.background)
