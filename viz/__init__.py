@@ -15,6 +15,7 @@ from viz.charts.timeline import timeline
 from viz.gif import frames, gif, save_still
 from viz.lab import lab
 from viz.lab.challenge import challenge
+from viz.lab.empty import empty_lab
 from viz.layout.dot import dot
 from viz.notebook import mimebundle
 from viz.player import player
@@ -26,6 +27,7 @@ __all__ = [
     "breakdown",
     "challenge",
     "dot",
+    "empty_lab",
     "frames",
     "frontier",
     "gif",

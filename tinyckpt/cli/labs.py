@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.cli.asking import add_costs, add_network, add_page, policy_name
+from tinyckpt.cli.asking import add_costs, add_page, policy_name
 from tinyckpt.cli.measuring import add_measured, measured_of
-from tinyckpt.cli.request import COSTS, PAGES, check_output, graph_of, searching, time_to_search
+from tinyckpt.cli.request import (
+    COSTS,
+    PAGES,
+    check_output,
+    graph_of,
+    searching,
+    time_to_search,
+    wrong_usage,
+)
 
 
 def lab_job(options: Any) -> int:
@@ -14,6 +22,8 @@ def lab_job(options: Any) -> int:
     import viz
 
     check_output(options, *PAGES)
+    if options.empty or options.network is None:
+        return empty_job(options)
     measured = measured_of(options)
     graph, _ = graph_of(options)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}
@@ -35,9 +45,28 @@ def lab_job(options: Any) -> int:
     return 0
 
 
+def empty_job(options: Any) -> int:
+    """Write the page with nothing in it."""
+    import viz
+
+    if not options.empty:
+        wrong_usage(options, "NETWORK is missing; or --empty, onto which one drops a file")
+    own = ("network", "policy", "points", "measured", "title", "labels", "group")
+    for name in own:
+        if getattr(options, name) is not None:
+            wrong_usage(options, f"--empty has nothing in it: leave {name} out")
+    viz.empty_lab(options.output, theme=options.theme)
+    print(f"written to {options.output}; open it in a browser, and drop a file onto it")
+    return 0
+
+
 def add_lab(parser: Any) -> None:
     """Add what ``tinyckpt lab`` is told."""
-    add_network(parser)
+    parser.add_argument("network", metavar="NETWORK", nargs="?", help="what to plan, see below")
+    parser.add_argument(
+        "--empty", action="store_true",
+        help="instead of NETWORK: a page onto which one drops a graph, a trace or a snapshot",
+    )  # fmt: skip
     parser.add_argument(
         "--policy", action="append", type=policy_name, metavar="POLICY",
         help="to be shown beside the frontier; store_all, sqrt_n and recompute_all by default",

@@ -90,11 +90,7 @@ class Machine:
         """Return the next bytes."""
         end = self.at + count
         if end > len(self.content):
-            missing = end - len(self.content)
-            raise FormatError(
-                f"{self.path}: byte {self.at}: {missing} more bytes were to come; was the file "
-                "cut short?"
-            )
+            self.fail("more bytes were to come; was the file cut short?")
         taken = self.content[self.at : end]
         self.at = end
         return taken

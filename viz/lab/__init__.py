@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tinyckpt.trace import Trace
 
 SCRIPTS = ("lowering", "replay", "offers", "frontier", "texts", "challenge", "lab")
+BEGIN = "lab_begin"  # makes a lab
 
 
 @overload
@@ -130,7 +131,7 @@ def lab(
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(
         heading,
-        SCRIPTS,
+        (*SCRIPTS, BEGIN),
         ("lab.css",),
         asset("lab.html"),
         {"lab": lab_data(offered, network, asked)},

@@ -49,6 +49,10 @@ HOST = "host"  # of pages on which something moves to the host's memory, or has 
 TIMES = "times"  # of pages on which something has times
 MEASURED = "measured"  # of pages on which memory that was measured is drawn over a plan
 PACKAGES = ("viz.player", "viz.lab")  # whose assets pages are made of; no two have one name
+WITHOUT_SCRIPTS = (
+    "Scripts are off: this is the moment of the first policy's peak. With scripts this page steps, "
+    "scrubs and plays."
+)
 NO_SCRIPT_HEADER = ("policy", "steps", "evaluations", "recomputations", "peak")
 
 
@@ -116,6 +120,8 @@ def page(
         card=added.card,
         hint="" if addition else asset("hint.html"),
         data=json_text(bundled({**with_measured(data, measured), **added.data})),
+        without=WITHOUT_SCRIPTS,
+        opening="",
         still=still(traces, theme, title, naming),
         table=table(traces),
     )

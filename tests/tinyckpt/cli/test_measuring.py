@@ -45,3 +45,19 @@ def test_what_is_wrong_is_one_clear_line(
         assert code == expected, options
         assert said in err, options
         assert not Path(out).exists()
+
+
+def test_the_empty_lab(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = str(tmp_path / "lab.html")
+    code, text, _ = run(capsys, "lab", "--empty", "-o", out)
+    assert (code, text) == (0, f"written to {out}; open it in a browser, and drop a file onto it\n")
+    assert "Drop a graph, a trace or a memory snapshot here" in Path(out).read_text("utf-8")
+    for options, said in (
+        (("-o", out), "NETWORK is missing; or --empty, onto which one drops a file"),
+        (("chain:4", "--empty", "-o", out), "--empty has nothing in it: leave network out"),
+        (("--empty", "-o", out, "--points", "3"), "--empty has nothing in it: leave points out"),
+        (("--empty", "-o", "lab.gif"), "it must end in .html, .htm"),
+    ):
+        code, _, err = run(capsys, "lab", *options)
+        assert code == 2
+        assert said in err

@@ -205,7 +205,7 @@ PICKLES: list[tuple[bytes, str]] = [
     (b"\x80\x04q\x07", "it keeps a value that is not there"),
     (b"\x80\x04\x8a\xffx", "an integer of 255 bytes; legal are at most 8"),
     (b"\x80\x04\x8c\x02\xff\xff.", "a text that is not UTF-8"),
-    (b"\x80\x04X\xff\xff\xff\xffab", "byte 7: 4294967293 more bytes were to come; was the file"),
+    (b"\x80\x04X\xff\xff\xff\xffab", "byte 7: more bytes were to come; was the file"),
     (b"\x80\x04\x8d" + b"\xff" * 8 + b"ab", "more bytes were to come; was the file cut short?"),
     (b"\x80\x04" + b"(" * 1001, "more than 1000 values inside each other"),
     (b"\x80\x04" + b"N" * 100_001, "more than 100000 values that belong to nothing"),

@@ -139,74 +139,75 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("keys", "value", "match"),
-    [
-        (("schema",), "other", r"the schema is 'other'; expected 'tinyckpt\.trace'"),
-        (("version",), 3, r"version 3 of tinyckpt\.trace; this tinyckpt reads version 2"),
-        (("version",), "2", "version 2"),
-        (("nodes",), None, "NoneType, which is not legal"),
-        (("nodes", 0), -1, "at least 0"),
-        (("nodes", 0), 7, "not those of its schedule"),
-        (("nodes", 0), True, "bool, which is not legal"),
-        (("nodes",), [], "not those of its schedule"),
-        (("seconds",), ["x"], "expected 15 entries, got 1"),
-        (("seconds",), ["x"] * 15, "str, which is not legal"),
-        (("seconds",), [0.5] * 14, "expected 15 entries, got 14"),
-        (("seconds",), [*[0.5] * 14, float("nan")], r"seconds\[14\]: nan must be a finite number"),
-        (("seconds",), [*[0.5] * 14, float("inf")], "inf must be a finite number of 0 or more"),
-        (("seconds",), [-1e-9, *[0.5] * 14], r"seconds\[0\]: -1e-09 must be a finite"),
-        (("seconds",), [*[0.5] * 14, True], "True must be a finite number"),
-        (("seconds",), [*[0.5] * 14, 10**400], "must be a finite number"),
-        (("schedule", "steps", 0), ["compute", 99], "must be at least 0 and less than 7"),
-        (("schedule", "steps", 0), ["update", 8], "8 must be at least 0 and less than 7"),
-        (
-            ("schedule", "steps", 0),
-            ["explode", 0],
-            "'explode' must be one of compute, update, free",
-        ),
-        (("schedule", "steps", 0), ["compute"], "expected 2 entries, got 1"),
-        (("schedule", "steps"), [], "the schedule is not legal"),
-        (("schedule", "checkpoints"), [99], "less than 9"),
-        ((*GRAPH, "data", 0, "dtype"), "complex64", "'complex64' must be one of float16"),
-        ((*GRAPH, "data", 0, "shape"), [-1], "at least 0"),
-        ((*GRAPH, "data", 0, "shape"), [10**400], "must be at least 0 and less than"),
-        ((*GRAPH, "data", 0, "shape"), [2**40, 2**40], "its shape is too large"),
-        ((*GRAPH, "data", 0, "dtype"), ">f8", "must be one of float16"),
-        ((*GRAPH, "data", 0, "dtype"), "\ud800", "must be one of float16"),
-        ((*GRAPH, "data", 0, "role"), "villain", "'villain' must be one of input"),
-        ((*GRAPH, "data", 0, "role"), "activation", "cannot be, since no operator makes it"),
-        ((*GRAPH, "data", 1, "role"), "input", "cannot be, since f1 makes it"),
-        ((*GRAPH, "data", 1, "name"), "x", "the name 'x' is taken"),
-        ((*GRAPH, "data", 1, "view_of"), "f3", "is a view of something that is not an input"),
-        ((*GRAPH, "data", 1), 3, "expected an object, got int"),
-        ((*GRAPH, "operators", 1, "outputs"), ["f1"], "an output of two operators"),
-        ((*GRAPH, "operators", 0, "inputs"), ["f3"], "reads f3, which is produced later"),
-        ((*GRAPH, "operators", 0, "inputs"), ["me"], "'me' is not the name of anything"),
-        ((*GRAPH, "operators", 0, "outputs"), [], "an operator needs at least one output"),
-        ((*GRAPH, "operators", 0, "phase"), "sideways", "'sideways' must be one of forward"),
-        ((*GRAPH, "operators", 0, "phase"), "backward", "a forward operator behind a backward one"),
-        ((*GRAPH, "operators", 0, "cost"), -1, "must be a finite number of 0 or more"),
-        ((*GRAPH, "operators", 0, "cost"), float("inf"), "must be a finite number of 0 or more"),
-        ((*GRAPH, "operators", 0, "cost"), 10**400, "must be a finite number of 0 or more"),
-        ((*GRAPH, "data", 0, "view_of"), "f1", "a source is not a view"),
-        (
-            (*GRAPH, "data", 0, "shape"),
-            [2**60 - 1],
-            "values and workspaces together have too many bytes",
-        ),
-        ((*GRAPH, "arguments"), nested(900), "nested too deeply"),
-        ((*GRAPH, "operators", 0, "workspace"), 0.5, "float, which is not legal"),
-        ((*GRAPH, "operators", 0, "cost"), 3, "1 of 7 have a cost: all or none"),
-        ((*GRAPH, "operators", 0, "costs"), 3, "'costs' means nothing here; legal are name, inp"),
-        ((*GRAPH, "gradient"), ["b1"], "'gradient' means nothing here; legal are schema, ver"),
-        ((*GRAPH, "data", 0, "size"), 3, "'size' means nothing here; legal are name, bytes"),
-        ((*GRAPH, "data", 0), {"name": "x"}, "'bytes' is missing, or 'shape' and 'dtype'"),
-        ((*GRAPH, "operators"), {}, "dict, which is not legal"),
-        ((*GRAPH, "gradients"), "nobody", "'nobody' is not the name of anything"),
-        ((*GRAPH, "gradients"), None, "there is nothing to compute"),
-    ],
-)
+# Where a trace is damaged, what stands there instead, and what is said of it.
+DAMAGED: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("schema",), "other", r"the schema is 'other'; expected 'tinyckpt\.trace'"),
+    (("version",), 3, r"version 3 of tinyckpt\.trace; this tinyckpt reads version 2"),
+    (("version",), "2", "version 2"),
+    (("nodes",), None, "NoneType, which is not legal"),
+    (("nodes", 0), -1, "at least 0"),
+    (("nodes", 0), 7, "not those of its schedule"),
+    (("nodes", 0), True, "bool, which is not legal"),
+    (("nodes",), [], "not those of its schedule"),
+    (("seconds",), ["x"], "expected 15 entries, got 1"),
+    (("seconds",), ["x"] * 15, "str, which is not legal"),
+    (("seconds",), [0.5] * 14, "expected 15 entries, got 14"),
+    (("seconds",), [*[0.5] * 14, float("nan")], r"seconds\[14\]: nan must be a finite number"),
+    (("seconds",), [*[0.5] * 14, float("inf")], "inf must be a finite number of 0 or more"),
+    (("seconds",), [-1e-9, *[0.5] * 14], r"seconds\[0\]: -1e-09 must be a finite"),
+    (("seconds",), [*[0.5] * 14, True], "True must be a finite number"),
+    (("seconds",), [*[0.5] * 14, 10**400], "must be a finite number"),
+    (("schedule", "steps", 0), ["compute", 99], "must be at least 0 and less than 7"),
+    (("schedule", "steps", 0), ["update", 8], "8 must be at least 0 and less than 7"),
+    (
+        ("schedule", "steps", 0),
+        ["explode", 0],
+        "'explode' must be one of compute, update, free",
+    ),
+    (("schedule", "steps", 0), ["compute"], "expected 2 entries, got 1"),
+    (("schedule", "steps"), [], "the schedule is not legal"),
+    (("schedule", "checkpoints"), [99], "less than 9"),
+    ((*GRAPH, "data", 0, "dtype"), "complex64", "'complex64' must be one of float16"),
+    ((*GRAPH, "data", 0, "shape"), [-1], "at least 0"),
+    ((*GRAPH, "data", 0, "shape"), [10**400], "must be at least 0 and less than"),
+    ((*GRAPH, "data", 0, "shape"), [2**40, 2**40], "its shape is too large"),
+    ((*GRAPH, "data", 0, "dtype"), ">f8", "must be one of float16"),
+    ((*GRAPH, "data", 0, "dtype"), "\ud800", "must be one of float16"),
+    ((*GRAPH, "data", 0, "role"), "villain", "'villain' must be one of input"),
+    ((*GRAPH, "data", 0, "role"), "activation", "cannot be, since no operator makes it"),
+    ((*GRAPH, "data", 1, "role"), "input", "cannot be, since f1 makes it"),
+    ((*GRAPH, "data", 1, "name"), "x", "the name 'x' is taken"),
+    ((*GRAPH, "data", 1, "view_of"), "f3", "is a view of something that is not an input"),
+    ((*GRAPH, "data", 1), 3, "expected an object, got int"),
+    ((*GRAPH, "operators", 1, "outputs"), ["f1"], "an output of two operators"),
+    ((*GRAPH, "operators", 0, "inputs"), ["f3"], "reads f3, which is produced later"),
+    ((*GRAPH, "operators", 0, "inputs"), ["me"], "'me' is not the name of anything"),
+    ((*GRAPH, "operators", 0, "outputs"), [], "an operator needs at least one output"),
+    ((*GRAPH, "operators", 0, "phase"), "sideways", "'sideways' must be one of forward"),
+    ((*GRAPH, "operators", 0, "phase"), "backward", "a forward operator behind a backward one"),
+    ((*GRAPH, "operators", 0, "cost"), -1, "must be a finite number of 0 or more"),
+    ((*GRAPH, "operators", 0, "cost"), float("inf"), "must be a finite number of 0 or more"),
+    ((*GRAPH, "operators", 0, "cost"), 10**400, "must be a finite number of 0 or more"),
+    ((*GRAPH, "data", 0, "view_of"), "f1", "a source is not a view"),
+    (
+        (*GRAPH, "data", 0, "shape"),
+        [2**60 - 1],
+        "values and workspaces together have too many bytes",
+    ),
+    ((*GRAPH, "arguments"), nested(900), "nested too deeply"),
+    ((*GRAPH, "operators", 0, "workspace"), 0.5, "float, which is not legal"),
+    ((*GRAPH, "operators", 0, "cost"), 3, "1 of 7 have a cost: all or none"),
+    ((*GRAPH, "operators", 0, "costs"), 3, "'costs' means nothing here; legal are name, inp"),
+    ((*GRAPH, "gradient"), ["b1"], "'gradient' means nothing here; legal are schema, ver"),
+    ((*GRAPH, "data", 0, "size"), 3, "'size' means nothing here; legal are name, bytes"),
+    ((*GRAPH, "data", 0), {"name": "x"}, "'bytes' is missing, or 'shape' and 'dtype'"),
+    ((*GRAPH, "operators"), {}, "dict, which is not legal"),
+    ((*GRAPH, "gradients"), "nobody", "'nobody' is not the name of anything"),
+    ((*GRAPH, "gradients"), None, "there is nothing to compute"),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "match"), DAMAGED)
 def test_damaged_documents(tmp_path: Path, keys: Any, value: Any, match: str) -> None:
     path, document = saved(tmp_path)
     mutate(document, keys, value)
@@ -215,13 +216,8 @@ def test_damaged_documents(tmp_path: Path, keys: Any, value: Any, match: str) ->
         tc.load_trace(path)
 
 
-@settings(max_examples=examples(200))
-@given(data=st.data())
-def test_no_damage_gives_anything_but_a_format_error(
-    data: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path, document = saved(tmp_path_factory.mktemp("damaged"))
-    # Walk to a random place and put something else there.
+def damage(data: Any, document: Any) -> None:
+    """Walk to a random place of a document and put something else there."""
     at: Any = document
     while True:
         keys = list(at) if isinstance(at, dict) else list(range(len(at)))
@@ -231,6 +227,15 @@ def test_no_damage_gives_anything_but_a_format_error(
         at = at[key]
     junk = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.floats()
     at[key] = data.draw(junk | st.lists(junk, max_size=2) | st.dictionaries(st.text(), junk))
+
+
+@settings(max_examples=examples(200))
+@given(data=st.data())
+def test_no_damage_gives_anything_but_a_format_error(
+    data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path, document = saved(tmp_path_factory.mktemp("damaged"))
+    damage(data, document)
     path.write_text(json.dumps(document))
     try:
         trace = tc.load_trace(path)

@@ -43,10 +43,10 @@ LAYER = {"ledger": ".rail-row[data-row='{}']", "graph": ".graph .node[data-cell=
 Case = tuple[tc.Graph, Sequence[Sequence[int]], Sequence[Sequence[int]]]
 
 
-def engine(browser: Any) -> Any:
-    """Return a page that has the scripts and nothing else."""
+def engine(browser: Any, *more: str) -> Any:
+    """Return a page that has the scripts, and more of them, and nothing else."""
     page = browser.new_page()
-    scripts = "\n".join(asset(f"{name}.js") for name in ENGINE)
+    scripts = "\n".join(asset(f"{name}.js") for name in (*ENGINE, *more))
     page.set_content(f"<script>{scripts}</script>")
     return page
 

@@ -384,5 +384,3 @@ class Lab extends Player {
     }
   }
 }
-
-start((data) => new Lab(data));

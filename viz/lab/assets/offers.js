@@ -72,7 +72,7 @@ class Offers {
     if (known) return known;
     const { graph } = this;
     const order = choice.order ?? retainingOrder(graph, choice.keep);
-    const steps = loweredSteps(graph, order);
+    const steps = choice.steps ?? loweredSteps(graph, order);
     const replay = replayed(graph, steps);
     const checkpoints = Array.from(choice.keep ?? choice.checkpoints ?? keptValues(graph, order));
     const peak = replay.bytes.reduce((a, b) => Math.max(a, b), 0);
@@ -206,7 +206,7 @@ class Offers {
       note: choice.note,
       certificate: this.isProven(this.plan(choice).cost, peak) ? "optimal: nothing within this peak costs less" : "",
       strip_lines: lines,
-      host: null,
+      host: this.plan(choice).replay.host,
       checkpoints,
       fates: fatesOf(graph, steps, checkpoints),
       source: null,

@@ -165,6 +165,7 @@ function explainHost() {
   const node = svgElement("g", { class: "node", "data-look": "on the host" }, icon);
   svgElement("circle", { class: "disc", r: 5, "stroke-width": 1 }, node);
   svgElement("path", { class: "stripes", d: stripesPath([10, 10], 5, 1, null), "stroke-width": STRIPE }, node);
+  entry.dataset.if = "hosted";
   entry.append("on the host");
   document.querySelectorAll("#legend li")[2].after(entry);
 }

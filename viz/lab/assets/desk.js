@@ -1,0 +1,159 @@
+/** A page onto which somebody drops files: a graph or a trace, which plays, and what was measured. */
+
+const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer texts
+
+/** What was given so far: it stays while the page begins anew with it. */
+const given = (window.given ??= { plan: null, measured: null, device: 0 });
+
+class Desk {
+  /** @param {any} constants of Python's */
+  constructor(constants) {
+    this.constants = constants;
+    this.root = document.documentElement;
+    this.said = byId("desk-said");
+    const files = byId("desk-files");
+    byId("desk-open").addEventListener("click", () => files.click());
+    files.addEventListener("change", () => this.take(Array.from(files.files)));
+    byId("desk-close").addEventListener("click", () => this.close());
+    document.addEventListener("keydown", (event) => this.key(event), true);
+    this.dragging();
+  }
+
+  dragging() {
+    for (const kind of ["dragenter", "dragover"]) {
+      window.addEventListener(kind, (event) => {
+        event.preventDefault();
+        this.root.classList.add("dragging");
+      });
+    }
+    window.addEventListener("dragleave", (event) => event.relatedTarget ?? this.root.classList.remove("dragging"));
+    window.addEventListener("drop", (event) => {
+      event.preventDefault();
+      this.root.classList.remove("dragging");
+      this.take(Array.from(event.dataTransfer.files));
+    });
+  }
+
+  key(event) {
+    if (event.key !== "Escape" || !this.root.classList.contains("asking")) return;
+    event.stopPropagation();
+    this.close();
+  }
+
+  close() {
+    this.root.classList.remove("asking");
+    this.said.textContent = "";
+    byId("open").focus();
+  }
+
+  /** Read files, and play them; what is wrong with one is said, and what was there stays.
+   * @param {File[]} files
+   */
+  async take(files) {
+    const read = {};
+    try {
+      for (const file of files) Object.assign(read, await this.read(file));
+    } catch (error) {
+      this.say(error instanceof FormatError ? error.message : `It could not be read: ${error.message}`);
+      return;
+    } finally {
+      byId("desk-files").value = "";
+    }
+    if (read.plan) Object.assign(given, { measured: null, device: 0 });
+    if (read.measured) given.device = 0;
+    Object.assign(given, read);
+    if (given.plan) this.anew(Boolean(read.plan));
+    else if (given.measured) this.say(`${this.measuredWords()}\nNow the graph or the trace that it is to be drawn over.`);
+  }
+
+  /** @param {File} file */
+  async read(file) {
+    if (file.size > LARGEST_FILE) {
+      throw new FormatError(`${file.name}: ${sizeText(file.size)}; at most ${sizeText(LARGEST_FILE)} are read: record fewer events (max_entries=100000)`);
+    }
+    const content = new Uint8Array(await file.arrayBuffer());
+    // White space may stand before a document's first brace, and a mark of its encoding.
+    const begin = new TextDecoder().decode(content.subarray(0, 64)).trimStart();
+    if (content[0] === PICKLE || !begin.startsWith("{")) return { measured: this.checked(readMeasured(content, file.name)) };
+    if (file.size > MOST_TEXT) throw new FormatError(`${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`);
+    return { plan: readPlan(new TextDecoder().decode(content), file.name, this.constants.dtypes) };
+  }
+
+  /** A reading whose first device can be drawn. */
+  checked(reading) {
+    reading.of(0);
+    return reading;
+  }
+
+  measuredWords() {
+    const { source, what, held } = given.measured.of(given.device);
+    return `${source}: ${what}, at most ${sizeText(held.reduce((a, b) => Math.max(a, b), 0))} at once.`;
+  }
+
+  /** @param {string} words */
+  say(words) {
+    this.said.textContent = words;
+    if (!this.root.classList.contains("empty")) this.root.classList.add("asking");
+    byId("desk-open").focus();
+  }
+
+  /** Begin the page anew with what was given: all that a player listens to goes with the old one. */
+  anew(isOther) {
+    if (window.player) {
+      window.player.playing = false;
+      clearTimeout(window.player.settling);
+    }
+    if (isOther) history.replaceState(null, "", "#");
+    fresh.dataset.theme = this.root.dataset.theme;
+    const html = `<!doctype html>${fresh.outerHTML}`;
+    document.open();
+    document.write(html);
+    document.close();
+  }
+
+  /** Play what was given. @returns {Lab | Desk} */
+  begin() {
+    const { plan, measured, device } = given;
+    this.root.classList.toggle("empty", !plan);
+    byId("desk").role = plan ? "dialog" : "main";
+    if (!plan) return this;
+    this.opener();
+    document.title = document.querySelector("h1").textContent = `${plan.graph.name}: ${plan.path}`;
+    const lab = new Lab(dataOfPlan(plan, measured && { ...measured.of(device) }, this.constants));
+    if (measured && measured.names.length > 1) this.devices(measured.names, device);
+    return lab;
+  }
+
+  /** The way back to the files. */
+  opener() {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", id: "open", textContent: "open", title: "Open another file; or drop it anywhere" });
+    button.addEventListener("click", () => {
+      this.root.classList.add("asking");
+      byId("desk-open").focus();
+    });
+    byId("search-open").before(button);
+    byId("desk-close").hidden = false;
+  }
+
+  /** A choice among the devices that were measured. */
+  devices(names, device) {
+    const select = document.createElement("select");
+    select.setAttribute("aria-label", "Device that was measured");
+    select.append(...names.map((name, i) => new Option(name, String(i), false, i === device)));
+    select.addEventListener("change", () => {
+      try {
+        given.measured.of(Number(select.value));
+      } catch (error) {
+        select.value = String(given.device);
+        this.say(error.message);
+        return;
+      }
+      given.device = Number(select.value);
+      this.anew(false);
+    });
+    byId("measured").append(select);
+  }
+}
+
+start((constants) => new Desk(constants).begin());

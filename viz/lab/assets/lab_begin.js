@@ -1,0 +1,3 @@
+/** A page that is a lab, with all that it offers in it. */
+
+start((data) => new Lab(data));

@@ -1,0 +1,107 @@
+/**
+ * From a document to the data of a lab: the schedule that it has, or store-all, and what the page can
+ * find by itself, which is what is kept of every so many values, and all others computed again.
+ */
+
+const EVERY = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+const MOST_PLANNED = 20_000; // operators of a graph for which more than the two ends are planned
+
+/** What a file says, read and checked. @param {string} text JSON @param {string} path
+ * @param {Record<string, number>} dtypes
+ */
+function readPlan(text, path, dtypes) {
+  const reader = new DocumentReader(path);
+  const document = reader.document(text);
+  if (document.schema === "tinyckpt.graph") return { path, graph: readGraph(reader, document, "graph", dtypes), own: null };
+  const isTrace = document.schema === "tinyckpt.trace";
+  const own = isTrace ? readTrace(reader, document, dtypes) : readSchedule(reader, document, "schedule", dtypes);
+  if (!isTrace) checkedReplay(reader, own);
+  return { path, graph: own.graph, own };
+}
+
+/** The schedules that keep every so many of the values that the backward half reads.
+ * @returns {{keep: number[], order: number[], peak: number, cost: number}[]} by peak; none is for nothing
+ */
+function keepingSome(graph) {
+  const first = firstReaders(graph);
+  const read = Array.from(first.keys()).filter((value) => {
+    const producer = graph.data.producers[value];
+    return first[value] >= 0 && producer >= 0 && producer < graph.forward_count;
+  });
+  const every = graph.operators.names.length > MOST_PLANNED ? [1] : EVERY.filter((k) => k < read.length);
+  const sets = [...every.map((k) => read.filter((_, i) => i % k === k - 1)), []];
+  const found = sets.map((keep) => {
+    const order = retainingOrder(graph, keep);
+    const { bytes, times } = replayed(graph, loweredSteps(graph, order));
+    return { keep, order, peak: bytes.reduce((a, b) => Math.max(a, b), 0), cost: costOfTimes(graph, times) };
+  });
+  found.sort((a, b) => a.peak - b.peak || a.cost - b.cost);
+  return found.filter(({ cost }, i) => found.slice(0, i).every((other) => other.cost > cost));
+}
+
+/** All that a lab knows besides what a player does; the same as ``viz.lab.data`` has it. */
+function labOf({ path, graph, own }, titles) {
+  const points = keepingSome(graph);
+  const [peaks, costs] = [points.map(({ peak }) => peak), points.map(({ cost }) => cost)];
+  const count = graph.operators.names.length;
+  const order = Array.from({ length: count }, (_, i) => i);
+  const stored = { name: "store_all", title: titles.store_all, note: "every operator once, in order", order, checkpoints: [] };
+  const named = own && own.policy !== "store_all" ? [ownOf(own, titles), stored] : [own ? { ...stored, ...ownOf(own, titles) } : stored];
+  const least = leastPeak({ graph, inNodes: false });
+  return {
+    planning: graph.planning,
+    network: own ? null : path,
+    costs_text: own ? null : "",
+    complete: false,
+    points: {
+      peaks,
+      costs,
+      titles: points.map(({ keep }) => `keeps ${counted(keep.length, "value")}`),
+      policies: points.map(() => "retain"),
+      orders: endToEnd(points.map((point) => point.order)),
+    },
+    known: { peaks, costs },
+    named,
+    bounds: [[Math.max(...peaks), leastCost(graph)]],
+    challenge: null,
+    smallest: least,
+    proof: ["one operator alone takes that much, or all results do", "whatever the results need is evaluated once at least"],
+  };
+}
+
+/** What no schedule costs less than: each operator that the results need, once. */
+function leastCost(graph) {
+  const resident = new Uint8Array(graph.data.names.length);
+  const needed = producersOf(graph, Array.from(graph.data.results), resident);
+  const times = new Uint8Array(graph.operators.names.length);
+  for (const operator of needed) times[operator] = 1;
+  return costOfTimes(graph, times);
+}
+
+/** The schedule that a document has, as a policy that can be chosen. */
+function ownOf({ verbs, targets, policy, note, checkpoints }, titles) {
+  const steps = { verbs: verbs.map((verb) => (verb === UPDATE_STEP ? COMPUTE : verb)), targets };
+  const order = Int32Array.from(Array.from(steps.verbs.keys()).filter((step) => steps.verbs[step] === COMPUTE), (step) => targets[step]);
+  const title = Object.hasOwn(titles, policy) ? titles[policy] : policy.replaceAll("_", " ");
+  return { name: policy, title: shownName(title), note: shownName(note), order, checkpoints: Int32Array.from(checkpoints).sort(), steps };
+}
+
+/** The data of a page that plays a plan, with what was measured if anything was.
+ * @param {ReturnType<typeof readPlan>} plan @param {Measured | null} measured @param {any} constants
+ */
+function dataOfPlan(plan, measured, { titles, bands, symbols }) {
+  const graph = { ...plan.graph, views: placedViews(plan.graph, symbols) };
+  const lab = labOf({ ...plan, graph }, titles);
+  const first = { graph: 0, bands, strip_words: "live memory", ...(measured ? { measured: 0 } : {}) };
+  const offers = new Offers(lab, graph, first, false);
+  const trace = offers.traceOf(offers.named[0], null);
+  return {
+    in_nodes: false,
+    highest: Math.max(offers.highest, offers.stored.peak),
+    host: trace.host ? trace.host.reduce((a, b) => Math.max(a, b), 0) : null,
+    graphs: [graph],
+    traces: [trace],
+    lab,
+    ...(measured ? { measured: [measured] } : {}),
+  };
+}

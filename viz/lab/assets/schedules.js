@@ -1,0 +1,206 @@
+/**
+ * Schedules and traces from documents, as ``tinyckpt.documents.schedules`` reads them and with the
+ * same errors: of a trace, the schedule is replayed, and its numbers must be those that it says.
+ */
+
+const STEP_NAMES = ["compute", "free", "offload", "fetch", "update"]; // the first four are VERBS
+const UPDATE_STEP = 4;
+const COLUMNS_OF_TRACE = ["nodes", "activation", "cotangent", "output", "workspace", "host", "evaluations_so_far"];
+
+/** @param {DocumentReader} reader @param {any} document @param {string} where */
+function readSchedule(reader, document, where, dtypes) {
+  const graph = readGraph(reader, reader.get(document, "graph", ["dict"], where), `${where}.graph`, dtypes);
+  const rows = reader.get(document, "steps", ["list"], where);
+  const [verbs, targets] = [new Int32Array(rows.length), new Int32Array(rows.length)];
+  rows.forEach((value, i) => {
+    const at = `${where}.steps[${i}]`;
+    const [verb, target] = reader.row(value, 2, at);
+    verbs[i] = STEP_NAMES.indexOf(reader.oneOf(verb, ["compute", "update", "free", "offload", "fetch"], at));
+    const evaluates = verbs[i] === COMPUTE || verbs[i] === UPDATE_STEP;
+    targets[i] = reader.count(target, at, evaluates ? graph.operators.names.length : graph.data.names.length);
+  });
+  const policy = reader.get(document, "policy", ["str"], where);
+  readOptions(reader, reader.get(document, "options", ["dict"], where), `${where}.options`);
+  const note = reader.get(document, "note", ["str"], where);
+  const checkpoints = reader.counts(reader.get(document, "checkpoints", ["list"], where), `${where}.checkpoints`, graph.data.names.length);
+  return { graph, verbs, targets, policy, note, checkpoints };
+}
+
+function readOptions(reader, options, where) {
+  for (const [name, option] of Object.entries(options)) {
+    if (typeName(option) !== "dict" || Object.keys(option).join() !== "fraction") continue;
+    const at = `${where}.${name}.fraction`;
+    const [above, below] = reader.row(option.fraction, 2, at);
+    reader.check(above, ["int"], `${at}[0]`);
+    if (!reader.count(below, `${at}[1]`)) reader.fail(`${at}[1]`, "0 is below no fraction");
+  }
+}
+
+/** A trace's schedule, whose numbers are its own. */
+function readTrace(reader, document, dtypes) {
+  const schedule = readSchedule(reader, reader.get(document, "schedule", ["dict"], "trace"), "schedule", dtypes);
+  const columns = COLUMNS_OF_TRACE.map((name) => reader.counts(reader.get(document, name, ["list"], "trace"), `trace.${name}`));
+  const seconds = reader.get(document, "seconds", ["list"], "trace");
+  if (seconds.length) reader.row(seconds, schedule.verbs.length, "trace.seconds");
+  seconds.forEach((value, i) => reader.number(value, `trace.seconds[${i}]`));
+  const replayed = checkedReplay(reader, schedule);
+  if (columns.some((column, i) => column.length !== replayed[i].length || column.some((value, k) => value !== replayed[i][k]))) {
+    throw new FormatError(`${reader.path}: the numbers are not those of its schedule; was it edited?`);
+  }
+  return schedule;
+}
+
+/** The columns of a schedule's trace, or an error that names the first step that is not legal. */
+function checkedReplay(reader, schedule) {
+  const machine = new Verifier(reader, schedule);
+  const rows = Array.from(schedule.verbs, (_, step) => machine.take(step));
+  machine.checkOutputs();
+  return COLUMNS_OF_TRACE.map((_, column) => rows.map((row) => row[column]));
+}
+
+/** The machine without arrays that knows whether a schedule is legal: ``tinyckpt.replay``. */
+class Verifier {
+  constructor(reader, schedule) {
+    Object.assign(this, schedule);
+    this.reader = reader;
+    const { data, operators } = this.graph;
+    const count = data.names.length;
+    this.kinds = Uint8Array.from(data.roles, (role) => Number(role === "cotangent"));
+    for (const value of data.results) this.kinds[value] = 2;
+    this.block = new Int32Array(count).fill(-2); // -1 is a source's
+    this.holders = [];
+    this.owners = [];
+    this.live = [0, 0, 0];
+    [this.nodes, this.host, this.evaluations] = [0, 0, 0];
+    [this.freedAt, this.onHost, this.updatedAt, this.onceAt] = [1, 2, 3, 4].map(() => new Map());
+    this.once = new Set(this.graph.planning.once);
+    this.isUpdate = operators.kinds.map((kind) => kind === "update");
+  }
+
+  fail(step, what) {
+    throw new FormatError(`${this.reader.path}: the schedule is not legal: step ${step}: ${what}`);
+  }
+
+  /** A step's verb and the name of what it acts on. */
+  said(step) {
+    const evaluates = this.verbs[step] === COMPUTE || this.verbs[step] === UPDATE_STEP;
+    const { plain } = evaluates ? this.graph.operators : this.graph.data;
+    return `${STEP_NAMES[this.verbs[step]]} ${plain[this.targets[step]]}`;
+  }
+
+  /** Do one step. @returns {number[]} the trace's row */
+  take(step) {
+    const [verb, target] = [this.verbs[step], this.targets[step]];
+    const { sizes } = this.graph.data;
+    let workspace = 0;
+    if (verb === COMPUTE || verb === UPDATE_STEP) {
+      workspace = this.compute(step, target, verb);
+      if (verb === UPDATE_STEP) this.updatedAt.set(listAt(this.graph.operators.inputs, target)[0], step);
+    } else if (verb === FETCH) this.fetch(step, target);
+    else {
+      this.require(step, target, false);
+      if (verb === OFFLOAD) {
+        this.host += sizes[target];
+        this.onHost.set(target, step);
+      }
+      this.release(step, target);
+    }
+    return [this.nodes, ...this.live, workspace, this.host, this.evaluations];
+  }
+
+  compute(step, operator, verb) {
+    const { data, operators } = this.graph;
+    const name = operators.plain[operator];
+    if (this.isUpdate[operator] !== (verb === UPDATE_STEP)) this.fail(step, `${this.said(step)}; ${this.isUpdate[operator] ? "update" : "compute"} it`);
+    if (this.once.has(operator) && this.onceAt.has(operator)) {
+      this.fail(step, `${this.said(step)}, which may not be evaluated twice and was at step ${this.onceAt.get(operator)}; keep what it makes`);
+    }
+    this.onceAt.set(operator, step);
+    const inputs = listAt(operators.inputs, operator);
+    for (const value of inputs) this.require(step, value, true);
+    if (this.updatedAt.size) for (const value of inputs) this.requireOld(step, value);
+    const outputs = listAt(operators.outputs, operator);
+    for (const value of outputs) {
+      if (this.block[value] !== -2 || this.onHost.has(value)) {
+        this.fail(step, `${STEP_NAMES[verb]} ${name}, whose result ${data.plain[value]} is still there; free it first`);
+      }
+    }
+    for (const value of outputs) {
+      if (data.bases[value] < 0) this.allocate(value);
+      else this.hold(value, Math.max(this.block[data.bases[value]], -1));
+    }
+    this.evaluations++;
+    return operators.workspace[operator];
+  }
+
+  fetch(step, value) {
+    if (!this.onHost.delete(value)) this.fail(step, `fetch ${this.graph.data.plain[value]}, which is not on the host`);
+    this.host -= this.graph.data.sizes[value];
+    this.allocate(value);
+  }
+
+  allocate(value) {
+    this.holders.push(0);
+    this.owners.push(value);
+    this.live[this.kinds[value]] += this.graph.data.sizes[value];
+    this.hold(value, this.holders.length - 1);
+  }
+
+  hold(value, block) {
+    if (block >= 0) this.holders[block]++;
+    this.block[value] = block;
+    this.nodes++;
+  }
+
+  release(step, value) {
+    const block = this.block[value];
+    this.block[value] = -2;
+    this.nodes--;
+    this.freedAt.set(value, step);
+    if (block < 0 || --this.holders[block]) return;
+    const owner = this.owners[block];
+    this.live[this.kinds[owner]] -= this.graph.data.sizes[owner];
+  }
+
+  require(step, value, isRead) {
+    if (this.block[value] !== -2) return;
+    const { plain, producers } = this.graph.data;
+    const said = this.said(step);
+    if (producers[value] < 0) {
+      if (isRead) return;
+      this.fail(step, `${said}, a source; sources stay with the caller`);
+    }
+    const need = `${said}${isRead ? ` needs ${plain[value]}` : ""}, which`;
+    if (this.onHost.has(value)) this.fail(step, `${need} was moved to the host at step ${this.onHost.get(value)}`);
+    if (this.freedAt.has(value)) this.fail(step, `${need} was freed at step ${this.freedAt.get(value)}`);
+    this.fail(step, `${need} has not been computed yet`);
+  }
+
+  /** The source whose memory a value shows as the caller gave it; -1 if it shows none. */
+  oldSource(value) {
+    const { bases, producers } = this.graph.data;
+    for (; bases[value] >= 0; value = bases[value]) if (this.isUpdate[producers[value]]) return -1;
+    return producers[value] < 0 ? value : -1;
+  }
+
+  requireOld(step, value) {
+    const source = this.oldSource(value);
+    if (!this.updatedAt.has(source)) return;
+    const { plain } = this.graph.data;
+    const shows = source === value ? "" : `, a view of ${plain[source]}`;
+    this.fail(step, `${this.said(step)} needs ${plain[value]}${shows} as it was before its update at step ${this.updatedAt.get(source)}`);
+  }
+
+  checkOutputs() {
+    const { plain, producers, results } = this.graph.data;
+    const illegal = (what) => {
+      throw new FormatError(`${this.reader.path}: the schedule is not legal: ${this.policy}: ${what}`);
+    };
+    const missing = Array.from(results).filter((value) => this.block[value] === -2 && producers[value] >= 0);
+    if (missing.length) illegal(`the schedule ends without ${missing.map((value) => plain[value]).join(", ")}; every result must be computed and not freed`);
+    for (const value of results) {
+      if (!this.updatedAt.has(this.oldSource(value))) continue;
+      illegal(`the result ${plain[value]} shows a source that is updated; return what it is updated to, or a copy`);
+    }
+  }
+}

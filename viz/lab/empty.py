@@ -1,0 +1,93 @@
+"""The lab's page with nothing in it: whoever has it drops a graph, a trace or a snapshot there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from tinyckpt.display import Drawn
+from tinyckpt.errors import OptionError
+from tinyckpt.files import write_atomically
+from tinyckpt.graph import DTYPES
+from viz.curve import BANDS
+from viz.lab import SCRIPTS
+from viz.layout.cells import SYMBOLS
+from viz.player import SUFFIXES, Page
+from viz.player.columns import bundled
+from viz.player.page import HOST, MEASURED, STYLES, TIMES, asset, filled, json_text
+from viz.player.page import SCRIPTS as PLAYER
+from viz.scene import TITLES
+from viz.theme import THEMES
+
+# In the order in which they build on each other, after those of a player and a lab.
+READERS = (
+    "reader", "graphs", "schedules", "pickles", "snapshots", "placing", "planned", "desk",
+)  # fmt: skip
+FRESH = "fresh"  # before anything else happens to the page
+HEADING = "tinyckpt lab"
+WITHOUT_SCRIPTS = (
+    "Scripts are off. With them this page reads a graph, a trace or a memory snapshot that is "
+    "dropped onto it, and plays it."
+)
+BFLOAT16 = 2  # bytes; NumPy may not know it
+
+
+@overload
+def empty_lab(path: None = None, *, theme: str = "auto") -> Page: ...
+@overload
+def empty_lab(path: str | os.PathLike[str], *, theme: str = "auto") -> Path: ...
+def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto") -> Path | Page:
+    """Write a lab with nothing in it, which plays what somebody drops onto it.
+
+    The page reads the documents that tinyckpt writes, graphs, schedules and traces, and memory that
+    was measured, as ``tc.load_measured`` does; what is wrong with a file it says as Python does. It
+    asks nobody for anything. A graph begins with store-all, and a click keeps or drops; what the
+    page offers besides is what it finds by keeping every so many values.
+
+    Args:
+        path: of the file, ending in ``.html``. Without it nothing is written: what is returned
+            displays itself in a notebook.
+        theme: as in ``viz.player``.
+
+    Raises:
+        OptionError: if an option is not legal.
+        FormatError: if the file cannot be written.
+    """
+    if theme not in ("auto", *THEMES):
+        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+        raise OptionError(f"{path}: the name of a page must end in .html")
+    more = (TIMES, HOST, MEASURED)
+    text = filled(
+        "player.html",
+        styles=[f"{name}.css" for name in (*STYLES, *more, "lab", "empty")],
+        scripts=[FRESH, *PLAYER[:-1], *more, PLAYER[-1], *SCRIPTS, *READERS],
+        theme=theme,
+        front="ledger",
+        title=HEADING,
+        card=asset("lab.html"),
+        hint="",
+        opening=asset("empty.html"),
+        without=WITHOUT_SCRIPTS,
+        data=json_text(bundled(constants())),
+        still="",
+        table="",
+    )
+    if path is None:
+        return Page(text, 0)
+    write_atomically(path, text.encode())
+    return Drawn(path)
+
+
+def constants() -> dict[str, Any]:
+    """Return what the page has to know of Python's: sizes of elements, titles, bands."""
+    sizes = {name: BFLOAT16 if name == "bfloat16" else np.dtype(name).itemsize for name in DTYPES}
+    return {
+        "dtypes": sizes,
+        "titles": dict(TITLES),
+        "symbols": SYMBOLS,
+        "bands": [{"name": name, "fill": fill} for name, fill in BANDS.items()],
+    }
