@@ -41,8 +41,8 @@ class Challenge {
   /** Show what is hidden, or ask the next one. @returns {boolean} whether there is any */
   next() {
     if (this.hidden) this.hides(false);
-    else this.number = (this.number + 1) % Math.max(this.all.length, 1);
-    return this.all.length > 0;
+    else if (this.all.length) this.number = (this.number + 1) % this.all.length;
+    return this.isAsked;
   }
 
   /** Show how a choice stands to it; where that is as good as can be, nothing is hidden any more.
