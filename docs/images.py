@@ -20,7 +20,7 @@ def main() -> None:
     """Write every picture, and say which."""
     FOLDER.mkdir(exist_ok=True)
     short = [tc.replay(tc.plan(tc.networks.chain(9), policy)) for policy in POLICIES]
-    print(viz.gif(short, FOLDER / "chain9.gif", fps=8))
+    print(viz.gif(short, FOLDER / "chain9.gif"))
     chain = tc.networks.chain(16)
     traces = [tc.replay(tc.plan(chain, policy)) for policy in NAMED]
     found = tc.frontier(chain)

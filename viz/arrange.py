@@ -45,6 +45,7 @@ HIGHEST_STRIP = 160  # pixels that a strip may grow to where there is height to 
 COLUMN, NARROW_COLUMN = 26, 16  # pixels between two counters
 ROOM = 180  # pixels for a title beside the counters; with less these stand below it
 HEADING_ROWS, COUNTER_ROW = 64, 40  # pixels for title and subtitle, and for a row of counters
+SUBTITLE_ENDS = 57.0  # pixels from the top
 LEGEND_ROW = 22  # pixels
 LEGEND_GAP = 10  # pixels between two items, at least
 
@@ -83,6 +84,11 @@ class Header:
     names: tuple[str, ...]
     counters: tuple[Point, ...]
     widths: tuple[float, ...]
+
+    @property
+    def written(self) -> float:
+        """Where the lowest of its texts ends."""
+        return max(SUBTITLE_ENDS, *(y + COUNTER_ROW - 4 for _, y in self.counters))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,19 @@ LEADING = 1.24  # of a line's size, from line to line
 FILLED = 0.94  # of the height that lines take at most
 
 
-def result_of(trace: Trace, in_nodes: bool) -> str:
-    """Return what a schedule took: evaluations, times those of store-all, and the peak."""
+def results_of(trace: Trace, in_nodes: bool) -> list[str]:
+    """Return what a schedule took: evaluations, times those of store-all, and the peak.
+
+    The longest text first, for where there is less room.
+    """
     once = max(trace.evaluations - trace.recomputations, 1)
-    ratio = f"{trace.evaluations / once:.2f}"
-    evaluations = f"{count_text(trace.evaluations)} evaluations"
-    times = f"{evaluations} = {ratio}× store-all"  # noqa: RUF001  # the sign of multiplication
-    return f"{times}, {peak_of(trace, in_nodes)}"
+    times = f"{trace.evaluations / once:.2f}× store-all"  # noqa: RUF001  # multiplication
+    evaluations, size = count_text(trace.evaluations), size_text(trace.peak_bytes)
+    return [
+        f"{evaluations} evaluations = {times}, {peak_of(trace, in_nodes)}",
+        f"{evaluations} evaluations = {times}, peak {size}",
+        f"{times}, peak {size}",
+    ]
 
 
 def peak_of(trace: Trace, in_nodes: bool) -> str:

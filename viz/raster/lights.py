@@ -42,8 +42,11 @@ Sprite = tuple[Indices, Any]  # a picture, and where it is not transparent
 class Lights:
     """What lies upon the graph of one panel."""
 
-    def __init__(self, canvas: Canvas, plan: Any, boxes: Any, origin: tuple[float, float]) -> None:
+    def __init__(
+        self, canvas: Canvas, plan: Any, boxes: Any, origin: tuple[float, float], highest: float
+    ) -> None:
         self.canvas, self.plan, self.boxes, self.origin = canvas, plan, boxes, origin
+        self.highest = round(highest * canvas.scale)  # above it stands the heading
         self.theme, self.scale = canvas.inks.theme, canvas.scale
         self.below: list[tuple[tuple[int, int, int, int], Indices]] = []  # what was there before
         self.arrows: dict[tuple[int, int], list[Line]] = {}
@@ -120,15 +123,15 @@ class Lights:
         return sprite, int(x // 1), int(y // 1)
 
     def tag(self, cell: int, text: str) -> None:
-        """Write the bytes of a ghost: above a forward node, below a backward one."""
-        line = [self.tags.word(text)]
-        picture = line[0][0]
+        """Write the bytes of a ghost: above a forward node, below a backward one.
+
+        Or below a forward one too, where the heading is above.
+        """
+        picture, _ = self.tags.word(text)
         top, bottom, left, right = self.boxes[cell]
-        y = (
-            bottom - round(4 * self.scale)
-            if self.plan.cells[cell].backward
-            else top + round(4 * self.scale) - picture.shape[0]
-        )
+        y = top + round(4 * self.scale) - picture.shape[0]
+        if self.plan.cells[cell].backward or y < self.highest:
+            y = bottom - round(4 * self.scale)
         wide = self.canvas.pixels.shape[1] - picture.shape[1]
         x = min(max(0, (left + right - picture.shape[1]) // 2), wide)
         self.put((picture, np.ones(picture.shape, bool)), x, y)

@@ -18,7 +18,7 @@ from viz.layout.geometry import MARGIN, Line, Size
 from viz.nodes import arrow_parts, arrow_sizes, fitted
 from viz.raster.boxes import group_sprite
 from viz.raster.canvas import Canvas, Counters
-from viz.raster.card import draw_card, lines_of_card, result_of
+from viz.raster.card import draw_card, lines_of_card, results_of
 from viz.raster.lights import Lights
 from viz.raster.sprites import (
     TRANSPARENT,
@@ -67,13 +67,14 @@ class PanelPicture:
         self.sprites: dict[tuple[int, Look], tuple[Indices, Any]] = {}
         self.looks: dict[int, Look] = {}
         self.last: Frame | None = None
-        self.captions, self.caption = Captions(trace), ""
+        self.captions = Captions(trace)
         self.covered: tuple[Any, Indices] | None = None  # where the card lies, and what is below
         self.draw_graph()
         self.place_nodes()
         self.lights = Lights(
-            canvas, self.plan, self.boxes, (place.left, place.top + place.header.height)
-        )
+            canvas, self.plan, self.boxes, (place.left, place.top + place.header.height),
+            place.top + place.header.written,
+        )  # fmt: skip
         self.draw_counter_names()
         self.draw_heading(title)
         left = round((place.left + MARGIN) * self.scale)
@@ -263,12 +264,8 @@ class PanelPicture:
         """Write above the strip what happens; at the end, what it took."""
         theme, scale = self.inks.theme, self.scale
         ends = step == len(self.trace.steps) - 1
-        whole = result_of(self.trace, self.scales.in_nodes) if ends else self.captions.text(step)
-        if whole == self.caption:
-            return
-        self.caption = whole
+        texts = results_of(self.trace, self.scales.in_nodes) if ends else self.captions.texts(step)
         weight, size = ("SemiBold", 14) if ends else ("Regular", 12)
-        texts = [whole] if ends else self.captions.texts(step)
         self.line.write(words_of(weight, size, theme.ink, theme, scale), texts)
 
     def draw_card(self) -> None:

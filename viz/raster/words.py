@@ -85,7 +85,6 @@ class Line:
 
     def __init__(self, canvas: Canvas, box: tuple[int, int, int, int]) -> None:
         self.canvas, self.box = canvas, box
-        self.text = ""
         self.shown: list[Word] = []
         self.words: Words | None = None
         self.end = box[2]
