@@ -31,8 +31,8 @@ SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
     "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
     "ledger", "pointing", "names", "rail", "strip", "panel", "longlist", "lists", "details",
-    "filling", "table", "tip", "export", "present", "print", "controls", "playback", "address",
-    "elsewhere", "minimap", "search", "gestures", "navigation", "main",
+    "filling", "table", "tip", "export", "present", "print", "controls", "framed", "playback",
+    "address", "elsewhere", "minimap", "search", "gestures", "navigation", "main",
 )  # fmt: skip
 STYLES = ("player", "navigation", "lights", "touch", "present")
 BEGIN = "begin"  # makes a player; the lab has its own

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # In the order in which they build on each other.
 SCRIPTS = (
     "columns", "format", "pipeline_model", "lanes", "longlist", "tip", "present", "print",
-    "controls", "playback", "pipeline",
+    "controls", "framed", "playback", "pipeline",
 )  # fmt: skip
 HEADER = ("schedule", "devices", "micro-batches", "makespan", "bubble", "highest peak")
 # What a page holds at most: some 2 MB, and a canvas that every browser can make.

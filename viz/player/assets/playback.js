@@ -109,6 +109,7 @@ async function start(make) {
     root.dataset.ready = "true";
     performance.mark("ready");
     window.player = player;
+    followFrame(player);
   } catch (error) {
     // The still and the table are there for this.
     root.classList.remove("js");
