@@ -43,12 +43,13 @@ format: $(STAMP)
 images: $(STAMP)
 	$(BIN)/python docs/images.py
 
-# The site, in docs/_build; executes all lessons.
+# The site, in docs/_build: static files, to be opened from there or copied to any host. Executes
+# all lessons.
 docs:
 	$(MAKE) EXTRAS=$(EXTRAS),docs site
 
 site: $(STAMP)
-	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
+	$(BIN)/python -m sphinx -W --keep-going -d build/doctrees -b html docs docs/_build
 
 # The graphs of well-known networks that ship as JSON documents.
 graphs: $(STAMP)

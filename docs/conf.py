@@ -7,24 +7,33 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import pages  # noqa: E402  # stand beside this file
+import labs  # noqa: E402  # stand beside this file
+import pages  # noqa: E402
 import predict  # noqa: E402
+import reference  # noqa: E402
 
 project = "tinyckpt"
 author = "the tinyckpt authors"
 version = release = version_of("tinyckpt")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.githubpages",
+]
 exclude_patterns = ["_build", "**/out"]
 
 html_theme = "furo"
 html_title = "tinyckpt"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_js_files = ["lessons.js"]
+html_js_files = ["lessons.js", ("site.js", {"defer": "defer"})]
+html_copy_source = False  # it is in the project
 html_show_copyright = False
 html_show_sphinx = False
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
@@ -36,9 +45,11 @@ def load_late(app: object) -> None:
 
 
 def setup(app: object) -> None:
-    """Write the pages of the lessons before Sphinx reads, and copy their players after it."""
+    """Write what is made from scripts and names before Sphinx reads; what frames show, after it."""
     app.connect("builder-inited", load_late)  # type: ignore[attr-defined]
     app.connect("builder-inited", pages.write)  # type: ignore[attr-defined]
+    app.connect("builder-inited", reference.write)  # type: ignore[attr-defined]
     app.connect("html-page-context", predict.add_files)  # type: ignore[attr-defined]
     app.connect("build-finished", predict.write_data)  # type: ignore[attr-defined]
+    app.connect("build-finished", labs.write)  # type: ignore[attr-defined]
     app.connect("build-finished", pages.copy_players)  # type: ignore[attr-defined]

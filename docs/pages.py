@@ -1,4 +1,4 @@
-"""Scripts as pages: each becomes a notebook, with what it draws shown where it is drawn.
+"""Scripts as pages: each becomes Markdown, with what it draws shown where it is drawn.
 
 A script is executed when the site is built. It writes its pictures and players to ``out/`` and
 prints their names. After each cell that does so, the page gets a cell that shows them; a lesson's
@@ -22,7 +22,7 @@ from nbformat.v4 import new_markdown_cell
 
 HERE = Path(__file__).parent
 LESSONS = HERE.parent / "lessons"
-FOLDERS = ("lessons", "gallery")
+FOLDERS = ("lessons", "guide", "gallery")
 NEEDS = {"19_pytorch": "torch"}  # without it that lesson has no page
 DRAWN = re.compile(r'OUT / "([\w.-]+\.(?:png|gif|svg|html))"')
 PLAYER = """<iframe class="player" src="out/{name}" title="A player: step through the schedules"
@@ -34,17 +34,17 @@ LAB = """<iframe class="player" src="out/{name}" title="A lab: click what to kee
  loading="lazy"></iframe>
 
 <a href="out/{name}">Open the lab in a page of its own</a>"""
-ABOVE = '<p><a href="#content">The player is at the top of this page</a></p>'
+ABOVE = '<p><a href="#furo-main-content">The player is at the top of this page</a></p>'
 
 
 def write(app: Any) -> None:
-    """Write the pages of the lessons and of the gallery into the folder that Sphinx reads."""
+    """Write the pages of lessons, guide and gallery into the folder that Sphinx reads."""
     pages = {
         f"lessons/{path.stem}": path
         for path in sorted(LESSONS.glob("[0-9]*.py"))
         if path.stem not in NEEDS or find_spec(NEEDS[path.stem])
     }
-    pages["gallery/index"] = HERE / "gallery.py"
+    pages |= {f"{name}/index": HERE / f"{name}.py" for name in ("guide", "gallery")}
     for folder in FOLDERS:
         shutil.rmtree(Path(app.srcdir) / folder, ignore_errors=True)
         (Path(app.srcdir) / folder / "out").mkdir(parents=True)

@@ -1,11 +1,12 @@
-"""Write the README's table of policies from what each policy says of itself.
+"""The README's table of policies, and the site's page, from what each policy says of itself.
 
-python docs/policy_table.py
+python docs/policy_table.py writes the README's.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -23,8 +24,41 @@ def policy_table() -> str:
     rows = [
         (f"`{p.name}`", p.summary, p.optimality, p.complexity, p.source) for p in POLICIES.values()
     ]
-    lines = [HEADER, ("---",) * len(HEADER), *rows]
+    return as_table([HEADER, ("---",) * len(HEADER), *rows])
+
+
+def as_table(lines: Iterable[Sequence[str]]) -> str:
+    """Return rows as Markdown."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def policies_page() -> str:
+    """Return the page about policies: the table, and what each takes."""
+    known = POLICIES.values()
+    parts = [
+        "# Policies",
+        'A policy turns a graph into a schedule: `tc.plan(graph, "sqrt_n")`, or'
+        " `tinyckpt plan chain:16 --policy sqrt_n`. With a budget and without a policy, `tc.plan`"
+        " tries them all and returns the cheapest schedule that fits. One of your own is"
+        " [a function](../your_own.md). `--set NAME=VALUE` gives an option on the command line.",
+        as_table(
+            [
+                HEADER[:3],
+                ("---",) * 3,
+                *((f"[`{p.name}`](#policy-{p.name})", p.summary, p.optimality) for p in known),
+            ]
+        ),
+    ]
+    for policy in known:
+        function = f"{policy.plan.__module__}.{policy.plan.__qualname__}"
+        parts += [
+            f"(policy-{policy.name})=\n## {policy.name}",
+            f"{policy.summary[0].upper()}{policy.summary[1:]}.",
+            f"- How good it is: {policy.optimality}.\n- Time to plan: {policy.complexity}.\n"
+            f"- Source: {policy.source}.",
+            f"```{{eval-rst}}\n.. autofunction:: {function}\n```",
+        ]
+    return "\n\n".join(parts) + "\n"
 
 
 def with_table(text: str) -> str:

@@ -1,0 +1,28 @@
+"""The labs of the site's first page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tinyckpt as tc
+import viz
+
+SECONDS = 4  # of search for each
+
+
+def write(app: Any, error: Exception | None) -> None:
+    """Write ResNet-50's lab and a chain's into ``labs/``."""
+    if error is not None or app.builder.format != "html":
+        return
+    folder = Path(app.outdir) / "labs"
+    folder.mkdir(exist_ok=True)
+    resnet, _ = tc.networks.network_from_text("resnet50")
+    viz.lab(
+        resnet, folder / "resnet50.html", network="resnet50", title="ResNet-50",
+        costs=tc.cost.flops(resnet), points=20, time_limit=SECONDS,
+    )  # fmt: skip
+    viz.lab(
+        tc.networks.chain(16), folder / "chain.html", network="chain:16",
+        title="a chain of 16 layers", time_limit=SECONDS,
+    )  # fmt: skip

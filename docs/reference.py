@@ -1,0 +1,240 @@
+"""The reference: a page for every module that has public names, and one that lists them all.
+
+What is public is what ``__all__`` says of the packages below. A name stands on the page of the
+module that it is written in, under the name by which it is imported; it stands there once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import command
+import glossary
+import policy_table
+
+# Their names stand on the pages of the modules that these are written in.
+PACKAGES = ("tinyckpt", "tinyckpt.training", "viz")
+# Their names stand on one page; some need a package that is an extra.
+NAMESPACES = {
+    "tinyckpt.cost": None,
+    "tinyckpt.networks": None,
+    "tinyckpt.linalg": None,
+    "tinyckpt.checkpoint_policies": None,
+    "tinyckpt.pipeline": None,
+    "tinyckpt.means": None,
+    "tinyckpt.interop.torch": "torch",
+    "tinyckpt.interop.jax": "jax",
+}
+# What they have for their users, where they do not list it themselves.
+LISTED = {
+    "tinyckpt.cost": (
+        "given", "evaluations", "flops", "traffic", "measured", "custom", "with_sizes", "in_nodes",
+        "cost_of", "cost_of_order",
+    ),
+    "tinyckpt.linalg": ("matmul", "norm", "vector_norm", "matrix_norm"),
+    "tinyckpt.checkpoint_policies": (
+        "everything_saveable", "nothing_saveable", "dots_saveable",
+        "dots_with_no_batch_dims_saveable", "save_only_these_names", "save_any_names_but_these",
+        "save_anything_except_these_names", "save_from_both_policies",
+        "save_and_offload_only_these_names", "offload_dot_with_no_batch_dims",
+    ),
+}  # fmt: skip
+# What is neither a function nor a class: the module that it stands in, its type, what it is.
+DATA = {
+    "tinyckpt.POLICIES": ("tinyckpt.policies", "dict[str, Policy]", "The policies, by name."),
+    "tinyckpt.PRIMITIVES": ("tinyckpt.ops", "dict[str, Primitive]", "The primitives, by name."),
+    "tinyckpt.PolicyLike": (
+        "tinyckpt.planning.asked",
+        "str | Policy | Callable",
+        "What :func:`tinyckpt.plan` takes as a policy: its name, the policy, or a function of the"
+        " graph, or of the graph and its costs, that returns a schedule or an order.",
+    ),
+    "tinyckpt.TrainingGraph": (
+        "tinyckpt.graph",
+        "NewType",
+        "A :class:`tinyckpt.Graph` with its backward half, as :func:`tinyckpt.differentiate`"
+        " returns it.",
+    ),
+    "tinyckpt.networks.NETWORKS": (
+        "tinyckpt.networks",
+        "dict[str, tuple]",
+        "The networks that the command knows: how each is written, what makes it, what it is.",
+    ),
+    "tinyckpt.pipeline.PIPELINES": (
+        "tinyckpt.pipeline",
+        "dict[str, Callable[..., Pipeline]]",
+        "The schedules of pipelines, by name.",
+    ),
+    "tinyckpt.means.MEANS": (
+        "tinyckpt.means",
+        "dict[str, Callable]",
+        "The means of holding less, by name.",
+    ),
+    "tinyckpt.__version__": ("tinyckpt", "str", "The version."),
+}
+# In the order of the way that data take; by what the names of modules begin with.
+SECTIONS = {
+    "A function becomes a graph": (
+        "tinyckpt", "tinyckpt.build", "tinyckpt.building", "tinyckpt.var", "tinyckpt.differentiate",
+        "tinyckpt.graph", "tinyckpt.chunking", "tinyckpt.analysis",
+    ),
+    "A policy makes a schedule": (
+        "tinyckpt.planning", "tinyckpt.policies", "tinyckpt.checkpoint_policies", "tinyckpt.cost",
+        "tinyckpt.schedule", "tinyckpt.orders", "tinyckpt.transfers",
+    ),
+    "A machine runs it": (
+        "tinyckpt.api", "tinyckpt.replay", "tinyckpt.trace", "tinyckpt.compile", "tinyckpt.storage",
+    ),
+    "What everyone looks at": ("viz",),
+    "Operators": ("tinyckpt.ops", "tinyckpt.linalg"),
+    "Networks": ("tinyckpt.networks",),
+    "Training, and other means": (
+        "tinyckpt.training", "tinyckpt.rewriting", "tinyckpt.means", "tinyckpt.pipeline",
+    ),
+    "Other frameworks": ("tinyckpt.interop",),
+    "Files and errors": ("tinyckpt.documents", "tinyckpt.errors"),
+}  # fmt: skip
+
+
+def write(app: Any) -> None:
+    """Write all that is looked up into ``reference/``: modules, policies, command, words."""
+    folder = Path(app.srcdir) / "reference"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    pages = {
+        "policies": policy_table.policies_page(),
+        "command": command.command_page(),
+        "glossary": glossary.glossary_page(),
+        "index": index_page(),
+    }
+    for module, names in public_names().items():
+        pages[module] = module_page(module, names)
+    for page, text in pages.items():
+        (folder / f"{page}.md").write_text(text, encoding="utf-8")
+
+
+def public_names() -> dict[str, list[str]]:
+    """Return, for each module, the full names that its page has: each name of all once."""
+    found: dict[str, list[str]] = defaultdict(list)
+    known: set[int] = set()
+    for package in PACKAGES:
+        for name in import_module(package).__all__:
+            full = f"{package}.{name}"
+            value = value_of(full)
+            if full in DATA:
+                found[DATA[full][0]].append(full)
+            elif not isinstance(value, ModuleType) and (package == "tinyckpt" or new(value, known)):
+                found[value.__module__].append(full)
+                known.add(id(value))
+    for namespace, extra in NAMESPACES.items():
+        if extra is None or find_spec(extra):
+            for name in names_of(namespace):
+                full = f"{namespace}.{name}"
+                value = value_of(full)
+                if full in DATA or new(value, known):
+                    found[namespace].append(full)
+                    known.add(id(value))
+    return found
+
+
+def new(value: Any, known: set[int]) -> bool:
+    """Return whether a value has no place yet."""
+    return id(value) not in known
+
+
+def module_of(name: str) -> ModuleType:
+    """Return a module by the name by which it is imported, or by which its package has it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        package, _, last = name.rpartition(".")
+        module: ModuleType = getattr(import_module(package), last)
+        return module
+
+
+def value_of(name: str) -> Any:
+    """Return what a full name stands for."""
+    package, _, last = name.rpartition(".")
+    return getattr(module_of(package), last)
+
+
+def names_of(namespace: str) -> list[str]:
+    """Return the public names of a module."""
+    return list(LISTED.get(namespace) or module_of(namespace).__all__)
+
+
+def module_page(module: str, names: list[str]) -> str:
+    """Return a module's page: what it says of itself, and its names."""
+    parts = [
+        f"# {module}",
+        eval_rst(f".. automodule:: {module_of(module).__name__}\n   :no-index:"),
+    ]
+    parts += [eval_rst(directive(name)) for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def directive(name: str) -> str:
+    """Return what has Sphinx write about a name; another name of something points to the first."""
+    package, _, last = name.rpartition(".")
+    if name in DATA:
+        _, kind, text = DATA[name]
+        return f".. py:data:: {last}\n   :module: {package}\n   :type: {kind}\n\n   {text}"
+    value = value_of(name)
+    if inspect.isclass(value):
+        kind = "exception" if issubclass(value, Exception) else "class"
+        fields = ", ".join(getattr(value, "_fields", ()))  # of a named tuple: "Alias for field"
+        without = f"\n   :exclude-members: {fields}" if fields else ""
+        return f".. auto{kind}:: {name}\n   :members:{without}"
+    if not callable(value):
+        return f".. py:data:: {last}\n   :module: {package}\n   :type: {type(value).__name__}"
+    own = getattr(value, "__name__", last)
+    if own != last and getattr(module_of(package), own, None) is value:
+        shown = f"{last}{inspect.signature(value)}\n   :module: {package}"
+        return f".. py:function:: {shown}\n\n   Another name of :func:`~{package}.{own}`."
+    return f".. autofunction:: {name}"
+
+
+def eval_rst(text: str) -> str:
+    """Return reStructuredText as a part of a page in Markdown."""
+    return f"```{{eval-rst}}\n{text}\n```"
+
+
+def index_page() -> str:
+    """Return the page that lists all modules, by section, with their names."""
+    modules = public_names()
+    parts = [
+        "# Reference",
+        "All public names, by the module that they are written in. `import tinyckpt as tc` has most"
+        " of them; the others say where they are.",
+    ]
+    for section, members in sectioned(modules).items():
+        parts.append(f"## {section}")
+        for module in members:
+            names = ", ".join(f"{{py:obj}}`~{name}`" for name in modules[module])
+            summary = (module_of(module).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+            parts.append(f"[{module}]({module}.md)\n: {summary}\n: {names}")
+    listed = "\n".join(m for members in sectioned(modules).values() for m in members)
+    parts.append(f"```{{toctree}}\n:hidden:\n\n{listed}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def sectioned(modules: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the modules of each section: each in the one that names most of it."""
+    found: dict[str, list[str]] = {section: [] for section in SECTIONS}
+    for module in sorted(modules):
+        prefixes = [
+            (len(prefix), section)
+            for section, all_prefixes in SECTIONS.items()
+            for prefix in all_prefixes
+            if module == prefix or module.startswith(f"{prefix}.")
+        ]
+        found[max(prefixes)[1]].append(module)
+    return found
