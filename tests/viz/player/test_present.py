@@ -175,7 +175,10 @@ def test_a_finger_has_a_dot_too_and_keys_of_a_search_are_its_own(
     box = page.locator("#laser").bounding_box()
     assert box["x"] + box["width"] / 2 == pytest.approx(350, abs=1)
     devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    page.locator("#present-end").tap()
+    for _ in range(5):  # a tap so soon after a touch may be taken as its second
+        if page.locator("#present-end").is_visible():
+            page.locator("#present-end").tap()
+            page.wait_for_timeout(400)
     assert page.is_visible(".tools")
 
 

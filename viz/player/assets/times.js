@@ -45,7 +45,7 @@ class TimeLane {
     this.element.append(this.canvas, part("span", "what", this.model.times.words));
     LANES.forEach((name, row) => {
       const label = part("span", "row-name", name);
-      label.style.top = `${HEAD + (row * (this.high - HEAD)) / LANES.length}px`;
+      label.style.top = `calc(${HEAD + (row * (this.high - HEAD)) / LANES.length}px * var(--large, 1))`;
       this.element.append(label);
     });
     this.moments = momentsOf(this.model);
@@ -91,7 +91,8 @@ class TimeLane {
     if (!width || !height) return;
     [this.canvas.width, this.canvas.height] = [width, height];
     this.ratio = ratio;
-    this.drawn = this.boxes(width, height, ratio);
+    this.unit = ratio * this.scales.large;
+    this.drawn = this.boxes(width, height, this.unit);
     const style = getComputedStyle(this.element);
     this.ink = style.getPropertyValue("--ink");
     this.layers = [false, true].map((hollow) => {
@@ -103,7 +104,7 @@ class TimeLane {
       context.globalAlpha = SHADE;
       for (const [begin, end] of this.stalls) {
         const [left, right] = [this.share(begin) * width, this.share(end) * width];
-        context.fillRect(left, HEAD * ratio, right - left, height);
+        context.fillRect(left, HEAD * this.unit, right - left, height);
       }
       context.globalAlpha = 1;
       context.lineWidth = ratio;
@@ -154,7 +155,7 @@ class TimeLane {
     context.lineWidth = 2 * ratio;
     const own = this.drawn.find(({ step }) => step === this.step);
     if (own) context.strokeRect(own.left, own.top, own.right - own.left, own.bottom - own.top);
-    context.fillRect(Math.min(Math.max(now - ratio, 0), width - 2 * ratio), HEAD * ratio, 2 * ratio, height);
+    context.fillRect(Math.min(Math.max(now - ratio, 0), width - 2 * ratio), HEAD * this.unit, 2 * ratio, height);
   }
 
   /** The step that happens at a point of the screen: that of the box there, or what is computed then. */
