@@ -15,6 +15,7 @@ from tinyckpt.planning.plan import plan
 from tinyckpt.replay import replay
 from viz.lab.challenge import asked_bytes
 from viz.lab.data import lab_data
+from viz.lab.table import CAPTION, offered_table
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.player import SUFFIXES, Page
 from viz.player.data import shown
@@ -135,6 +136,8 @@ def lab(
         ("lab.css",),
         asset("lab.html"),
         {"lab": lab_data(offered, network, asked)},
+        # A challenge asks for what stands in it.
+        (CAPTION, offered_table(offered)) if asked is None else None,
     )
     held = as_measured(measured, 1)
     first = first_shown(offered) if asked is None else nothing_kept(offered)

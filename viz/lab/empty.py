@@ -74,6 +74,7 @@ def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto"
         without=WITHOUT_SCRIPTS,
         data=json_text(bundled(constants())),
         still="",
+        caption="",
         table="",
     )
     if path is None:

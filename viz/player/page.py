@@ -66,6 +66,7 @@ class Addition:
         styles: files of style sheets.
         card: beside the graph, as HTML.
         data: by name.
+        table: caption and rows of the table without scripts, if not the totals of what is played.
     """
 
     title: str
@@ -73,6 +74,7 @@ class Addition:
     styles: Sequence[str]
     card: str
     data: Mapping[str, Any]
+    table: tuple[str, str] | None = None
 
 
 def page(
@@ -99,6 +101,7 @@ def page(
     several = len(traces) > 1
     more += [MEASURED] if any(measured) else []
     added = addition or Addition(heading, [BEGIN], [], "", {})
+    caption, rows = added.table or ("Totals of the whole schedule", table(traces))
     data = page_data(traces, title, naming, clocks, in_bytes=any(measured))
     return filled(
         "player.html",
@@ -123,7 +126,8 @@ def page(
         without=WITHOUT_SCRIPTS,
         opening="",
         still=still(traces, theme, title, naming),
-        table=table(traces),
+        caption=caption,
+        table=rows,
     )
 
 

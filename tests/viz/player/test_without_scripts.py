@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
 from tests.viz.player.player_driver import traces_of
 from tests.viz.test_theme import LEAST_CONTRAST, contrast
 from viz.layout.views import overview, views_of
+from viz.scene import title_of
 
 
 @pytest.mark.browser
@@ -27,6 +29,36 @@ def test_there_are_a_still_and_a_table(tmp_path: Path, open_page: Open) -> None:
     assert [row.split("\t")[2] for row in rows] == [str(trace.evaluations) for trace in traces]
     assert page.is_hidden("#play")
     assert page.is_visible("noscript p")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1280, 2560])
+def test_the_still_is_as_large_as_it_can_be_read(
+    width: int, tmp_path: Path, open_page: Open
+) -> None:
+    path = viz.player(traces_of("chain:9", ("sqrt_n",)), tmp_path / "player.html")
+    viewport = {"width": width, "height": 900}
+    page = open_page(path, java_script_enabled=False, viewport=viewport)
+    wide = page.locator(".still svg").bounding_box()["width"]
+    assert wide >= 780  # as many units as it is drawn in
+    assert wide > 0.6 * width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_the_lab_lists_what_could_be_chosen(tmp_path: Path, open_page: Open) -> None:
+    graph = tc.networks.chain(9)
+    page = open_page(viz.lab(graph, tmp_path / "lab.html"), java_script_enabled=False)
+    assert page.is_visible(".still svg")
+    rows = [row.split("\t") for row in page.locator("tbody tr").all_inner_texts()]
+    assert all(int(row[1]) - int(row[2]) == len(graph.operators) for row in rows)
+    peaks = [float(row[3].split()[0]) for row in rows]
+    assert peaks == sorted(peaks)
+    for policy in ("store_all", "sqrt_n", "recompute_all"):
+        (trace,) = traces_of("chain:9", (policy,))
+        assert [title_of(trace), str(trace.evaluations)] in [row[:2] for row in rows]
+    text = viz.lab(graph, challenge="5 nodes").html
+    assert "Schedules to choose from" not in text  # they would be the answer
 
 
 # Every text of the page as it is, with its colour and that of what it stands on.
