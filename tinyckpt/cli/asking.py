@@ -112,6 +112,19 @@ def seconds(text: str) -> float:
     return number
 
 
+def known_policy(text: str) -> str:
+    """Return the name of a policy, where a function in a file cannot be chosen."""
+    if ".py:" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: here policies are chosen by name; known are {', '.join(POLICIES)}"
+        )
+    if text not in POLICIES:
+        raise argparse.ArgumentTypeError(
+            f"unknown policy {text!r}{meant(text, POLICIES)}; known are {', '.join(POLICIES)}"
+        )
+    return text
+
+
 def policy_name(text: str) -> str:
     """Return the name of a policy, or of a function in a file, which is looked up later."""
     if text not in POLICIES and ".py:" not in text:

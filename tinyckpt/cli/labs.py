@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.cli.asking import add_costs, add_page, policy_name
+from tinyckpt.cli.asking import add_costs, add_page, known_policy
 from tinyckpt.cli.measuring import add_measured, measured_of
 from tinyckpt.cli.request import (
     COSTS,
@@ -68,7 +68,7 @@ def add_lab(parser: Any) -> None:
         help="instead of NETWORK: a page onto which one drops a graph, a trace or a snapshot",
     )  # fmt: skip
     parser.add_argument(
-        "--policy", action="append", type=policy_name, metavar="POLICY",
+        "--policy", action="append", type=known_policy, metavar="POLICY",
         help="to be shown beside the frontier; store_all, sqrt_n and recompute_all by default",
     )  # fmt: skip
     parser.add_argument(

@@ -54,6 +54,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["lab", "chain:9", "-o", str(tmp_path / "lab.png")], "must end in .html"),
         (["lab", "chain:9", "-o", str(path), "--points", "1"], "legal are 2 to 200"),
         (["lab", "nothing", "-o", str(path)], "unknown network"),
+        (["lab", "chain:9", "-o", str(path), "--policy", "sqrt"], "did you mean sqrt_n?"),
+        (["lab", "chain:9", "-o", str(path), "--policy", "x.py:f"], "policies are chosen by name"),
     ):
         try:
             code = main(wrong)
