@@ -57,3 +57,27 @@ def test_a_page_with_its_own_theme_keeps_it(tmp_path: Path, open_page: Open) -> 
     frame.wait_for_selector("html[data-ready]")
     page.evaluate("() => say('dark')")
     assert frame.evaluate("() => document.documentElement.dataset.theme") == "light"
+
+
+@pytest.mark.parametrize("size", [(360, 450), (390, 489), (740, 360)])
+def test_controls_stand_apart_in_a_small_frame(
+    size: tuple[int, int], tmp_path: Path, open_page: Open
+) -> None:
+    traces = [tc.replay(tc.plan(tc.networks.chain(16), name)) for name in ("store_all", "sqrt_n")]
+    viewport = dict(zip(("width", "height"), size, strict=True))
+    page = open_page(
+        viz.player(traces, tmp_path / "a.html"), viewport=viewport, has_touch=True, is_mobile=True
+    )
+    boxes = page.eval_on_selector_all(
+        "footer button, footer select",
+        """all => all.filter(one => one.checkVisibility()).map(one => {
+            const { left, right, top, bottom } = one.getBoundingClientRect();
+            return [left, right, top, bottom]; })""",
+    )
+    assert len(boxes) >= 10
+    for number, (left, right, top, bottom) in enumerate(boxes):
+        assert left >= 0
+        assert right <= size[0]
+        for other in boxes[number + 1 :]:
+            apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
+            assert apart, (boxes[number], other)
