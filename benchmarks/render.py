@@ -81,7 +81,7 @@ def speed(path: Path) -> str:
     for n, limit in NAIVE_FRAMES.items():
         trace = tc.replay(tc.plan(tc.networks.chain(n), "sqrt_n"))
         count = len(frame_steps(trace)) + 1
-        runners = {"viz": (partial(viz.gif, trace, path), count)}
+        runners = {"viz": (partial(viz.gif, trace, path, every=1), count)}
         if shutil.which("dot"):
             runners["dot"] = (partial(naive, trace, path.with_stem("dot"), limit), limit)
         wall: dict[str, list[float]] = {name: [] for name in runners}  # seconds a frame
@@ -118,7 +118,7 @@ def formats(path: Path) -> str:
     for name in ENCODERS:
         begin = perf_counter()
         try:
-            viz.gif(trace, path, format=name)
+            viz.gif(trace, path, format=name, every=1)
         except tc.BackendError as error:
             body.append([name, str(error), ""])
             continue

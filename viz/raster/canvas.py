@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from viz.arrange import Header
 
 WIDE = 100  # pixels of a box of which often only a part changes
-MOST_BETWEEN = 10  # pixels
+REACH = (1, 2, 4)  # pixels, added up: how far one looks for others to both sides
 Box = tuple[int, int, int, int]  # top, bottom, left, right, in pixels of the canvas
 
 
@@ -40,11 +40,11 @@ def near(differs: Any) -> Any:
 
     Letters that change would else be full of holes, which cost more to encode than their pixels.
     """
-    places = np.arange(differs.shape[1])
-    last = np.maximum.accumulate(np.where(differs, places, -MOST_BETWEEN), axis=1)
-    after = np.where(differs, places, places[-1] + MOST_BETWEEN + 1)
-    following = np.minimum.accumulate(after[:, ::-1], axis=1)[:, ::-1]
-    return following - last <= MOST_BETWEEN
+    before, after = differs.copy(), differs.copy()
+    for by in REACH:
+        before[:, by:] |= before[:, :-by]
+        after[:, :-by] |= after[:, by:]
+    return before & after
 
 
 class Canvas:
