@@ -25,7 +25,9 @@ def test_a_measurement_stays_while_the_schedule_changes(tmp_path: Path, open_pag
     page.focus(".frontier .handle")
     for key in ("Home", "End", "ArrowLeft"):
         page.keyboard.press(key)
-        assert page.evaluate("() => document.querySelectorAll('.strip .measured').length") == 1
+        assert (
+            page.evaluate("() => document.querySelectorAll('.strip canvas.measured').length") == 1
+        )
         assert page.evaluate(highest) == 9999
     page.click("#measured label")
     assert page.evaluate(highest) == 19_999

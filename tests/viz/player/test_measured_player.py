@@ -125,7 +125,7 @@ def test_what_is_drawn_is_said(written: Path, open_page: Open, measured: Any) ->
     assert "laid along the schedule's FLOPs, ends aligned." in words
     assert "without the 293 KiB that the plan does not count" in words
     assert page.locator(".legend.of-ledger [data-if=measured]").is_visible()
-    assert "measured peak" in page.inner_text(".strip")
+    assert "peak = measured 12.8 KiB" in page.inner_text(".strip")
     label = page.get_attribute(".strip canvas", "aria-label")
     assert label.endswith("measured peak 12.8 KiB")
     seek(page, 30)
@@ -180,7 +180,9 @@ def test_policies_have_their_own_or_none(
     trace: tc.Trace, measured: Any, tmp_path: Path, open_page: Open
 ) -> None:
     other = tc.replay(tc.plan(trace.graph, "store_all"))
-    lines = "() => player.panels.map(panel => panel.element.querySelectorAll('.measured').length)"
+    lines = (
+        "() => player.panels.map(panel => panel.element.querySelectorAll('canvas.measured').length)"
+    )
     path = tmp_path / "two.html"
     cases: list[tuple[Any, list[int], int]] = [
         ([None, measured], [0, 2], 1),

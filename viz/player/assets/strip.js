@@ -31,7 +31,7 @@ class Strip {
     const lines = [["peak", model.live[model.peakStep]], ["lower bound", leastPeak(model)]];
     if (model.budget !== null) lines.push(["budget", model.budget]);
     if (model.policy !== "store_all") lines.push(["store all", storeAllPeak(model)]);
-    if (model.measured) lines.push(["measured peak", measuredPeak(model)]);
+    if (model.measured) lines.push(["measured", measuredPeak(model)]);
     return lines.map(([name, amount]) => ({ name, amount }));
   }
 
