@@ -235,6 +235,11 @@ class PipelinePlayer extends Playback {
     return true;
   }
 
+  /** Take a schedule by its number. @param {number} id */
+  pick(id) {
+    this.setSolo(id);
+  }
+
   /** Show one schedule alone; asked again, or for none, all of them. */
   setSolo(id) {
     this.solo = id === this.solo ? -1 : id;
