@@ -45,6 +45,7 @@ def test_page_and_python_say_the_same(
 def test_each_policy_has_its_own_words(tmp_path: Path, open_page: Open) -> None:
     traces = sorted(traces_of("chain:9", POLICIES), key=lambda trace: -len(trace.steps))
     page = open_page(written(tmp_path, traces))
+    page.keyboard.press("0")  # all of them, none folded
     assert page.evaluate(SHOWN) == expected(traces)
 
 
