@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,12 +88,18 @@ class Line:
         self.canvas, self.box = canvas, box
         self.shown: list[Word] = []
         self.words: Words | None = None
+        self.whole = ""  # the first of the texts that were last asked for
         self.end = box[2]
 
     def write(self, words: Words, texts: Iterable[str]) -> None:
         """Write the first text that fits, or else the last one, cut."""
+        found = iter(texts)
+        whole = next(found)
+        if words is self.words and whole == self.whole:
+            return
+        self.whole = whole
         top, bottom, left, right = self.box
-        line = words.line(texts, right - left)
+        line = words.line(chain((whole,), found), right - left)
         places = words.places(line)
         same = 0
         if words is self.words:
