@@ -4,8 +4,6 @@
 
 Layers, engines, values that the host has room for (None: any number; 0: nothing can be moved), and
 ticks of an evaluation and of a copy; then the least ticks within 3, 4, 5 ... n + 2 values.
-
-Of more than 5 layers some rows are there; of 8, those of a host without limit, and of none.
 """
 
 LEAST: dict[tuple[int, int, int | None, int, int], tuple[int, ...]] = {
@@ -249,4 +247,14 @@ LEAST: dict[tuple[int, int, int | None, int, int], tuple[int, ...]] = {
     (8, 2, 2, 2, 1): (52, 42, 40, 38, 36, 34, 34, 34),
     (8, 1, 2, 1, 1): (31, 21, 20, 19, 18, 17, 17, 17),
     (8, 2, 2, 1, 1): (30, 21, 20, 19, 18, 17, 17, 17),
+    (8, 1, 2, 2, 3): (68, 43, 40, 38, 36, 34, 34, 34),
+    (8, 2, 2, 2, 3): (67, 43, 40, 38, 36, 34, 34, 34),
+    (8, 1, 2, 1, 2): (37, 22, 20, 19, 18, 17, 17, 17),
+    (8, 2, 2, 1, 2): (37, 22, 20, 19, 18, 17, 17, 17),
+    (8, 1, 2, 1, 3): (42, 24, 20, 19, 18, 17, 17, 17),
+    (8, 2, 2, 1, 3): (42, 24, 20, 19, 18, 17, 17, 17),
+    (8, 1, 2, 1, 4): (45, 25, 21, 20, 19, 18, 17, 17),
+    (8, 2, 2, 1, 4): (45, 25, 21, 20, 19, 18, 17, 17),
+    (8, 1, 2, 1, 8): (45, 26, 22, 21, 20, 19, 18, 17),
+    (8, 2, 2, 1, 8): (45, 26, 22, 21, 20, 19, 18, 17),
 }
