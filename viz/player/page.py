@@ -32,7 +32,7 @@ SCRIPTS = (
     "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
     "ledger", "pointing", "names", "rail", "strip", "panel", "longlist", "lists", "details",
     "filling", "table", "tip", "export", "present", "print", "controls", "framed", "playback",
-    "address", "elsewhere", "minimap", "search", "gestures", "navigation", "main",
+    "address", "elsewhere", "minimap", "search", "gestures", "navigation", "several", "main",
 )  # fmt: skip
 STYLES = ("player", "navigation", "lights", "touch", "present")
 BEGIN = "begin"  # makes a player; the lab has its own

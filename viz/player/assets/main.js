@@ -4,7 +4,7 @@ const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
-class Player extends Playback {
+class Player extends Several {
   /** @param {any} data as unpacked */
   constructor(data) {
     super();
@@ -126,31 +126,6 @@ class Player extends Playback {
       measured: there((model) => Boolean(model.measured)),
     };
     for (const item of document.querySelectorAll("[data-if]")) item.hidden = !known[item.dataset.if];
-  }
-
-  /** The difference of two policies, while that is shown. @returns {DifferencePanel | null} */
-  get difference() {
-    return this.differences?.panel ?? null;
-  }
-
-  /** The policies that share the axis. */
-  get compared() {
-    return this.difference?.models ?? this.models;
-  }
-
-  get axes() {
-    return axesOf(this.compared);
-  }
-
-  /** What is shown in full: policies, or the difference of two. */
-  get visible() {
-    if (this.difference) return [this.difference];
-    return this.solo < 0 ? this.panels : [this.panels[this.solo]];
-  }
-
-  /** The others, a row each. */
-  get rows() {
-    return this.solo < 0 || this.difference ? [] : this.panels.filter(({ model }) => model.id !== this.solo);
   }
 
   get ticks() {
@@ -306,69 +281,6 @@ class Player extends Playback {
     this.redraw();
     this.show(this.tick);
     this.settle();
-  }
-
-  /** Others are compared, or along another axis: go to a step of one of those before.
-   * @param {Axis} align @param {any} model @param {number} step
-   */
-  recompare(align, model, step) {
-    this.align = align;
-    if (this.navigation.loop) this.navigation.toggleLoop();
-    this.measure();
-    const { extent } = this.scales;
-    extent.set(0, extent.whole);
-    this.controls.rescale();
-    if (!this.compared.includes(this.reading.model)) this.read(this.compared[0]);
-    const tick = this.compared.includes(model) ? tickOfStep(model, step, align) : this.tick;
-    this.show(tick);
-    this.resized();
-    this.settle();
-  }
-
-  /** Open one policy, or compare it. @param {number} id -1 for all of them */
-  pick(id) {
-    if (this.difference) this.differences.take(id);
-    else this.setSolo(id);
-  }
-
-  /** Open one policy, the others being a row each; asked again, or for none, open all of them.
-   * @param {number} id
-   */
-  setSolo(id) {
-    this.solo = id === this.solo ? -1 : id;
-    this.arrange();
-    if (this.solo >= 0) this.read(this.models[this.solo]);
-    if (!this.visible.includes(this.chosen)) this.choose(this.visible[0], -1);
-    this.show(this.tick);
-    this.resized();
-    this.settle();
-  }
-
-  /** The step that a policy is at; before the first one if it is not compared. */
-  stepOf(model) {
-    return this.compared.includes(model) ? stepOfTick(model, this.tick, this.align) : -1;
-  }
-
-  /** Say of every policy in which form it is. */
-  arrange() {
-    const { solo } = this;
-    byId("panels").classList.toggle("rows", solo >= 0);
-    for (const panel of this.panels) panel.arrange(solo >= 0 && panel.model.id !== solo, panel.model.id === solo);
-  }
-
-  /** Open the policy above another one, or below it. */
-  openNeighbour({ model }, by) {
-    const panel = this.panels[model.id + by];
-    if (!panel) return;
-    if (this.solo >= 0) this.setSolo(panel.model.id);
-    panel.part(".solo").focus();
-  }
-
-  /** Say of a policy what stands beside all of them: what fills its moment, its table, its program. */
-  turn(panel) {
-    if (!this.visible.includes(panel)) this.setSolo(panel.model.id);
-    else if (panel !== this.chosen) this.choose(panel, -1);
-    this.read(panel.model);
   }
 
   /** Show a policy's schedule and program. */
