@@ -50,7 +50,7 @@ def test_the_page_has_these_sections_and_no_others() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text.startswith(INTRODUCTION)
     assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == list(SECTIONS)
-    assert "\nfigures\n" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert "\nfigures\n" in (ROOT / "docs" / "how_to.md").read_text(encoding="utf-8")
 
 
 def test_a_verdict_is_computed() -> None:

@@ -118,11 +118,7 @@ def known_policy(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r}: here policies are chosen by name; known are {', '.join(POLICIES)}"
         )
-    if text not in POLICIES:
-        raise argparse.ArgumentTypeError(
-            f"unknown policy {text!r}{meant(text, POLICIES)}; known are {', '.join(POLICIES)}"
-        )
-    return text
+    return policy_name(text)
 
 
 def policy_name(text: str) -> str:

@@ -51,10 +51,12 @@ def empty_job(options: Any) -> int:
 
     if not options.empty:
         wrong_usage(options, "NETWORK is missing; or --empty, onto which one drops a file")
-    own = ("network", "policy", "points", "measured", "title", "labels", "group")
-    for name in own:
-        if getattr(options, name) is not None:
+    own = {"network": None, "policy": None, "points": None, "challenge": None, "cost": "given"}
+    own |= {"measured": None, "title": None, "labels": None, "group": None}
+    for name, default in own.items():
+        if getattr(options, name) != default:
             wrong_usage(options, f"--empty has nothing in it: leave {name} out")
+    measured_of(options)  # what is said of a file that was not given
     viz.empty_lab(options.output, theme=options.theme)
     print(f"written to {options.output}; open it in a browser, and drop a file onto it")
     return 0

@@ -36,15 +36,11 @@ SCRIPTS = (
 )  # fmt: skip
 STYLES = ("player", "navigation", "lights", "touch", "present")
 BEGIN = "begin"  # makes a player; the lab has its own
+# Of pages with several policies.
 SEVERAL = (
-    "progress",
-    "differing",
-    "sparkline",
-    "difference_ledger",
-    "difference_strip",
-    "difference_panel",
-    "difference",
-)  # fmt: skip; of pages with several policies
+    "progress", "differing", "sparkline", "difference_ledger", "difference_strip",
+    "difference_panel", "difference",
+)  # fmt: skip
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
 MEASURED = "measured"  # of pages on which memory that was measured is drawn over a plan

@@ -56,6 +56,9 @@ def test_the_empty_lab(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         (("-o", out), "NETWORK is missing; or --empty, onto which one drops a file"),
         (("chain:4", "--empty", "-o", out), "--empty has nothing in it: leave network out"),
         (("--empty", "-o", out, "--points", "3"), "--empty has nothing in it: leave points out"),
+        (("--empty", "-o", out, "--cost", "flops"), "--empty has nothing in it: leave cost out"),
+        (("--empty", "-o", out, "--challenge", "1 MiB"), "it: leave challenge out"),
+        (("--empty", "-o", out, "--device", "3"), "--device is for --measured FILE"),
         (("--empty", "-o", "lab.gif"), "it must end in .html, .htm"),
     ):
         code, _, err = run(capsys, "lab", *options)

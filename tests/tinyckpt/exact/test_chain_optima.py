@@ -16,7 +16,7 @@ from tinyckpt.analysis.chains import fewest_evaluations
 
 BYTES = 512
 Row = tuple[int, int, int | None, int, int]
-# To make the table takes more than an hour, and so does 8 layers in 3 values for the planner: some
+# To make the table takes long, and so does 8 layers within 3 values for the planner: some
 # of it by default, and most of it in deep runs.
 CELLS = [(of, at + 3) for of, least in LEAST.items() for at in range(len(least))]
 MADE: list[Row] = [of for of in LEAST if of[0] < 6]

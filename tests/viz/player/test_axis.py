@@ -41,7 +41,7 @@ def test_every_axis_is_one_for_ledger_and_strip(tmp_path: Path, open_page: Open)
             graph.operators[step.operator].flops if isinstance(step, EVALUATIONS) else 0
         ),
     }
-    assert page.locator("#axis option").all_inner_texts() == list(weights)
+    assert page.locator("#axis option").all_inner_texts() == [*weights, "progress"]
     for axis, weight in weights.items():
         page.select_option("#axis", axis)
         places = [0, *accumulate(map(weight, trace.steps))]

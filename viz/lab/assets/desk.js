@@ -3,7 +3,7 @@
 const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer texts
 
 /** What was given so far: it stays while the page begins anew with it. */
-const given = (window.given ??= { plan: null, measured: null, device: 0 });
+const given = (window.given ??= { plan: null, measured: null, device: 0, data: null });
 
 class Desk {
   /** @param {any} constants of Python's */
@@ -20,14 +20,17 @@ class Desk {
   }
 
   dragging() {
+    const hasFiles = (event) => event.dataTransfer.types.includes("Files"); // and is no text or link
     for (const kind of ["dragenter", "dragover"]) {
       window.addEventListener(kind, (event) => {
+        if (!hasFiles(event)) return;
         event.preventDefault();
         this.root.classList.add("dragging");
       });
     }
     window.addEventListener("dragleave", (event) => event.relatedTarget ?? this.root.classList.remove("dragging"));
     window.addEventListener("drop", (event) => {
+      if (!hasFiles(event)) return;
       event.preventDefault();
       this.root.classList.remove("dragging");
       this.take(Array.from(event.dataTransfer.files));
@@ -50,17 +53,19 @@ class Desk {
    * @param {File[]} files
    */
   async take(files) {
+    if (!files.length) return;
     const read = {};
     try {
       for (const file of files) Object.assign(read, await this.read(file));
+      if (read.plan) Object.assign(read, { measured: read.measured ?? null, device: 0 });
+      if (read.measured) read.device = 0;
+      read.data = this.dataOf({ ...given, ...read }); // what cannot be shown fails here
     } catch (error) {
       this.say(error instanceof FormatError ? error.message : `It could not be read: ${error.message}`);
       return;
     } finally {
       byId("desk-files").value = "";
     }
-    if (read.plan) Object.assign(given, { measured: null, device: 0 });
-    if (read.measured) given.device = 0;
     Object.assign(given, read);
     if (given.plan) this.anew(Boolean(read.plan));
     else if (given.measured) this.say(`${this.measuredWords()}\nNow the graph or the trace that it is to be drawn over.`);
@@ -77,6 +82,11 @@ class Desk {
     if (content[0] === PICKLE || !begin.startsWith("{")) return { measured: this.checked(readMeasured(content, file.name)) };
     if (file.size > MOST_TEXT) throw new FormatError(`${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`);
     return { plan: readPlan(new TextDecoder().decode(content), file.name, this.constants.dtypes) };
+  }
+
+  /** The data of a page that shows what was given; null without a plan. */
+  dataOf({ plan, measured, device }) {
+    return plan && dataOfPlan(plan, measured && { ...measured.of(device) }, this.constants);
   }
 
   /** A reading whose first device can be drawn. */
@@ -100,6 +110,7 @@ class Desk {
   /** Begin the page anew with what was given: all that a player listens to goes with the old one. */
   anew(isOther) {
     if (window.player) {
+      window.player.life?.abort(); // a desk has none
       window.player.playing = false;
       clearTimeout(window.player.settling);
     }
@@ -113,13 +124,14 @@ class Desk {
 
   /** Play what was given. @returns {Lab | Desk} */
   begin() {
-    const { plan, measured, device } = given;
+    const { plan, measured, device, data } = given;
+    given.data = null;
     this.root.classList.toggle("empty", !plan);
     byId("desk").role = plan ? "dialog" : "main";
     if (!plan) return this;
     this.opener();
     document.title = document.querySelector("h1").textContent = `${plan.graph.name}: ${plan.path}`;
-    const lab = new Lab(dataOfPlan(plan, measured && { ...measured.of(device) }, this.constants));
+    const lab = new Lab(data);
     if (measured && measured.names.length > 1) this.devices(measured.names, device);
     return lab;
   }
@@ -142,14 +154,15 @@ class Desk {
     select.setAttribute("aria-label", "Device that was measured");
     select.append(...names.map((name, i) => new Option(name, String(i), false, i === device)));
     select.addEventListener("change", () => {
+      const other = Number(select.value);
       try {
-        given.measured.of(Number(select.value));
+        given.data = this.dataOf({ ...given, device: other });
       } catch (error) {
         select.value = String(given.device);
         this.say(error.message);
         return;
       }
-      given.device = Number(select.value);
+      given.device = other;
       this.anew(false);
     });
     byId("measured").append(select);

@@ -38,7 +38,7 @@ class Offers {
       order: listAt(points.orders, i),
     }));
     this.named = lab.named.map((named) => {
-      const choice = { ...named, key: `policy=${named.name}`, kind: "named", policy: named.name };
+      const choice = { ...named, key: `policy=${encodeURIComponent(named.name)}`, kind: "named", policy: named.name };
       const { peak, cost } = this.plan(choice);
       return Object.assign(choice, { peak, cost });
     });

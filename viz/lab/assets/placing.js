@@ -51,6 +51,12 @@ function foldedCells(graph, members, depth) {
   });
 }
 
+/** Operators in their order, in no more runs than one can read. @param {number[]} operators */
+function runsToRead(operators) {
+  const wide = Math.ceil(operators.length / MOST_CELLS);
+  return Array.from({ length: wide && Math.ceil(operators.length / wide) }, (_, k) => operators.slice(k * wide, (k + 1) * wide));
+}
+
 function single(graph, i, depth) {
   return { name: graph.operators.plain[i], title: graph.operators.names[i], forward: [i], depth };
 }
@@ -81,12 +87,15 @@ function viewOf(graph, title, parent, cells, others, symbols) {
   const apart = folded ? APART_GROUP : APART_ROUND;
   const across = Math.floor((PLACED_WIDTH - 2 * MARGIN) / apart) + 1;
   const list = [];
+  const [{ plain }, alone] = [graph.operators, runsToRead(others)];
   const add = (cell, operators, backward, mirror, place) =>
     list.push({ ...cell, operators, backward, mirror, place, group: cell.opens !== null && !backward });
   cells.forEach((cell, place) => add(cell, cell.forward, 0, -1, place));
   cells.forEach((cell, place) => cell.backward.length && add(cell, cell.backward, 1, place, place));
-  const { names, plain } = graph.operators;
-  others.forEach((i, k) => add({ name: plain[i], title: names[i], opens: null }, [i], 1, -1, cells.length + k));
+  alone.forEach((run, k) => {
+    const name = run.length === 1 ? plain[run[0]] : `${shownName(plain[run[0]])} to ${shownName(plain[run.at(-1)])}`;
+    add({ name, title: name, opens: null }, run, 1, -1, cells.length + k);
+  });
   const x = list.map(({ place }) => MARGIN + (place % across) * apart);
   const y = list.map(({ place, backward }) => MARGIN + Math.floor(place / across) * LINE_HIGH + 44 * backward);
   const widths = list.map(({ group, mirror }) => (group || list[mirror]?.group ? GROUP_WIDE : ROUND));
@@ -97,7 +106,7 @@ function viewOf(graph, title, parent, cells, others, symbols) {
     parent,
     opens: Object.fromEntries(list.flatMap(({ opens }, cell) => (opens === null ? [] : [[cell, opens]]))),
     width: PLACED_WIDTH,
-    height: Math.max(...y) + MARGIN,
+    height: y.reduce((a, b) => Math.max(a, b), 0) + MARGIN,
     diameter: folded ? GROUP_HIGH : ROUND,
     head: 5,
     line: 1.2,

@@ -112,7 +112,10 @@ function pythonText(offers, choice) {
 /** The command that plays a choice's schedule, or plans for its budget. */
 function commandText(offers, choice) {
   const network = shellWord(offers.lab.network ?? "graph.json");
-  if (choice.kind === "named") return `tinyckpt play ${network} --policy ${choice.name} -o ${choice.name}.html`;
+  if (choice.kind === "named") {
+    // A policy may come from a file that anybody wrote.
+    return `tinyckpt play ${network} --policy ${shellWord(choice.name)} -o ${choice.name.replaceAll(/\W+/g, "_")}.html`;
+  }
   if (choice.kind === "point") return `tinyckpt play ${network} --budget '${choice.peak} bytes' -o plan.html`;
   const keep = choice.keep.map((value) => `--keep=${shellWord(offers.nameOf(value))}`);
   return ["tinyckpt play", network, "--policy retain", ...keep, "-o kept.html"].join(" ");

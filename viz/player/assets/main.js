@@ -87,7 +87,7 @@ class Player extends Several {
     this.controls.rescale();
     this.scales.extent.watch(() => this.redraw(true));
     new ResizeObserver(() => this.resized()).observe(holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), { signal: this.life.signal });
     this.explain();
     if (!this.controls.follow()) this.show(-1);
   }

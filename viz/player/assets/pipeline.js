@@ -139,7 +139,7 @@ class PipelinePlayer extends Playback {
     const scrub = byId("scrub");
     [scrub.min, scrub.max, scrub.step] = ["0", String(TICKS), "any"];
     new ResizeObserver(() => this.resized()).observe(holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), { signal: this.life.signal });
     this.resized();
     if (!this.controls.follow()) this.show(0);
   }

@@ -11,6 +11,7 @@ class Playback {
   constructor() {
     this.tick = -1;
     this.playing = false;
+    this.life = new AbortController(); // of listeners that do not go with the page's elements
   }
 
   get speeds() {

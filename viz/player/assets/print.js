@@ -23,7 +23,9 @@ class Printing {
     this.isOn = false;
     window.addEventListener("beforeprint", () => this.begin());
     window.addEventListener("afterprint", () => this.end());
-    matchMedia("print").addEventListener("change", ({ matches }) => (matches ? this.begin() : this.end()));
+    matchMedia("print").addEventListener("change", ({ matches }) => (matches ? this.begin() : this.end()), {
+      signal: player.life.signal,
+    });
   }
 
   begin() {
