@@ -25,6 +25,8 @@ from tinyckpt.errors import FormatError, OptionError
 
 RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured"
 MICROSECONDS = 1e-6
+MOST_EVENTS = 10_000_000  # of one device
+MOST_BLOCKS = 1_000_000  # of one device, over all of its segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def read_snapshot(path: object, content: Any, device: int | None) -> Held:
     for i, trace in enumerate(traces):
         reader.check(trace, list, f"device_traces[{i}]")
     chosen = chosen_device(path, [len(trace) for trace in traces], device)
+    if len(traces[chosen]) > MOST_EVENTS:
+        reader.fail(f"device_traces[{chosen}]", f"more than {MOST_EVENTS} events; record fewer")
     ends = in_use(reader, content.get("segments", []), chosen)
     return held_over(reader, traces[chosen], ends, chosen)
 
@@ -73,14 +77,23 @@ def chosen_device(path: object, counts: list[int], device: int | None) -> int:
 
 
 def in_use(reader: Reader, segments: Any, device: int) -> dict[int, int]:
-    """Return the bytes at each address that are in use at the end."""
+    """Return the bytes at each address that are in use at the end.
+
+    Blocks are counted before they are looked at: a short file may give one long list of them to
+    many segments.
+    """
     found: dict[int, int] = {}
+    count = 0
     for i, segment in enumerate(reader.check(segments, list, "segments")):
         at = f"segments[{i}]"
         if reader.count(reader.given(segment, "device", int, 0, at), f"{at}.device") != device:
             continue
         address = reader.count(reader.given(segment, "address", int, 0, at), f"{at}.address")
-        for k, block in enumerate(reader.get(segment, "blocks", list, at)):
+        blocks = reader.get(segment, "blocks", list, at)
+        count += len(blocks)
+        if count > MOST_BLOCKS:
+            reader.fail(f"{at}.blocks", f"more than {MOST_BLOCKS} blocks of device {device}")
+        for k, block in enumerate(blocks):
             place = f"{at}.blocks[{k}]"
             size = reader.count(reader.get(block, "size", int, place), f"{place}.size", LARGEST)
             own = reader.count(reader.given(block, "address", int, address, place), place)

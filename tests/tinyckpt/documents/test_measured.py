@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.snapshots import event, listed, pickled, segment, snapshot, training
-from tinyckpt.documents import pickles
+from tinyckpt.documents import pickles, snapshots
 from tinyckpt.documents.pickles import read_pickle
 
 A, B, C = 2**46, 2**46 + 512, 2**46 + 4096
@@ -128,6 +128,12 @@ def without(key: str) -> dict[str, Any]:
     return damaged
 
 
+def shared_blocks(segments: int, blocks: int) -> dict[str, Any]:
+    """Return a snapshot whose segments share one list of blocks, which a pickle writes once."""
+    one = segment(0, A, [(8, "inactive")] * blocks)
+    return snapshot([event("alloc", B, 1, 0)], segments=[{**one} for _ in range(segments)])
+
+
 SNAPSHOTS: list[tuple[Any, str]] = [
     (["segment"], "it has segments and no events: call torch.cuda.memory._record_memory_history"),
     (17, "it holds int, which is no memory snapshot"),
@@ -148,6 +154,7 @@ SNAPSHOTS: list[tuple[Any, str]] = [
     (training() | {"segments": {}}, "segments: got dict, which is not legal here"),
     (training() | {"segments": [{}]}, r"segments\[0\]: 'blocks' is missing"),
     (training() | {"segments": [{"blocks": [{}]}]}, r"segments\[0\].blocks\[0\]: 'size' is miss"),
+    (shared_blocks(101, 10_000), r"segments\[100\].blocks: more than 1000000 blocks of device 0"),
 ]  # fmt: skip
 
 
@@ -155,6 +162,23 @@ SNAPSHOTS: list[tuple[Any, str]] = [
 def test_a_damaged_snapshot_says_where(tmp_path: Path, content: Any, said: str) -> None:
     with pytest.raises(tc.FormatError, match=said):
         tc.load_measured(pickled(tmp_path, content))
+
+
+def test_blocks_and_events_are_counted_before_they_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "MOST_BLOCKS", 20)
+    path = pickled(tmp_path, shared_blocks(4, 5))
+    assert tc.load_measured(path).bytes == (0, 1)
+    path = pickled(tmp_path, shared_blocks(3, 10))
+    with pytest.raises(tc.FormatError, match=r"segments\[2\].blocks: more than 20 blocks"):
+        tc.load_measured(path)
+    monkeypatch.setattr(snapshots, "MOST_EVENTS", 2)
+    path = pickled(tmp_path, snapshot([event("alloc", A, 1)] * 2))
+    assert tc.load_measured(path).bytes == (0, 1, 1)
+    path = pickled(tmp_path, snapshot([event("alloc", A, 1)] * 3))
+    with pytest.raises(tc.FormatError, match=r"device_traces\[0\]: more than 2 events; record"):
+        tc.load_measured(path)
 
 
 class Hostile:

@@ -5,6 +5,8 @@
 
 const RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured";
 const LARGEST_FILE = 2 ** 30; // bytes of a file that is read
+const MOST_EVENTS = 10_000_000; // of one device
+const MOST_BLOCKS = 1_000_000; // of one device, over all of its segments
 const PICKLE = 0x80; // with which every pickle since protocol 2 begins
 
 /** What each device of a snapshot held, or the one thing that a list is about; what is measured first.
@@ -24,8 +26,10 @@ function readMeasured(content, path) {
     names: devices.map((device) => `device ${device}`),
     of: (index) => {
       const device = devices[index];
+      const events = snapshot.device_traces[device];
+      if (events.length > MOST_EVENTS) reader.fail(`device_traces[${device}]`, `more than ${MOST_EVENTS} events; record fewer`);
       const ends = inUse(reader, Object.hasOwn(snapshot, "segments") ? snapshot.segments : [], device);
-      const { timed, times, held } = heldOver(reader, snapshot.device_traces[device], ends, device);
+      const { timed, times, held } = heldOver(reader, events, ends, device);
       return measuredOf(path, `device ${device} of a PyTorch snapshot`, timed ? "seconds" : "events", times, held);
     },
   };
@@ -49,14 +53,20 @@ function busyDevices(reader, content) {
   return busy;
 }
 
-/** The bytes at each address that are in use at the end. */
+/** The bytes at each address that are in use at the end. Blocks are counted before they are looked
+ * at: a short file may give one long list of them to many segments.
+ */
 function inUse(reader, segments, device) {
   const found = new Map();
+  let count = 0;
   reader.check(segments, ["list"], "segments").forEach((segment, i) => {
     const at = `segments[${i}]`;
     if (reader.count(reader.given(segment, "device", ["int"], 0, at), `${at}.device`) !== device) return;
     let address = reader.count(reader.given(segment, "address", ["int"], 0, at), `${at}.address`);
-    reader.get(segment, "blocks", ["list"], at).forEach((block, k) => {
+    const blocks = reader.get(segment, "blocks", ["list"], at);
+    count += blocks.length;
+    if (count > MOST_BLOCKS) reader.fail(`${at}.blocks`, `more than ${MOST_BLOCKS} blocks of device ${device}`);
+    blocks.forEach((block, k) => {
       const place = `${at}.blocks[${k}]`;
       const size = reader.count(reader.get(block, "size", ["int"], place), `${place}.size`, BEYOND);
       const own = reader.count(reader.given(block, "address", ["int"], address, place), place);
