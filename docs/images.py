@@ -36,6 +36,7 @@ def main() -> None:
     print(viz.pipeline(pipelines, FOLDER / "pipelines.png"))
     weighed = weigh(tc.networks.transformer(), measure=False)
     print(viz.means(weighed, FOLDER / "means.png"))
+    print(viz.means(weighed, FOLDER / "means-dark.png", theme="dark"))
     print(screenshot(traces[:2], FOLDER / "player.png"))
 
 
