@@ -3,8 +3,8 @@
 Comes in: the bytes of a file that anybody may have written. Goes out: dicts, lists, tuples, texts,
 numbers, True, False and None. A pickle is a program for a small stack machine; this machine knows
 the instructions that make data, of protocols 2 to 5, and none of those that import, call or build:
-a file that has one is refused at that byte. What is made, and how high it is stacked, is bounded,
-and no instruction takes more memory than a small multiple of the bytes that it is written in.
+a file that has one is refused at that byte. How many values are made and kept is bounded, and how
+high they are stacked; a text takes at most a small multiple of the bytes that it is written in.
 
 Source: ``pickletools`` of the standard library, which describes every instruction. The page that
 plays files has the same machine in viz/lab/assets/pickles.js, with the same errors.
@@ -18,9 +18,14 @@ from typing import Any, NoReturn
 
 from tinyckpt.errors import FormatError
 
-MOST_VALUES = 30_000_000  # that one file makes: some gigabytes of Python objects
+# That one file makes and keeps, of at most some hundred bytes each: three gigabytes of Python
+# objects, besides long texts. A place in the memo counts as two.
+MOST_VALUES = 30_000_000
 HIGHEST = 100_000  # values on the stack: picklers put down a thousand at a time
-MOST_OPEN = 1_000  # lists, dicts and tuples that are begun and not yet done
+# Marks that are open at once. It is no bound of depth: short tuples, and what is appended, nest
+# without a mark, as deep as a file is long; nothing that reads them goes down by recursion.
+MOST_OPEN = 1_000
+OF_MEMO = 2  # values, for whose memory an entry of the memo stands
 LONGEST_NUMBER = 8  # bytes of an integer: an address or a time in microseconds
 PROTOCOLS = (2, 3, 4, 5)
 STOP = 0x2E
@@ -106,11 +111,18 @@ class Machine:
 
     # The stack --------------------------------------------------------------------------------
 
+    def count(self, values: int) -> None:
+        """Count what takes memory."""
+        self.made += values
+        if self.made > MOST_VALUES:
+            self.fail(
+                f"more than {MOST_VALUES} values are made and kept; record fewer events "
+                "(max_entries=100000)"
+            )
+
     def push(self, value: Any) -> None:
         """Put a value down."""
-        self.made += 1
-        if self.made > MOST_VALUES:
-            self.fail(f"more than {MOST_VALUES} values; record fewer events (max_entries=100000)")
+        self.count(1)
         if len(self.stack) >= HIGHEST:
             self.fail(f"more than {HIGHEST} values that belong to nothing")
         self.stack.append(value)
@@ -141,7 +153,7 @@ class Machine:
     def mark(self) -> None:
         """Begin a list, a dict or a tuple."""
         if len(self.open) >= MOST_OPEN:
-            self.fail(f"more than {MOST_OPEN} values inside each other")
+            self.fail(f"more than {MOST_OPEN} values begun inside each other")
         self.open.append(len(self.stack))
 
     # Containers -------------------------------------------------------------------------------
@@ -199,6 +211,7 @@ class Machine:
         """Keep the topmost value, to be named again."""
         if not self.stack:
             self.fail("it keeps a value that is not there")
+        self.count(OF_MEMO)
         self.memo[place] = self.stack[-1]
 
     def recall(self, width: int) -> None:

@@ -231,7 +231,7 @@ PICKLES: list[tuple[bytes, str]] = [
     (b"\x80\x04\x8c\x02\xff\xff.", "a text that is not UTF-8"),
     (b"\x80\x04X\xff\xff\xff\xffab", "byte 7: more bytes were to come; was the file"),
     (b"\x80\x04\x8d" + b"\xff" * 8 + b"ab", "more bytes were to come; was the file cut short?"),
-    (b"\x80\x04" + b"(" * 1001, "more than 1000 values inside each other"),
+    (b"\x80\x04" + b"(" * 1001, "more than 1000 values begun inside each other"),
     (b"\x80\x04" + b"N" * 100_001, "more than 100000 values that belong to nothing"),
 ]  # fmt: skip
 
@@ -247,12 +247,24 @@ def test_a_damaged_pickle_says_at_which_byte(tmp_path: Path, content: bytes, sai
 
 
 def test_what_a_pickle_makes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickles, "MOST_VALUES", 10)
+    monkeypatch.setattr(pickles, "MOST_VALUES", 12)  # of which the list's place in the memo is two
     assert read_pickle(pickle.dumps(list(range(9))), "x") == list(range(9))
-    with pytest.raises(tc.FormatError, match="x: byte 26: more than 10 values; record fewer"):
+    with pytest.raises(tc.FormatError, match="x: byte 26: more than 12 values are made and kept"):
         read_pickle(pickle.dumps(list(range(10)), 2), "x")
+    for kept in (b"\x94", b"q\x07", b"r\x00\x00\x00\x07"):
+        assert read_pickle(b"\x80\x04N" + 5 * kept + b".", "x") is None
+        with pytest.raises(tc.FormatError, match="more than 12 values are made and kept; record"):
+            read_pickle(b"\x80\x04N" + 6 * kept + b".", "x")
     # A place in the memo may be any: it costs nothing that is not there.
     assert read_pickle(b"\x80\x04Nr\xff\xff\xff\xff0j\xff\xff\xff\xff.", "x") is None
+
+
+def test_tuples_nest_as_deep_as_they_like(tmp_path: Path) -> None:
+    """Nothing goes down into them by recursion, nor when they are given back."""
+    path = tmp_path / "run.pickle"
+    path.write_bytes(b"\x80\x04)" + b"\x85" * 300_000 + b".")
+    with pytest.raises(tc.FormatError, match="it holds tuple, which is no memory snapshot"):
+        tc.load_measured(path)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_damaged_measurements_have_the_same_errors(page: Any, tmp_path: Path) ->
     files = [
         *(pickle.dumps(content) for content, _ in SNAPSHOTS if content != with_event(time_us=1.5)),
         *(content for content, _ in PICKLES), *hostile, *(t.encode() for _, t, _ in LISTS),
-        b"\xff\xfe1,2", b"",
+        b"\xff\xfe1,2", b"", b"\x80\x04)" + b"\x85" * 200_000 + b".",
     ]  # fmt: skip
     said = measured_by_page(page, files, path)
     for content, found in zip(files, said, strict=True):
@@ -201,6 +201,21 @@ def test_damaged_measurements_have_the_same_errors(page: Any, tmp_path: Path) ->
         else:
             assert found == expected, content
     assert not (tmp_path / "sprung").exists()
+
+
+def test_what_a_pickle_keeps_is_bounded_in_the_page(page: Any) -> None:
+    found = page.evaluate(
+        """() => [5, 6].map(times => {
+            const content = Uint8Array.of(0x80, 4, 0x4e, ...Array(times).fill(0x94), 0x2e);
+            const machine = new PickleMachine(content, "x");
+            machine.made = MOST_MADE - 12;
+            try { return machine.run(); } catch (error) { return error.message; } })"""
+    )
+    assert found == [
+        None,
+        "x: byte 9: more than 30000000 values are made and kept; record fewer events "
+        "(max_entries=100000)",
+    ]
 
 
 @settings(max_examples=examples(10))

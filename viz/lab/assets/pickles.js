@@ -4,9 +4,10 @@
  * without a prototype, so that a key is nothing but a key.
  */
 
-const MOST_MADE = 30_000_000; // that one file makes
+const MOST_MADE = 30_000_000; // that one file makes and keeps
 const HIGHEST_STACK = 100_000;
-const MOST_OPEN = 1_000;
+const MOST_OPEN = 1_000; // marks at once; short tuples nest without one, and nothing recurses into them
+const OF_MEMO = 2; // values, for whose memory an entry of the memo stands; so a Map has room for all
 const LONGEST_NUMBER = 8; // bytes of an integer
 const STOP = 0x2e;
 const CODE = {
@@ -76,8 +77,14 @@ class PickleMachine {
     return found;
   }
 
+  /** Count what takes memory. @param {number} values */
+  count(values) {
+    this.made += values;
+    if (this.made > MOST_MADE) this.fail(`more than ${MOST_MADE} values are made and kept; record fewer events (max_entries=100000)`);
+  }
+
   push(value) {
-    if (++this.made > MOST_MADE) this.fail(`more than ${MOST_MADE} values; record fewer events (max_entries=100000)`);
+    this.count(1);
     if (this.stack.length >= HIGHEST_STACK) this.fail(`more than ${HIGHEST_STACK} values that belong to nothing`);
     this.stack.push(value);
   }
@@ -105,7 +112,7 @@ class PickleMachine {
   }
 
   mark() {
-    if (this.open.length >= MOST_OPEN) this.fail(`more than ${MOST_OPEN} values inside each other`);
+    if (this.open.length >= MOST_OPEN) this.fail(`more than ${MOST_OPEN} values begun inside each other`);
     this.open.push(this.stack.length);
   }
 
@@ -162,6 +169,7 @@ class PickleMachine {
 
   remember(place) {
     if (!this.stack.length) this.fail("it keeps a value that is not there");
+    this.count(OF_MEMO);
     this.memo.set(place, this.stack[this.stack.length - 1]);
   }
 
