@@ -124,3 +124,28 @@ def test_it_is_said_whose_moment_it_is(tmp_path: Path, open_page: Open) -> None:
     assert page.evaluate(OPEN) == TITLES[1:2]
     alone = open_page(written(tmp_path, traces_of("chain:16", POLICIES[:1]), "ledger"))
     assert alone.is_hidden("#whose")
+
+
+def compared(page: Any) -> list[int]:
+    """Return which two policies' difference is open, from 0."""
+    ids: list[int] = page.evaluate("player.difference.models.map(({id}) => id)")
+    return ids
+
+
+@pytest.mark.parametrize("keys", ["0v", "31v"])
+def test_policies_outside_the_pair_were_open(keys: str, tmp_path: Path, open_page: Open) -> None:
+    traces = traces_of("chain:16", (*POLICIES, "greedy"))
+    page = open_page(written(tmp_path, traces, "ledger"), "#step=20")
+    for key in keys:
+        page.keyboard.press(key)
+    assert compared(page) == [0, 1]
+    page.set_viewport_size({"width": 1000, "height": 700})  # those outside have no size
+    page.locator(".difference .rail-row").first.click()
+    assert page.input_value("#axis") == "progress"
+    page.keyboard.press("4")
+    assert compared(page) == [0, 3]
+    page.evaluate("player.differences.close(); player.setSolo(-1)")
+    # All are drawn again, with their own selection.
+    page.evaluate("player.choose(player.panels[3], 2)")
+    assert page.locator(".panel .rail-row[aria-pressed=true]").count() == 1
+    assert page.evaluate("player.panels.every(({ledger}) => ledger.layers.fits)")

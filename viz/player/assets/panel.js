@@ -249,6 +249,11 @@ class Panel {
     if (element.textContent !== text) element.textContent = text;
   }
 
+  /** No longer be seen, until it is given its size again: what it shows has no place on the axis. */
+  hide() {
+    for (const { layers } of [this.ledger, this.strip]) layers.forget();
+  }
+
   resized() {
     if (this.spark?.isShown) {
       this.element.style.setProperty("--rail", `${this.rail.widthFor(this.element.clientWidth)}px`);

@@ -124,6 +124,11 @@ class Layers {
     return true;
   }
 
+  /** Draw nothing before it has a size again: it is no longer seen. */
+  forget() {
+    this.past = this.future = null;
+  }
+
   /** Show the present at a column; only what has changed since, or all. @param {boolean} whole */
   show(now, whole) {
     if (!this.past) return;

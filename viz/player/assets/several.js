@@ -32,6 +32,8 @@ class Several extends Playback {
   recompare(align, model, step) {
     this.align = align;
     if (this.navigation.loop) this.navigation.toggleLoop();
+    // What is not compared may have no place on the axis of what is.
+    for (const panel of this.panels) if (!this.visible.includes(panel)) panel.hide();
     this.measure();
     const { extent } = this.scales;
     extent.set(0, extent.whole);
