@@ -124,6 +124,21 @@ def test_the_graph_comes_first_when_asked(tmp_path: Path, open_page: Open) -> No
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("network", ["unet", "resnet50"])
+def test_a_block_opens_where_the_graph_comes_first(
+    network: str, tmp_path: Path, open_page: Open
+) -> None:
+    page = open_page(written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger"), "#step=30")
+    page.keyboard.press("g")
+    page.locator(".graph .node.group").first.dispatch_event("click")
+    assert page.is_visible(".path")
+    until(page, "location.hash.includes('&open=')")
+    page.keyboard.press("g")
+    names = page.evaluate("player.panels[0].ledger.rows.names")
+    assert page.locator(".rail-row .name").last.inner_text().startswith(names[0][:2])
+
+
+@pytest.mark.browser
 def test_what_fills_a_moment_is_said_and_chosen(tmp_path: Path, open_page: Open) -> None:
     (trace,) = traces_of("chain:16", ("sqrt_n",))
     path = written(tmp_path, [trace], "ledger")

@@ -37,7 +37,7 @@ class Rail {
   /** Lay out the rows that have room for their names, and the one that the keyboard is at. */
   redraw() {
     const { rows, layers } = this.ledger;
-    if (!layers.past) return;
+    if (!layers.past || !this.names) return; // not seen, or in another view since
     const high = this.ledger.rowHeight / layers.ratio;
     const { large } = this;
     const least = coarse.matches ? Math.max(TOUCHED_NAME, LEAST_NAME * large) : LEAST_NAME * large;
