@@ -2,6 +2,8 @@
 
 const [PLOT_LEFT, PLOT_RIGHT, PLOT_TOP, PLOT_BOTTOM] = [46, 12, 24, 34];
 const MOST_TICKS = 5;
+const MOST_POWERS = 7; // of two, on an axis of bytes
+const HUNDREDTH = 0.01; // of store-all's cost, as costs that are not counted are written
 const WIDE = 30; // a ratio of peaks from which the axis is logarithmic
 const STEEP = 3; // a ratio of costs from which the axis is logarithmic
 const NEAR = 16; // pixels around a policy's mark that still mean it
@@ -9,6 +11,8 @@ const STILL = 4; // pixels that a pointer may move and still press
 const PAGE = 5; // points that Page Up and Page Down go
 const MOST_COUNTED = 1e5; // evaluations; of more an axis says how many times store-all's they are
 const LABEL_HEIGHT = 13; // pixels
+const HIGHEST_LABEL = 8; // pixels from the plot's edge
+const HANDLE = 12; // pixels around a policy's mark that the handle covers where it stands there
 const FARTHEST = 2; // of the range of costs along the frontier, what a policy may be to be in scale
 const PLACES = [-8, -21, -34, -47, 18, 31]; // of a label, in pixels below its mark, the best first
 
@@ -177,20 +181,17 @@ class FrontierPlot {
     const ground = this.height - PLOT_BOTTOM;
     const { offers, element } = this;
     const costs = this.counts ? 1 : offers.least;
-    let before = "";
-    for (const tick of ticksBetween(this.ys.map((cost) => cost / costs), this.steep)) {
+    for (const tick of ticksBetween(this.ys.map((cost) => cost / costs), this.steep, this.counts ? 1 : HUNDREDTH)) {
       const [y, words] = [this.y(tick * costs), this.costTick(tick * costs)];
-      // Within one evaluation, several round numbers are written alike.
-      if (words === before) continue;
-      before = words;
       svgElement("path", { class: "grid", d: `M${PLOT_LEFT} ${y}H${this.width - PLOT_RIGHT}` }, element);
       this.text(PLOT_LEFT - 6, y + 4, words, "tick end");
     }
     const units = offers.inNodes ? offers.size : 1;
     const range = this.xs.map((amount) => amount / units);
     let free = PLOT_LEFT - 10;
-    for (const tick of ticksBetween(range, this.wide, !offers.inNodes)) {
-      const words = offers.inNodes ? countText(tick) : sizeText(tick).replace(".0 ", " ");
+    const ticks = offers.inNodes ? ticksBetween(range, this.wide, 1) : byteTicksBetween(range, this.wide);
+    for (const tick of ticks) {
+      const words = offers.inNodes ? countText(tick) : roundSize(tick);
       const [x, half] = [this.x(tick * units), textWidth(words, 11) / 2 + 4];
       if (x - half < free || x + half > this.width) continue;
       free = x + half;
@@ -228,8 +229,14 @@ class FrontierPlot {
     const wide = textWidth(words, 11.5);
     const right = x + 10 + wide < this.width - 4;
     const left = right ? x + 10 : x - 10 - wide;
+    // The handle may come to stand on any of the others' marks.
+    const marks = this.offers.named
+      .filter((other) => other !== named)
+      .map((other) => [this.x(other.peak), this.y(other.cost)])
+      .filter(([at]) => at + HANDLE > left && at - HANDLE < left + wide);
     const meets = (top) =>
-      top < 9 ||
+      top < HIGHEST_LABEL ||
+      marks.some(([, at]) => at + HANDLE > top - LABEL_HEIGHT / 2 && at - HANDLE < top + LABEL_HEIGHT / 2) ||
       top > this.height - PLOT_BOTTOM - 4 ||
       this.labels.some((other) => Math.abs(other.top - top) < LABEL_HEIGHT && other.left < left + wide && left < other.right);
     const top = PLACES.map((below) => y + below - (right ? 0 : 8)).find((each) => !meets(each)) ?? y - 8;
@@ -263,20 +270,43 @@ function shareOf(value, [low, high], logarithmic) {
   return logarithmic ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
 }
 
-/** A few round numbers between two. @param {boolean} [binary] round in KiB and MiB, not in thousands */
-function ticksBetween([low, high], logarithmic, binary = false) {
-  const base = binary ? 1024 ** Math.max(0, Math.floor(Math.log(Math.max(high, 1)) / Math.log(1024))) : 1;
-  const [from, to] = [low / base, high / base];
+/** A few round numbers between two.
+ * @param {number[]} range @param {boolean} logarithmic @param {number} least the finest that is written: 1 for what is counted
+ */
+function ticksBetween([from, to], logarithmic, least) {
   const ticks = [];
   if (logarithmic) {
-    for (let power = 10 ** Math.floor(Math.log10(from)); power <= to; power *= 10) {
+    for (let power = Math.max(least, 10 ** Math.floor(Math.log10(from))); power <= to; power *= 10) {
       for (const digit of [1, 2, 3, 5]) if (digit * power >= from && digit * power <= to) ticks.push(digit * power);
     }
-    return (ticks.length < 2 ? ticksBetween([from, to], false) : ticks).map((tick) => tick * base);
+    return ticks.length < 2 ? ticksBetween([from, to], false, least) : ticks;
   }
-  const rough = (to - from) / MOST_TICKS;
+  const rough = Math.max((to - from) / MOST_TICKS, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((digit) => digit * power).find((each) => each >= rough);
-  for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(Number(tick.toPrecision(12)) * base);
+  for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(Number(tick.toPrecision(12)));
   return ticks;
+}
+
+/** A few amounts of bytes between two: multiples or powers of a power of two. @param {number[]} range */
+function byteTicksBetween([from, to], logarithmic) {
+  const ticks = [];
+  if (logarithmic) {
+    const times = 2 ** Math.ceil(Math.log2(to / from) / MOST_POWERS);
+    for (let tick = 2 ** Math.ceil(Math.log2(Math.max(from, 1))); tick <= to; tick *= times) ticks.push(tick);
+    return ticks;
+  }
+  const step = 2 ** Math.max(0, Math.round(Math.log2((to - from) / (MOST_TICKS - 1))));
+  for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(tick);
+  return ticks;
+}
+
+/** A round amount of bytes, exactly: 1.25 MiB, but 1088 KiB. @param {number} nbytes */
+function roundSize(nbytes) {
+  let unit = 0;
+  while (nbytes >= 1024 && unit < UNITS.length - 1 && (1000 * nbytes) % 1024 === 0) {
+    nbytes /= 1024;
+    unit++;
+  }
+  return `${countText(nbytes)} ${UNITS[unit]}`;
 }
