@@ -110,6 +110,9 @@ def test_a_budget_is_typed(written: Callable[[str], Path], open_page: Open) -> N
         page.click("#lab-form button")
         assert said in page.inner_text("#lab-said"), text
         assert page.evaluate(STATE) == f"budget={512 * 5}"
+    page.fill("#lab-budget", "2600 bytes")  # what stands already: nothing is wrong any more
+    page.keyboard.press("Enter")
+    assert page.inner_text("#lab-said") == ""
 
 
 def test_policies_are_clicked_by_name_and_by_mark(

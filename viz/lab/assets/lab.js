@@ -138,7 +138,10 @@ class Lab extends Player {
     const forms = this.offers.inNodes ? "9 nodes, 4 KiB, 50 %" : "64 MiB, 2000000, 50 %";
     if (budget === null) this.say(`"${text.slice(0, 40)}" is no budget; write ${forms}`);
     else if (budget < this.offers.points[0].peak) this.say(this.tooSmall(budget));
-    else this.take(this.offers.within(budget), budget);
+    else {
+      this.say("");
+      this.take(this.offers.within(budget), budget);
+    }
   }
 
   tooSmall(budget) {
