@@ -84,7 +84,11 @@ def test_a_challenge_is_met_with_keys_and_given_up(
     page = open_page(asking("chain:12"))
     page.focus("#lab-challenge")
     assert page.inner_text("#lab-challenge") == "show the answer"
+    assert page.text_content("#lab-proof").startswith("Nothing runs within less than 3 nodes: ")
     page.keyboard.press("Enter")
+    assert page.text_content("#lab-proof").startswith(
+        "What is hatched cannot be. Less than 3 nodes"
+    )
     assert len(visible(page)) == len(GIVEN_AWAY)
     page.focus(".frontier .handle")
     page.keyboard.press("Home")

@@ -66,9 +66,6 @@ class Lab extends Player {
       dt.append(kbd);
       document.querySelector("#keys dl").append(dt, dd);
     }
-    const [alone, cuts] = this.offers.lab.proof;
-    const smallest = this.offers.memory(this.offers.lab.smallest);
-    byId("lab-proof").textContent = `What is hatched cannot be. Less than ${smallest}: ${alone}. The rest: ${cuts}.`;
     const form = byId("lab-form");
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -292,6 +289,7 @@ class Lab extends Player {
     byId("lab-undo").disabled = !this.past.length;
     byId("lab-redo").disabled = !this.coming.length;
     byId("lab-asked").textContent = this.asked.isAsked ? this.asked.words(choice) : "";
+    byId("lab-proof").textContent = this.proofWords(); // the words before may have shown what was hidden
     byId("lab-text").hidden = true;
     this.say("");
     byId("lab-policy").value = choice.kind === "named" ? choice.name : "";
@@ -307,6 +305,16 @@ class Lab extends Player {
     if (best < cost) return `${percentText((100 * (cost - best)) / best).slice(1)} above the best known within this peak`;
     const bound = Math.max(offers.boundAt(peak), offers.least);
     return `The best known; at most ${percentText((100 * (cost - bound)) / bound).slice(1)} above any other`;
+  }
+
+  /** What cannot be, and why; what is hatched is named only where it is in sight. */
+  proofWords() {
+    const { lab } = this.offers;
+    const [alone, cuts] = lab.proof;
+    const smallest = this.offers.memory(lab.smallest);
+    return this.asked.hidden
+      ? `Nothing runs within less than ${smallest}: ${alone}. What more must cost: ${cuts}.`
+      : `What is hatched cannot be. Less than ${smallest}: ${alone}. The rest: ${cuts}.`;
   }
 
   showMode() {
