@@ -51,10 +51,13 @@ class Reader:
                 f"{self.path} is not a complete JSON document ({error}); was the file cut short?"
             ) from error
         if not isinstance(content, dict) or content.get("schema") != f"tinyckpt.{kind}":
-            found = content.get("schema") if isinstance(content, dict) else type(content).__name__
-            raise FormatError(
-                f"{self.path}: the schema is {str(found)[:80]!r}; expected 'tinyckpt.{kind}'"
-            )
+            if not isinstance(content, dict):
+                found = f"it is no object, but {type(content).__name__}"
+            elif "schema" not in content:
+                found = "it has no schema"
+            else:
+                found = f"the schema is {str(content['schema'])[:80]!r}"
+            raise FormatError(f"{self.path}: {found}; expected 'tinyckpt.{kind}'")
         version = content.get("version")
         if version != VERSION or isinstance(version, bool):
             raise FormatError(

@@ -189,6 +189,13 @@ def test_what_is_wrong_is_said_and_what_was_there_stays(
     drop(page, cut)
     until(page, "() => document.getElementById('desk-said').textContent.startsWith("
           "'cut.json is not a complete JSON document (')")  # fmt: skip
+    for text in ("", " \n", "null", "[]\n", "{ }"):
+        cut.write_text(text)
+        drop(page, cut)
+        legal = "a graph, a trace, a schedule, a snapshot, or a list of pairs of seconds and bytes"
+        said = f"cut.json: nothing is in it; expected {legal}"
+        until(page, "() => document.getElementById('desk-said').textContent", said)
+        page.evaluate("() => { document.getElementById('desk-said').textContent = '' }")
     page.click("#desk-close")
     assert page.evaluate("() => document.activeElement.id") == "open"
 

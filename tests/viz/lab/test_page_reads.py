@@ -91,13 +91,24 @@ def test_damaged_documents_have_the_same_errors(page: Any, tmp_path: Path) -> No
 def test_files_that_are_something_else(page: Any, tmp_path: Path) -> None:
     path, document = saved(tmp_path)
     whole = path.read_text()
-    texts = ["", "null", "[1, 2]", "[" * 100_000, '{"schema": 1}', whole[: len(whole) // 2]]
+    texts = [
+        "",
+        "null",
+        "[1, 2]",
+        "[" * 100_000,
+        '{"schema": 1}',
+        '{"schema": null}',
+        "{}",
+        whole[: len(whole) // 2],
+    ]
     for text, found in zip(texts, said_by_page(page, texts, path), strict=True):
         assert found.startswith(str(path)), text[:20]
         assert found.partition(" (")[0] in (
             f"{path} is not a complete JSON document",
             found if "; expected one of 'tinyckpt.graph'" in found else "",
         )
+        if "is not a complete" not in found:
+            assert found.partition("; ")[0] == said_by_python(path, text).partition("; ")[0]
     assert said_by_page(page, [whole, json.dumps(document["schedule"]["graph"])], path)[0] == ""
 
 

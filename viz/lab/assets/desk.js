@@ -1,6 +1,7 @@
 /** A page onto which somebody drops files: a graph or a trace, which plays, and what was measured. */
 
 const MOST_TEXT = 2 ** 28; // bytes of a document: some browsers have no longer texts
+const NOTHING = /^(null|\[\s*\]|\{\s*\})?\s*$/; // a file that could have been of any kind
 
 /** What was given so far: it stays while the page begins anew with it. */
 const given = (window.given ??= { plan: null, measured: null, device: 0, data: null });
@@ -79,6 +80,10 @@ class Desk {
     const content = new Uint8Array(await file.arrayBuffer());
     // White space may stand before a document's first brace, and a mark of its encoding.
     const begin = new TextDecoder().decode(content.subarray(0, 64)).trimStart();
+    if (content.length <= 64 && NOTHING.test(begin)) {
+      const legal = "a graph, a trace, a schedule, a snapshot, or a list of pairs of seconds and bytes";
+      throw new FormatError(`${file.name}: nothing is in it; expected ${legal}`);
+    }
     if (content[0] === PICKLE || !begin.startsWith("{")) return { measured: this.checked(readMeasured(content, file.name)) };
     if (file.size > MOST_TEXT) throw new FormatError(`${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`);
     return { plan: readPlan(new TextDecoder().decode(content), file.name, this.constants.dtypes) };

@@ -69,10 +69,13 @@ class DocumentReader {
     } catch (error) {
       throw new FormatError(`${this.path} is not a complete JSON document (${error.message}); was the file cut short?`);
     }
-    const schema = typeName(content) === "dict" ? content.schema : typeName(content);
+    const isObject = typeName(content) === "dict";
+    const schema = isObject ? content.schema : undefined;
     if (!KINDS.some((kind) => schema === `tinyckpt.${kind}`)) {
       const legal = KINDS.map((kind) => `'tinyckpt.${kind}'`).join(", ");
-      throw new FormatError(`${this.path}: the schema is ${quoted(shortened80(plainText(schema)))}; expected one of ${legal}`);
+      const other = Object.hasOwn(content ?? {}, "schema") ? `the schema is ${quoted(shortened80(plainText(schema)))}` : "it has no schema";
+      const found = isObject ? other : `it is no object, but ${typeName(content)}`;
+      throw new FormatError(`${this.path}: ${found}; expected one of ${legal}`);
     }
     if (content.version !== DOCUMENT_VERSION) {
       const found = shortened80(plainText(content.version));
