@@ -1,5 +1,6 @@
 """Rows that are too many to be read at once: each as high as one can read, and scrolling."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,16 @@ def test_few_rows_have_room_as_they_are(tmp_path: Path, open_page: Open) -> None
     assert page.is_hidden("#rows")
     page.keyboard.press("r")
     assert page.evaluate("player.scales.single") is False
+
+
+@pytest.mark.browser
+def test_rows_with_a_ring_are_named_first(tmp_path: Path, open_page: Open) -> None:
+    size = {"width": 2560, "height": 1300}
+    page = opened(tmp_path, open_page, "chain:256", viewport=size)
+    page.keyboard.press("p")
+    ringed = page.locator(".rail-row .ring").count()
+    assert ringed == page.evaluate("player.models[0].checkpoints.length")
+    tops = page.evaluate(
+        "[...document.querySelectorAll('.rail-row')].map(row => parseFloat(row.style.top))"
+    )
+    assert all(below - above >= 12.9 for above, below in pairwise(tops))

@@ -246,6 +246,10 @@ class DifferencePointer extends LedgerPointer {
 
 /** The rail of a difference: what a row's cells hold now, in the one above, in the other below. */
 class DifferenceRail extends Rail {
+  isRinged() {
+    return false;
+  }
+
   node(cell, x, parent) {
     const node = svgElement("g", { class: "halves", "data-of": cell, transform: `translate(${x} 0)` }, parent);
     svgElement("rect", { class: "ground", x: -6.5, y: -6.5, width: 13, height: 13, rx: 3 }, node);

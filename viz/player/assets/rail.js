@@ -47,7 +47,8 @@ class Rail {
     const wanted = new Set([this.focused, this.selectedRow()].filter((row) => row >= first && row < end));
     // A name that stands half above the ledger would be moved upon the next one.
     const highest = every > 1 ? rows.count - 0.5 - least / 3 / high : end;
-    for (let row = every > 1 ? every - 1 : first; row < Math.min(end, highest); row += every) {
+    const named = every > 1 ? this.apart(every, highest) : Array.from({ length: end - first }, (_, i) => first + i);
+    for (const row of named) {
       if (![...wanted].some((other) => other !== row && Math.abs(other - row) < every)) wanted.add(row);
     }
     const stop = wanted.has(this.focused) ? this.focused : Math.max(...wanted);
@@ -69,6 +70,27 @@ class Rail {
       element.tabIndex = row === stop ? 0 : -1;
     }
     this.show(this.ledger.step, true);
+  }
+
+  /** Rows whose names have room above each other: those with a ring first, then others between. */
+  apart(every, highest) {
+    const ringed = [];
+    for (let row = every >> 1; row < highest; row++) {
+      if (this.isRinged(row) && row - (ringed.at(-1) ?? -every) >= every) ringed.push(row);
+    }
+    const found = [];
+    let next = every - 1;
+    for (const ring of [...ringed, Infinity]) {
+      for (; next < Math.min(highest, ring - every + 1); next += every) found.push(next);
+      if (ring < highest) found.push(ring);
+      next = ring + every;
+    }
+    return found;
+  }
+
+  /** Whether a row's nodes have a ring around them. */
+  isRinged(row) {
+    return cellsOf(this.ledger.rows, row).some((cell) => cell >= 0 && this.ledger.history.ringed[cell] === 1);
   }
 
   /** How wide the rail is: as its names ask for, up to a share of the whole. @param {number} whole */
