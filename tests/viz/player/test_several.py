@@ -149,3 +149,15 @@ def test_policies_outside_the_pair_were_open(keys: str, tmp_path: Path, open_pag
     page.evaluate("player.choose(player.panels[3], 2)")
     assert page.locator(".panel .rail-row[aria-pressed=true]").count() == 1
     assert page.evaluate("player.panels.every(({ledger}) => ledger.layers.fits)")
+
+
+def test_the_minimap_shows_the_higher_of_two(tmp_path: Path, open_page: Open) -> None:
+    drawn = """() => { const {minimap} = player.navigation, {width, height} = minimap.canvas;
+        const {data} = minimap.curve.getContext("2d").getImageData(0, 0, width, height);
+        return [...data].join(); }"""
+    page = opened(tmp_path, open_page, "#progress=20&difference=1-2")
+    first = page.evaluate(drawn)
+    page.click(".which button")  # the same two, turned round
+    assert page.evaluate(drawn) == first
+    page.keyboard.press("3")
+    assert page.evaluate(drawn) != first

@@ -31,33 +31,35 @@ class Minimap {
     this.draw();
   }
 
-  /** Live memory over all of time, of the first policy that is shown. */
+  /** Live memory over all of time, of the first policy that is shown; of two, the higher. */
   drawCurve() {
     const { width, height } = this.canvas;
     const { extent, kind, highest, broken } = this.player.scales;
-    const { model } = this.player.visible[0];
+    const [panel] = this.player.visible;
+    const { model, models } = panel;
     const scale = new Scale(kind, highest, broken);
     const style = getComputedStyle(this.element);
     this.ink = Object.fromEntries(["ink", "muted", "background", "panel", "not-yet-outline", "kept", "halo"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
     const whole = { axis: extent.axis, from: 0, place: (pixel) => (pixel / width) * extent.whole };
-    const columns = stepOfColumn(model, /** @type {any} */ (whole), width);
     const curve = new OffscreenCanvas(width, height);
     const context = curve.getContext("2d");
     context.fillStyle = this.ink.panel;
     context.fillRect(0, 0, width, height);
     context.fillStyle = this.ink["not-yet-outline"];
     const room = height - MINIMAP_HEAD * this.ratio;
-    columns.forEach((step, x) => {
-      if (step < 0 || !model.live[step]) return;
-      const high = Math.max(scale.at(model.live[step]), SMALLEST_SHARE) * room;
-      context.fillRect(x, height - high, 1, high);
-    });
-    if (model.measured) {
+    const highs = new Float64Array(width);
+    for (const one of models) {
+      stepOfColumn(one, /** @type {any} */ (whole), width).forEach((step, x) => {
+        if (step >= 0 && one.live[step]) highs[x] = Math.max(highs[x], scale.at(one.live[step]) * room, SMALLEST_SHARE * room);
+      });
+    }
+    highs.forEach((high, x) => context.fillRect(x, height - high, 1, high));
+    if (model.measured && models.length === 1) {
       const amounts = measuredBetween(model, edgesOf(model, /** @type {any} */ (whole), width));
       drawMeasured(context, amounts, (amount) => Math.min(scale.at(amount), 1) * room, this.ink, this.ratio / 2);
     }
     this.curve = curve;
-    [this.model, this.axis, this.kind] = [model, extent.axis, kind];
+    [this.panel, this.axis, this.kind] = [panel, extent.axis, kind];
   }
 
   draw() {
@@ -65,8 +67,8 @@ class Minimap {
     const { width, height } = canvas;
     if (!width || !height || !player.visible) return;
     const { extent, kind } = player.scales;
-    const { model, step } = player.visible[0];
-    if (!this.curve || this.model !== model || this.axis !== extent.axis || this.kind !== kind) this.drawCurve();
+    const [panel] = player.visible;
+    if (!this.curve || this.panel !== panel || this.axis !== extent.axis || this.kind !== kind) this.drawCurve();
     const x = (place) => Math.round((place / extent.whole) * width);
     context.drawImage(this.curve, 0, 0);
     const [left, right] = [x(extent.from), Math.max(x(extent.to), x(extent.from) + 2 * ratio)];
@@ -78,13 +80,13 @@ class Minimap {
       context.globalAlpha = 1;
     }
     this.range(x, height);
-    this.matches(model, x, height);
+    this.matches(panel.model, x, height);
     context.strokeStyle = this.ink.muted;
     context.lineWidth = 1.5 * ratio;
     context.strokeRect(left + 0.75 * ratio, 0.75 * ratio, right - left - 1.5 * ratio, height - 1.5 * ratio);
     for (const edge of [left, right]) this.handle(edge, width, height);
     context.fillStyle = this.ink.ink;
-    const now = x(presentOf(model, player.scales, step));
+    const now = x(Math.max(...panel.models.map((model, i) => presentOf(model, player.scales, panel.steps[i]))));
     context.fillRect(Math.min(Math.max(now - ratio, 0), width - 2 * ratio), 0, 2 * ratio, height);
     this.say();
   }

@@ -65,6 +65,15 @@ class Panel {
     return new Strip(this, scales);
   }
 
+  /** The traces that it shows, and the step of each at the present. */
+  get models() {
+    return [this.model];
+  }
+
+  get steps() {
+    return [this.step];
+  }
+
   get title() {
     return this.model.title;
   }
