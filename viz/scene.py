@@ -168,8 +168,9 @@ def cost_of(trace: Trace) -> str:
     certificate = trace.schedule.certificate
     once = trace.evaluations - trace.recomputations
     ratio = trace.evaluations / max(once, 1)
+    word = "evaluation" if trace.evaluations == 1 else "evaluations"
     cost = (
-        f"{count_text(trace.evaluations)} evaluations "
+        f"{count_text(trace.evaluations)} {word} "
         f"= {ratio:.2f}× store-all"  # noqa: RUF001  # the sign of multiplication
     )
     if certificate is not None and certificate.unit != "evaluations":

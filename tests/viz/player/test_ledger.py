@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -272,3 +273,27 @@ def test_hostile_names_are_text_here_too(tmp_path: Path, open_page: Open) -> Non
     assert page.evaluate("window.broken") is None
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.browser
+def test_nothing_is_said_of_a_backward_half_where_there_is_none(
+    tmp_path: Path, open_page: Open
+) -> None:
+    graph = tc.build(lambda x: tc.sum(x), np.ones(3))
+    page = open_page(written(tmp_path, [tc.replay(tc.plan(graph, "store_all"))], "ledger"))
+    page.keyboard.press("End")
+    assert "1 evaluation =" in page.inner_text(".panel .subtitle")
+    assert page.inner_text("#filling-total") == "1 of 1 value"
+    assert page.is_hidden("#filling .hint")
+    said = page.locator(".legend.of-policies li >> visible=true").all_inner_texts()
+    assert said == ["kept", "evaluation", "to come"]
+    trained = opened_legend(tmp_path, open_page)
+    assert {"gradient", "backward"} <= set(trained)
+
+
+def opened_legend(tmp_path: Path, open_page: Open) -> list[str]:
+    """Return what the legend of a page says on which something is trained."""
+    page = open_page(written(tmp_path, traces_of("chain:4", POLICIES[:1]), "ledger"))
+    assert page.is_visible("#filling .hint")
+    texts: list[str] = page.locator(".legend.of-policies li >> visible=true").all_inner_texts()
+    return texts

@@ -36,7 +36,7 @@ class Filling {
     const { model } = panel;
     this.none.hidden = items.length > 0;
     this.element.hidden = !this.none.hidden;
-    this.peak.textContent = `What fills the peak of ${shortLive(model.live[model.peakStep], model.inNodes)}${model.inNodes ? " values" : ""}?`;
+    this.peak.textContent = `What fills the peak of ${model.inNodes ? counted(model.live[model.peakStep], "value") : shortSize(model.live[model.peakStep])}?`;
     if (this.list.count !== this.items.length) this.list.reset(this.items.length);
     this.active = Math.max(0, Math.min(this.active, this.items.length - 1));
     this.list.refill();
@@ -94,6 +94,6 @@ function filledBy(model, step) {
   const items = blocksAt(model, step).filter(({ amount }) => amount > 0);
   items.sort((a, b) => b.amount - a.amount || a.band - b.band || a.begin - b.begin);
   const [now, most] = [step < 0 ? 0 : model.live[step], model.live[model.peakStep]];
-  const total = `${shortLive(now, model.inNodes)} of ${shortLive(most, model.inNodes)}${model.inNodes ? " values" : ""}`;
+  const total = `${shortLive(now, model.inNodes)} of ${model.inNodes ? counted(most, "value") : shortSize(most)}`;
   return { items: items.map((item) => ({ ...item, model, step })), title: "what fills this moment", total };
 }

@@ -119,6 +119,7 @@ class Player extends Several {
     const there = (test) => this.models.some(test);
     const known = {
       recomputed: there((model) => model.again.includes(1)),
+      trained: there((model) => model.graph.operators.names.length > model.graph.forward_count),
       staying: there((model) => blocksOf(model).bands.includes(STAYING_BAND)),
       workspace: there((model) => model.bands[3].live.some((amount) => amount > 0)),
       hosted: there((model) => Boolean(model.host)),

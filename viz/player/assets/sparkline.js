@@ -30,8 +30,9 @@ class Sparkline {
   /** Evaluations and peak, in words. */
   get costs() {
     const { model } = this;
-    const peak = shortLive(model.live[model.peakStep], model.inNodes);
-    return `${counted(model.computes.length, "evaluation")} · peak ${peak}${model.inNodes ? " values" : ""}`;
+    const most = model.live[model.peakStep];
+    const peak = model.inNodes ? counted(most, "value") : shortSize(most);
+    return `${counted(model.computes.length, "evaluation")} · peak ${peak}`;
   }
 
   /** Up and down open the policy above, and below. */
