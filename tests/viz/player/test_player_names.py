@@ -77,3 +77,14 @@ def test_names_of_any_length_are_cut_apart(width: int, tmp_path: Path, open_page
     shown = """() => [...document.querySelectorAll(".rail-row .name")].every(
         name => name.scrollWidth <= name.clientWidth)"""
     assert page.evaluate(shown)
+
+
+@pytest.mark.browser
+def test_short_names_are_whole_on_a_phone(tmp_path: Path, open_page: Open) -> None:
+    graph = tc.networks.network_from_text("resnet50")[0]
+    path = viz.player(tc.replay(tc.plan(graph, "sqrt_n")), tmp_path / "player.html")
+    page = open_page(path, viewport={"width": 360, "height": 740})
+    names = [name.split()[0] for name in page.locator(".rail-row .name").all_inner_texts()]
+    assert {"output", "s4/b5", "s4/b4", "stage1"} <= set(names)
+    assert not [name for name in names if "…" in name]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

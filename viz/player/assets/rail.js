@@ -2,7 +2,7 @@
 
 const [LEAST_NAME, TOUCHED_NAME] = [13, 24]; // pixels from name to name; that a finger finds
 const NODE = 16; // pixels
-const [LEAST_RAIL, RAIL_SHARE] = [104, 0.24]; // in pixels; of the panel's width
+const [LEAST_RAIL, RAIL_SHARE] = [111, 0.24]; // in pixels; of the panel's width
 const [FORWARD_X, BACKWARD_X, NODES_WIDTH] = [11, 33, 44];
 
 class Rail {
