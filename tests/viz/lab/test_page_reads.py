@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tests.tinyckpt.documents.test_measured import LISTS, PICKLES, SNAPSHOTS, Ho
 from tests.tinyckpt.documents.test_serialize import DAMAGED, damage, mutate, saved
 from tests.viz.lab.lab_driver import engine, page_graph
 from viz.lab.empty import constants
+from viz.player.measured import MOST_MOMENTS, thinned
 
 pytestmark = pytest.mark.browser
 READERS = ("reader", "graphs", "schedules", "pickles", "snapshots", "planned")
@@ -261,3 +263,21 @@ def test_what_is_measured_is_read_alike(page: Any, tmp_path: Path) -> None:
         assert (own["unit"], own["base"]) == (expected.unit, expected.base)
         assert own["times"] == pytest.approx(expected.times, abs=1e-12)
         assert own["held"] == list(expected.bytes)
+
+
+def test_a_long_measurement_is_thinned_as_python_does(page: Any) -> None:
+    for count in (1, MOST_MOMENTS, MOST_MOMENTS + 1, 3 * MOST_MOMENTS + 7):
+        held = np.random.default_rng(count).integers(0, 1000, count)
+        places = page.evaluate("held => thinned(Float64Array.from(held))", held.tolist())
+        assert places == thinned(held).tolist()
+
+
+def test_a_device_is_read_once(page: Any) -> None:
+    coded = base64.b64encode(pickle.dumps(training())).decode()
+    assert page.evaluate(
+        """file => {
+            const content = Uint8Array.from(atob(file), letter => letter.charCodeAt(0));
+            const reading = readMeasured(content, "x");
+            return reading.of(0) === reading.of(0); }""",
+        coded,
+    )

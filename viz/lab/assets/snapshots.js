@@ -5,6 +5,8 @@
 
 const RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured";
 const LARGEST_FILE = 2 ** 30; // bytes of a file that is read
+const MOST_SAMPLES = 10_000_000;
+const MOST_MOMENTS = 100_000; // of one measurement that are kept, to be drawn
 const MOST_EVENTS = 10_000_000; // of one device
 const MOST_BLOCKS = 1_000_000; // of one device, over all of its segments
 const PICKLE = 0x80; // with which every pickle since protocol 2 begins
@@ -22,22 +24,38 @@ function readMeasured(content, path) {
   }
   const snapshot = readPickle(content, path);
   const devices = busyDevices(reader, snapshot);
-  return {
-    names: devices.map((device) => `device ${device}`),
-    of: (index) => {
-      const device = devices[index];
-      const events = snapshot.device_traces[device];
-      if (events.length > MOST_EVENTS) reader.fail(`device_traces[${device}]`, `more than ${MOST_EVENTS} events; record fewer`);
-      const ends = inUse(reader, Object.hasOwn(snapshot, "segments") ? snapshot.segments : [], device);
-      const { timed, times, held } = heldOver(reader, events, ends, device);
-      return measuredOf(path, `device ${device} of a PyTorch snapshot`, timed ? "seconds" : "events", times, held);
-    },
+  const found = [];
+  const read = (device) => {
+    const events = snapshot.device_traces[device];
+    if (events.length > MOST_EVENTS) reader.fail(`device_traces[${device}]`, `more than ${MOST_EVENTS} events; record fewer`);
+    const ends = inUse(reader, Object.hasOwn(snapshot, "segments") ? snapshot.segments : [], device);
+    const { timed, times, held } = heldOver(reader, events, ends, device);
+    return measuredOf(path, `device ${device} of a PyTorch snapshot`, timed ? "seconds" : "events", times, held);
   };
+  return { names: devices.map((device) => `device ${device}`), of: (index) => (found[index] ??= read(devices[index])) };
 }
 
 /** @returns {Measured} with what is held at its start as its base */
 function measuredOf(source, what, unit, times, held) {
-  return { source, what, unit, span: times[times.length - 1], base: held[0], moments: times, held };
+  const places = thinned(held);
+  const [moments, shown] = [times, held].map((all) => Float64Array.from(places, (i) => all[i]));
+  return { source, what, unit, span: times[times.length - 1], base: held[0], moments, held: shown };
+}
+
+/** Which moments are kept: of so many in a row the first, the highest and the last, as Python does.
+ * @param {Float64Array} held @returns {number[]}
+ */
+function thinned(held) {
+  const count = held.length;
+  const row = count <= MOST_MOMENTS ? 1 : Math.ceil((3 * count) / MOST_MOMENTS);
+  const places = [];
+  for (let begin = 0; begin < count; begin += row) {
+    const last = Math.min(begin + row, count) - 1;
+    let highest = begin;
+    for (let i = begin; i <= last; i++) if (held[i] > held[highest]) highest = i;
+    places.push(...new Set([begin, highest, last]));
+  }
+  return places;
 }
 
 /** The devices that have events. @returns {number[]} */
@@ -137,6 +155,9 @@ function readSamples(reader, content) {
   }
   const rows = /^\s*[[{]/.test(text) ? jsonRows(reader, text) : csvRows(reader, text);
   if (!rows.length) throw new FormatError(`${reader.path}: it has no moments; expected pairs of seconds and bytes`);
+  if (rows.length > MOST_SAMPLES) {
+    throw new FormatError(`${reader.path}: ${rows.length.toLocaleString("en-US")} moments; at most 10,000,000 are read`);
+  }
   const [times, held] = [new Float64Array(rows.length), new Float64Array(rows.length)];
   rows.forEach(([where, row], i) => {
     const [time, amount] = reader.row(row, 2, where);
