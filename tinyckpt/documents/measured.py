@@ -24,7 +24,7 @@ from tinyckpt.errors import FormatError, OptionError
 from tinyckpt.units import size_text
 
 LARGEST_FILE = 2**30  # bytes of a file that is read: one gibibyte
-MOST_SAMPLES = 10_000_000
+MOST_SAMPLES = 1_000_000  # of a list; pages draw a tenth of them
 PICKLE = 0x80  # with which every pickle since protocol 2 begins
 Unit = Literal["seconds", "events"]
 
@@ -141,6 +141,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 def read_samples(reader: Reader, content: bytes) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Return the times, from 0 on, and the bytes of a list of pairs."""
+    # Before anything is made of it: each moment has a line, or a bracket, of its own.
+    if max(content.count(b"\n"), content.count(b"[")) > MOST_SAMPLES + 2:
+        raise FormatError(
+            f"{reader.path}: more than {MOST_SAMPLES:,} moments; at most that many are read"
+        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

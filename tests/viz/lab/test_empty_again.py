@@ -50,7 +50,8 @@ def test_the_player_before_listens_to_nothing_any_more(
     page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
     for media, theme in (("print", "light"), ("screen", "dark")) * 2:
         page.emulate_media(media=media)
-        page.wait_for_timeout(50)
+        until(page, "document.documentElement.dataset.theme", theme)
+        page.wait_for_timeout(50)  # for another that listens to come to it
         assert page.evaluate("() => document.documentElement.dataset.theme") == theme
 
 

@@ -189,6 +189,10 @@ def test_what_is_wrong_is_said_and_what_was_there_stays(
     drop(page, cut)
     until(page, "() => document.getElementById('desk-said').textContent.startsWith("
           "'cut.json is not a complete JSON document (')")  # fmt: skip
+    cut.write_bytes(chain.read_bytes().replace(b"chain:4", b"ch\xffin:4"))
+    drop(page, cut)
+    said = "cut.json is not a complete JSON document (it is no UTF-8); was the file cut short?"
+    until(page, "() => document.getElementById('desk-said').textContent", said)
     for text in ("", " \n", "null", "[]\n", "{ }"):
         cut.write_text(text)
         drop(page, cut)

@@ -147,6 +147,12 @@ def test_what_was_there_before_is_left_out_or_shown(written: Path, open_page: Op
     assert not page.evaluate("() => player.playing")
     assert not page.is_checked("#measured input")
     assert page.evaluate("() => player.scales.highest") == highest + BASE
+    lines = page.evaluate("() => player.panels[0].strip.lines")
+    (peak,) = [line["amount"] for line in lines if line["name"] == "measured"]
+    said = page.evaluate("peak => player.panels[0].measured.text(peak)", peak)
+    label = page.get_attribute(".strip canvas", "aria-label")
+    assert label.endswith(f"; measured peak {said}")
+    assert label.count("measured peak") == 1
     assert page.evaluate(HELD) == [held + BASE for held in without]
     assert page.evaluate(HIGH) != before
     page.click("#measured label")

@@ -86,7 +86,16 @@ class Desk {
     }
     if (content[0] === PICKLE || !begin.startsWith("{")) return { measured: this.checked(readMeasured(content, file.name)) };
     if (file.size > MOST_TEXT) throw new FormatError(`${file.name}: ${sizeText(file.size)}; of a document at most ${sizeText(MOST_TEXT)} are read`);
-    return { plan: readPlan(new TextDecoder().decode(content), file.name, this.constants.dtypes) };
+    return { plan: readPlan(this.text(content, file.name), file.name, this.constants.dtypes) };
+  }
+
+  /** A document's bytes as text. */
+  text(content, name) {
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(content);
+    } catch {
+      throw new FormatError(`${name} is not a complete JSON document (it is no UTF-8); was the file cut short?`);
+    }
   }
 
   /** The data of a page that shows what was given; null without a plan. */

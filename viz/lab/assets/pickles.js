@@ -107,7 +107,7 @@ class PickleMachine {
   top(kind) {
     if (this.stack.length <= this.floor) this.fail("it fills what is not there");
     const value = this.stack[this.stack.length - 1];
-    if (typeName(value) !== kind || value?.isTuple) this.fail(`it fills a ${kind}, and there is none`);
+    if (typeName(value) !== kind) this.fail(`it fills a ${kind}, and there is none`);
     return value;
   }
 

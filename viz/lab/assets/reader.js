@@ -13,7 +13,7 @@ class FormatError extends Error {}
 /** The name of a value's type, as Python has it. @param {any} value */
 function typeName(value) {
   if (value === null || value === undefined) return "NoneType";
-  if (Array.isArray(value)) return "list";
+  if (Array.isArray(value)) return value.isTuple ? "tuple" : "list"; // of a pickle
   if (typeof value === "number") return Number.isInteger(value) ? "int" : "float";
   return { boolean: "bool", string: "str", object: "dict" }[typeof value];
 }

@@ -5,7 +5,7 @@
 
 const RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured";
 const LARGEST_FILE = 2 ** 30; // bytes of a file that is read
-const MOST_SAMPLES = 10_000_000;
+const MOST_SAMPLES = 1_000_000; // of a list
 const MOST_MOMENTS = 100_000; // of one measurement that are kept, to be drawn
 const MOST_EVENTS = 10_000_000; // of one device
 const MOST_BLOCKS = 1_000_000; // of one device, over all of its segments
@@ -61,7 +61,7 @@ function thinned(held) {
 /** The devices that have events. @returns {number[]} */
 function busyDevices(reader, content) {
   const { path } = reader;
-  if (typeName(content) === "list" && !content.isTuple) throw new FormatError(`${path}: it has segments and no events: ${RECORD}`);
+  if (typeName(content) === "list") throw new FormatError(`${path}: it has segments and no events: ${RECORD}`);
   if (typeName(content) !== "dict") throw new FormatError(`${path}: it holds ${content?.isTuple ? "tuple" : typeName(content)}, which is no memory snapshot`);
   if (!Object.hasOwn(content, "device_traces")) throw new FormatError(`${path}: it has no device_traces, so it is no memory snapshot`);
   const traces = reader.check(content.device_traces, ["list"], "device_traces");

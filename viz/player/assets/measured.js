@@ -123,8 +123,13 @@ class MeasuredLine {
     this.scales = scales;
     this.blocks = canvasOver(panel.strip.layers.canvas);
     this.bands = canvasOver(panel.timeline.canvas);
-    const { canvas } = panel.strip.layers;
-    canvas.setAttribute("aria-label", `${canvas.getAttribute("aria-label")}; measured peak ${this.text(measuredPeak(this.model))}`);
+    this.label = panel.strip.layers.canvas.getAttribute("aria-label");
+    this.tell();
+  }
+
+  /** Say of the strip what was measured, less what is left out now. */
+  tell() {
+    this.panel.strip.layers.canvas.setAttribute("aria-label", `${this.label}; measured peak ${this.text(measuredPeak(this.model))}`);
   }
 
   text(amount) {
@@ -246,7 +251,10 @@ class Measurements {
     measured.before = before;
     measured.base = isLeftOut ? before : 0;
     this.fit();
-    for (const panel of this.player.panels) panel.strip.lines = panel.strip.limits();
+    for (const panel of this.player.panels) {
+      panel.strip.lines = panel.strip.limits();
+      panel.measured?.tell();
+    }
     this.player.resized();
     this.player.show(this.player.tick);
     this.player.navigation.minimap.resized();
