@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
     "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
-    "ledger", "pointing", "names", "rail", "strip", "panel", "longlist", "lists", "details",
-    "filling", "table", "tip", "export", "present", "print", "controls", "framed", "playback",
+    "bars", "ledger", "pointing", "names", "rail", "stack", "strip", "panel", "longlist", "lists",
+    "details", "filling", "table", "tip", "export", "present", "print", "controls", "framed", "playback",
     "address", "elsewhere", "minimap", "search", "gestures", "navigation", "several", "main",
 )  # fmt: skip
 STYLES = ("player", "navigation", "lights", "touch", "present")

@@ -100,7 +100,12 @@ class Extent {
 
   /** Where a place is, in pixels of a width. */
   pixel(place, width) {
-    return Math.round(((place - this.from) / (this.to - this.from)) * width);
+    return Math.round((place - this.from) * this.scale(width));
+  }
+
+  /** How many pixels of a width are a unit of the axis. */
+  scale(width) {
+    return width / (this.to - this.from);
   }
 
   /** The place at a pixel. */

@@ -69,7 +69,12 @@ class DifferenceLedger extends Ledger {
     }
   }
 
-  bars(cell) {
+  draw(cell) {
+    this.drawBars(cell);
+    this.evaluations(cell);
+  }
+
+  drawBars(cell) {
     const { width } = this.layers.past;
     const [high, low] = this.lane(cell);
     const isThin = low - high < THIN_LANE * this.layers.ratio;
@@ -95,29 +100,20 @@ class DifferenceLedger extends Ledger {
 
   /** The bar of one side upon that of the other. */
   halves(left, right, middle, [both, a, b]) {
-    const { ink } = this;
-    const { past, future, ratio } = this.layers;
-    const thick = Math.max(1, Math.round(ratio));
+    const { ink, layers } = this;
+    const thick = Math.max(1, Math.round(layers.ratio));
     const end = right - left > 4 * thick ? right - thick : right;
-    if (both) {
-      past.rect(left, middle - both, end, middle + both, ink["in-both"]);
-      future.outline(left, middle - both, end, middle + both, ink["in-both"], thick);
-    }
-    if (a) {
-      past.rect(left, middle - both - a, end, middle - both, ink["only-a"]);
-      future.outline(left, middle - both - a, end, middle - both, ink["only-a"], thick);
-    }
+    if (both) layers.box(left, middle - both, end, middle + both, ink["in-both"], thick);
+    if (a) layers.box(left, middle - both - a, end, middle - both, ink["only-a"], thick);
     if (!b) return;
-    past.hatch(left, middle + both, end, middle + both + b, ink["only-b"], ink["only-b-stripe"], thick);
-    future.outline(left, middle + both, end, middle + both + b, ink["only-b"], thick);
+    layers.past.hatch(left, middle + both, end, middle + both + b, ink["only-b"], ink["only-b-stripe"], thick);
+    layers.future.outline(left, middle + both, end, middle + both + b, ink["only-b"], thick);
   }
 
   /** A bar in a row without room for two halves: as whoever alone holds more. */
   thinBar(left, top, right, bottom, [both, a, b]) {
-    const { past, future, ratio } = this.layers;
     const colour = this.ink[!a && !b ? "in-both" : a >= b ? "only-a" : "only-b"];
-    past.rect(left, top, right, bottom, colour);
-    future.outline(left, top, right, bottom, colour, Math.max(1, Math.round(ratio)));
+    this.layers.box(left, top, right, bottom, colour, Math.max(1, Math.round(this.layers.ratio)));
   }
 
   evaluations(cell) {
@@ -139,7 +135,6 @@ class DifferenceLedger extends Ledger {
   /** The marks of one side, each between two heights: those that the other has too, and its own. */
   marksOfSide(cell, side, shared, own, thick) {
     const { ink, layers, scales } = this;
-    const { past, future } = layers;
     const { a, b, only } = this.panel.pair;
     const model = side ? b : a;
     const places = this.sides[side];
@@ -149,14 +144,13 @@ class DifferenceLedger extends Ledger {
     for (let i = firstAfter(model, all, scales.extent.stepAt(model, scales.extent.from) - 1); i < all.length; i++) {
       const step = model.computes[all[i]];
       const left = this.x(places[step]);
-      if (left >= past.width) break;
+      if (left >= layers.past.width) break;
       const isAdded = only[side][all[i]];
       const widest = isCounted ? (isAdded ? WIDEST_MARK : BOTH_MARK) * layers.ratio : Infinity;
       const right = Math.max(Math.min(this.x(places[step + 1]), left + widest), left + Math.min(2, thick));
       const colour = isAdded ? ink[side ? "only-b-stripe" : "only-a"] : ink.ink;
       const [top, bottom] = isAdded ? own : shared;
-      past.rect(left, top, right, bottom, colour);
-      future.outline(left, top, right, bottom, colour, thick);
+      layers.box(left, top, right, bottom, colour, thick);
     }
   }
 

@@ -5,10 +5,8 @@
  */
 
 const [UPPER, MIDDLE, LOWER] = [0.1, 0.62, 0.92]; // of a row's height: both parts
-const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
 const TALLEST_ROW = 56; // pixels; the same in the style sheet
 const TALL_ROW = 9; // from which a row has a ground of its own
-const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
 const MOST_ARROWS = 40;
 const INKS = [
   "background", "panel", "ink", "kept", "recomputed", "gradient", "recomputing", "staying",
@@ -54,6 +52,7 @@ class Ledger {
     this.view = this.model.graph.views[index];
     this.rows = rowsOf(this.view);
     this.history = historyOfView(this.model, index);
+    this.bars = barsOfView(this.model, index);
     this.cellOf = homes(this.model.graph.operators.names.length, this.view.operators);
     this.homeOf = homes(this.model.graph.data.names.length, this.view.data);
     const { computes, targets } = this.model;
@@ -135,15 +134,16 @@ class Ledger {
   /** Draw what is in sight now. @param {boolean} [isMoving] whether it is another in the next frame */
   redraw(isMoving = false) {
     if (!this.layers.past) return;
-    this.places = placesOf(this.model, this.scales.extent.axis);
+    const { extent } = this.scales;
+    this.places = placesOf(this.model, extent.axis);
+    const { width } = this.layers.past;
+    this.sight = { from: extent.from, scale: extent.scale(width), width, step: extent.stepAt(this.model, extent.from) };
     this.layers.limit(isMoving ? this.now : null);
     for (const raster of [this.layers.past, this.layers.future]) this.stripes(raster);
     const [first, end] = this.window.range;
     for (let row = first; row < end; row++) {
       for (const cell of [this.rows.forward[row], this.rows.backward[row]]) {
-        if (cell < 0) continue;
-        this.bars(cell);
-        this.evaluations(cell);
+        if (cell >= 0) this.draw(cell);
       }
     }
     this.scales.drawn(this);
@@ -161,92 +161,38 @@ class Ledger {
     }
   }
 
-  /** What a cell holds, when: the bars of its row. */
-  bars(cell) {
-    const { first, steps, looks, shares, keeps } = this.history;
-    const { places, view } = this;
-    const { width } = this.layers.past;
-    const group = view.groups[cell];
-    let [high, low] = this.lane(cell);
-    if (group) high += this.markHeight(cell);
-    const visible = this.scales.extent.stepAt(this.model, this.scales.extent.from);
-    const last = first[cell + 1];
-    let drawn = -1; // the last column, and how high it is filled there, of bars thinner than it
-    let drawnTo = 0;
-    for (let i = Math.max(first[cell], lastAtMost(steps, visible, first[cell], last)), next = i; i < last; i = next) {
-      next = i + 1;
-      const fill = looks[i] & 7;
-      const left = this.x(places[Math.max(steps[i], 0)]);
-      if (left >= width) break;
-      if (fill === NOT_YET || fill === DROPPED) continue;
-      // To be evaluated is another look, and the same bar.
-      while (next < last && (looks[next] & 7) === fill && shares[next] === shares[i] && keeps[next] === keeps[i]) next++;
-      const right = Math.max(this.x(places[next < last ? steps[next] : this.model.count]), left + 1);
-      if (right <= 0) continue;
-      const share = group ? LEAST_SHARE + ((1 - LEAST_SHARE) * shares[i]) / this.most[cell] : 1;
-      const height = Math.max(Math.round(share * (low - high)), 1);
-      if (right - left === 1 && left === drawn && height <= drawnTo) continue;
-      [drawn, drawnTo] = [left, height];
-      // Of what is held, the part below: what was kept, or stays.
-      const kept = keeps[i] ? Math.round((height * keeps[i]) / shares[i]) : 0;
-      this.bar(left, low - height, right, low, fill, isStaying(this.history, i) ? height : Math.min(kept, height - 1));
-    }
-  }
-
-  /** One bar, with what was kept below what is recomputed, or what stays below what passes. */
-  bar(left, top, right, bottom, fill, kept) {
-    const { ink } = this;
-    const { past, future, ratio } = this.layers;
-    const thick = Math.max(1, Math.round(ratio));
-    if (fill === ON_HOST) {
-      const middle = (top + bottom) >> 1;
-      past.rect(left, middle, right, middle + thick, ink.kept);
-      future.outline(left, middle, right, middle + thick, ink.kept, thick);
-      return;
-    }
-    const colour = [0, 0, ink.kept, ink.recomputed, ink.gradient][fill];
-    // Bars that follow each other stay apart where there is room.
-    const end = right - left > 4 * thick ? right - thick : right;
-    const stays = fill === GRADIENT;
-    if (fill === RECOMPUTED && bottom - top >= 4 * thick) past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
-    else past.rect(left, top, end, bottom, colour);
-    if (kept > 0 && stays && kept >= 4 * thick) past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
-    else if (kept > 0) past.rect(left, bottom - kept, end, bottom, stays ? ink.staying : ink.kept);
-    future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
-  }
-
   /** How high the marks of a group's evaluations are, which stand above its bars. */
   markHeight(cell) {
     const [high, low] = this.lane(cell);
     return low - high >= 6 ? Math.max(2, Math.round((low - high) / 5)) : 0;
   }
 
-  /** The marks of a cell's evaluations. */
-  evaluations(cell) {
-    const { model, places, ink, view } = this;
-    const { past, future, ratio } = this.layers;
-    const own = this.marksOf(cell);
-    const group = view.groups[cell];
+  /** One bar, with what was kept below what is recomputed, or what stays below what passes. */
+  bar(left, top, right, bottom, fill, kept) {
+    const { ink, layers } = this;
+    const { past, future, ratio } = layers;
     const thick = Math.max(1, Math.round(ratio));
-    let [high, low] = this.lane(cell);
-    if (group) {
-      if (!this.markHeight(cell)) return;
-      low = high + this.markHeight(cell);
-    } else if (low - high >= 6) [high, low] = [high - 2 * thick, low + (view.backward[cell] ? 2 : 1) * thick];
-    const counted = COUNTED.includes(this.scales.extent.axis);
-    const widest = counted && !group ? WIDEST_MARK * ratio : Infinity;
-    const { width } = past;
-    const visible = this.scales.extent.stepAt(model, this.scales.extent.from);
-    for (let i = firstAfter(model, own, visible - 1); i < own.length; i++) {
-      const step = model.computes[own[i]];
-      const left = this.x(places[step]);
-      if (left >= width) break;
-      const right = Math.max(Math.min(this.x(places[step + 1]), left + widest), left + Math.min(2, thick));
-      const again = model.again[own[i]];
-      const colour = again ? ink.recomputing : view.backward[cell] ? ink.staying : ink.ink;
-      past.rect(left, high, right, low, colour);
-      future.outline(left, high, right, low, colour, thick);
+    if (fill === ON_HOST) {
+      const middle = (top + bottom) >> 1;
+      return layers.box(left, middle, right, middle + thick, ink.kept, thick);
     }
+    const stays = fill === GRADIENT;
+    const colour = stays ? ink.gradient : fill === KEPT ? ink.kept : ink.recomputed;
+    // Bars that follow each other stay apart where there is room.
+    const end = right - left > 4 * thick ? right - thick : right;
+    if (left < past.end) {
+      if (fill === RECOMPUTED && bottom - top >= 4 * thick) past.hatch(left, top, end, bottom - kept, colour, ink.kept, thick);
+      else past.rect(left, top, end, bottom, colour);
+      if (kept > 0 && stays && kept >= 4 * thick) past.hatch(left, bottom - kept, end, bottom, ink.staying, colour, thick);
+      else if (kept > 0) past.rect(left, bottom - kept, end, bottom, stays ? ink.staying : ink.kept);
+    }
+    if (right > future.first) future.outline(left, top, end, bottom, stays && kept === bottom - top ? ink.staying : colour, thick);
+  }
+
+  /** Draw what a cell holds and its evaluations. */
+  draw(cell) {
+    drawBars(this, cell);
+    drawEvaluations(this, cell);
   }
 
   /** @param {number} step @param {boolean} [whole] */

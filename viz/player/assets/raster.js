@@ -43,10 +43,12 @@ class Raster {
     const period = HATCH * thick;
     const begin = Math.max(left, this.first);
     const end = Math.min(right, this.end);
-    for (let y = Math.max(top, 0); y < Math.min(bottom, this.height); y++) {
-      for (let along = 0; along < thick; along++) {
-        const first = begin + ((((along - begin - y) % period) + period) % period);
-        for (let x = first; x < end; x += period) pixels[y * width + x] = stripe;
+    const [high, low] = [Math.max(top, 0), Math.min(bottom, this.height)];
+    // Where the first stripe of a row begins that may reach into it; of the next, one to the left.
+    let first = -((begin + high) % period);
+    for (let y = high; y < low; y++, first = first > -period + 1 ? first - 1 : 0) {
+      for (let x = begin + first; x < end; x += period) {
+        for (let i = Math.max(x, begin); i < Math.min(x + thick, end); i++) pixels[y * width + i] = stripe;
       }
     }
   }
@@ -98,6 +100,12 @@ class Layers {
     const column = now === null ? width : Math.min(Math.max(now, 0), width);
     this.past.limit(0, column);
     this.future.limit(now === null ? 0 : column, width);
+  }
+
+  /** A rectangle: filled in the past, and its edges in the future. */
+  box(left, top, right, bottom, colour, thick) {
+    if (left < this.past.end) this.past.rect(left, top, right, bottom, colour);
+    if (right > this.future.first) this.future.outline(left, top, right, bottom, colour, thick);
   }
 
   /** The canvas' size on the screen, in its pixels. @returns {[number, number]} */

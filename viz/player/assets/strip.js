@@ -1,8 +1,6 @@
 /** The memory strip in blocks: every resident tensor is one, under the same x as the ledger. */
 
 const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
-// Pixels of height from which a block is set apart, carries a hatch, has an outline in the future.
-const [APART, HATCHED, OUTLINED] = [4, 7, 9];
 
 class Strip {
   /** @param {Panel} panel @param {any} scales shared by all */
@@ -123,88 +121,8 @@ class Strip {
     const ended = this.columns.indexOf(-1);
     this.shown = this.columns.subarray(0, ended < 0 ? this.columns.length : ended);
     for (const raster of [layers.past, layers.future]) raster.pixels.fill(this.ink.panel);
-    this.paint(layers.past.height);
+    new Stack(this).paint();
     this.show(this.step, true);
-  }
-
-  /** Paint past and future, block by block from the ground up. @param {number} floor in pixels */
-  paint(floor) {
-    const { model, columns } = this;
-    const { values, begins, ends, bands, amounts } = blocksOf(model);
-    const sums = new Float64Array(columns.length);
-    const tops = new Int32Array(columns.length).fill(floor);
-    const { shown } = this;
-    const span = shown.length;
-    const [lowest, highest] = [shown[0] ?? 0, shown[span - 1] ?? -1];
-    const columnOf = firstColumns(shown);
-    let band = -1;
-    for (let i = 0; i < values.length; i++) {
-      if (bands[i] !== band) {
-        this.contour(tops, floor, band);
-        band = bands[i];
-      }
-      if (begins[i] > highest || ends[i] <= lowest) continue;
-      const left = begins[i] <= lowest ? 0 : columnOf[begins[i] - lowest];
-      const right = ends[i] > highest ? span : columnOf[ends[i] - lowest];
-      if (left < right) this.block(sums, tops, left, right, amounts[i], band);
-    }
-    this.contour(tops, floor, band);
-    const workspace = model.bands[3].live;
-    for (let x = 0, end = 0; x < span; x = end) {
-      while (end < span && shown[end] === shown[x]) end++;
-      if (workspace[shown[x]]) this.block(sums, tops, x, end, workspace[shown[x]], WORKSPACE_BAND);
-    }
-    this.contour(tops, floor, WORKSPACE_BAND);
-  }
-
-  /** One block over some columns, upon what these hold already. */
-  block(sums, tops, left, right, amount, band) {
-    const { layers, ink, room } = this;
-    const floor = layers.past.height;
-    const thick = Math.max(1, Math.round(layers.ratio));
-    const fill = ink[BAND_FILLS[band]];
-    for (let x = left; x < right; ) {
-      const [low, sum] = [tops[x], sums[x]];
-      const top = floor - Math.round(this.scale.at(sum + amount) * room);
-      let end = x;
-      for (; end < right && sums[end] === sum; end++) [sums[end], tops[end]] = [sum + amount, top];
-      if (top < low) this.box(x, top, end, low, fill, band, thick, x === left, end === right);
-      x = end;
-    }
-  }
-
-  box(left, top, right, bottom, fill, band, thick, begins, ends) {
-    const { past, future, ratio } = this.layers;
-    const high = (bottom - top) / ratio;
-    const stripes = this.ink[STRIPES[band]];
-    if (stripes !== undefined && high >= HATCHED) past.hatch(left, top, right, bottom, fill, stripes, thick);
-    else past.rect(left, top, right, bottom, fill);
-    if (high < APART) return;
-    const gap = this.ink.background;
-    past.rect(left, top, right, top + thick, gap);
-    if (begins && right - left > 2 * thick) past.rect(left, top, left + thick, bottom, gap);
-    if (high < OUTLINED) return;
-    future.rect(left, top, right, top + thick, fill);
-    if (begins) future.rect(left, top, left + thick, bottom, fill);
-    if (ends) future.rect(right - thick, top, right, bottom, fill);
-  }
-
-  /** The upper edge of a band in the future, whatever its blocks are. */
-  contour(tops, floor, band) {
-    if (band < 0) return;
-    const { future, ratio } = this.layers;
-    const thick = Math.max(1, Math.round(ratio));
-    const fill = this.ink[BAND_FILLS[band]];
-    let before = floor;
-    for (let x = 0; x < tops.length; x++) {
-      const top = tops[x];
-      if (top < floor && (this.edges?.[x] ?? floor) !== top) {
-        future.rect(x, top, x + 1, top + thick, fill);
-        if (before !== top) future.rect(x, Math.min(before, top), x + thick, Math.max(before, top), fill);
-      }
-      before = top;
-    }
-    this.edges = band === WORKSPACE_BAND ? null : tops.slice();
   }
 
   /** Axis and lines, as text of the page. */
