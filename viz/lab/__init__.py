@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from tinyckpt.graph import Graph
     from tinyckpt.trace import Trace
 
-SCRIPTS = ("lowering", "replay", "offers", "frontier", "texts", "challenge", "lab")
+SCRIPTS = (
+    "lowering",
+    "replay",
+    "offers",
+    "frontier",
+    "texts",
+    "challenge",
+    "keeping",
+    "lab_controls",
+    "lab",
+)
 BEGIN = "lab_begin"  # makes a lab
 
 

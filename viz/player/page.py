@@ -31,8 +31,9 @@ SCRIPTS = (
     "columns", "format", "memory", "state", "axis", "model", "blocks", "scale", "reasons",
     "caption", "words", "action", "lights", "graph", "timeline", "raster", "overlay", "rows",
     "bars", "ledger", "pointing", "names", "rail", "stack", "strip", "panel", "longlist", "lists",
-    "details", "filling", "table", "tip", "export", "present", "print", "controls", "framed", "playback",
-    "address", "elsewhere", "minimap", "search", "gestures", "navigation", "several", "main",
+    "details", "filling", "table", "tip", "export", "present", "print", "controls", "framed",
+    "playback", "address", "elsewhere", "minimap", "search", "gestures", "navigation", "several",
+    "main",
 )  # fmt: skip
 STYLES = ("player", "navigation", "lights", "touch", "present")
 BEGIN = "begin"  # makes a player; the lab has its own

@@ -154,7 +154,7 @@ def test_a_click_keeps_or_drops(
         tip = page.inner_text("#tip")
         before = page.evaluate("() => player.offers.plan(player.choice)")
         page.click(LAYER[front].format(cell))
-        values = page.evaluate("c => player.valuesOf(player.panels[0], c)", cell)
+        values = page.evaluate("c => player.toggled(player.panels[0], c).values", cell)
         kept = kept - set(values) if set(values) <= kept else kept | set(values)
         assert page.evaluate(KEEPING) == sorted(kept)
         schedule = tc.plan(graph, "retain", keep=sorted(kept))
@@ -224,6 +224,21 @@ def test_two_clicks_open_a_group_and_change_nothing(
     assert page.evaluate(STATE) == before
     assert page.evaluate("() => player.panels[0].view.title") != title
     assert page.is_enabled("#lab-undo")
+
+
+@pytest.mark.parametrize("policy", ["sqrt_n", "store_all"])
+def test_a_layer_clicked_twice_is_the_policy_again(
+    policy: str, written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("chain:16"))
+    page.select_option("#lab-policy", policy)
+    rings = page.evaluate(RINGS)
+    for _ in range(2):
+        page.click(LAYER["ledger"].format(7))
+        until(page, "() => performance.now() - player.flipped.at > 500")
+    assert page.evaluate(STATE) == f"policy={policy}"
+    assert page.evaluate(RINGS) == rings
+    assert page.input_value("#lab-policy") == policy
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

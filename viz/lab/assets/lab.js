@@ -4,12 +4,6 @@ const TWICE = 450; // milliseconds within which two clicks are one
 const FADING = 3000; // milliseconds that a tip stays under a finger
 const NAME_ROOM = 110; // pixels of a name on a button
 
-/** Where the middle of an element is on the screen, as an event says it. @param {Element} element */
-function middleOf(element) {
-  const { left, top, width, height } = element.getBoundingClientRect();
-  return { clientX: left + width / 2, clientY: top + height / 2 };
-}
-
 class Lab extends Player {
   /** Called by the player when all else is there. */
   place() {
@@ -30,52 +24,10 @@ class Lab extends Player {
     if (this.scales.kind === "broken") this.scales.kind = "linear"; // there another's memory may stand
     this.data.highest = this.scales.highest;
     this.measurements?.fit();
-    this.buttons();
+    connectControls(this);
     this.present();
     super.place();
     this.offers.prepare();
-  }
-
-  buttons() {
-    const policy = byId("lab-policy");
-    policy.append(...this.offers.named.map(({ title, name }) => new Option(title, name)));
-    policy.addEventListener("change", () => {
-      const named = this.offers.named.find(({ name }) => name === policy.value);
-      if (named) this.take(named);
-    });
-    const actions = {
-      "lab-undo": () => this.undo(this.past, this.coming),
-      "lab-redo": () => this.undo(this.coming, this.past),
-      "lab-reset": () => this.take(this.start),
-      "lab-mode": () => this.setKeeps(!this.keeps),
-      "lab-flip": () => this.flipAimed(),
-      "lab-link": () => this.copy(this.link()),
-      "lab-command": () => this.copy(commandText(this.offers, this.choice)),
-      "lab-python": () => this.copy(pythonText(this.offers, this.choice)),
-      "lab-challenge": () => this.nextChallenge(),
-    };
-    for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
-    const keys = [
-      ["K", "a click on a layer keeps or drops it, or selects it"],
-      ["D", "keep or drop what is selected"],
-      ["Ctrl Z", "the choice before; with Y, the one after"],
-    ];
-    for (const [key, words] of keys) {
-      const [dt, kbd, dd] = ["dt", "kbd", "dd"].map((tag) => document.createElement(tag));
-      [kbd.textContent, dd.textContent] = [key, words];
-      dt.append(kbd);
-      document.querySelector("#keys dl").append(dt, dd);
-    }
-    const form = byId("lab-form");
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.ask(byId("lab-budget").value);
-    });
-    // What is typed is no key of the player's.
-    form.addEventListener("keydown", (event) => event.stopPropagation());
-    document.addEventListener("keydown", (event) => this.key(event));
-    byId("panels").addEventListener("pointermove", (event) => this.hoverRow(event));
-    document.addEventListener("pointerdown", (event) => (this.pointed = event), { capture: true });
   }
 
   key(event) {
@@ -151,39 +103,9 @@ class Lab extends Player {
 
   // Keep or recompute -----------------------------------------------------------------------------
 
-  /** The values that a cell would keep or drop. @returns {number[]} */
-  valuesOf(panel, cell) {
-    const { view } = panel;
-    const { operators, forward_count: forward } = this.offers.graph;
-    const own = Array.from(listAt(view.data, cell)).filter((value) => this.offers.canKeep(value));
-    if (!view.groups[cell]) return own;
-    // Of a group what others read, forwards; or else all that the backward half reads.
-    const inside = new Set(listAt(view.operators, cell));
-    const leaving = new Set();
-    for (let i = 0; i < forward; i++) {
-      if (!inside.has(i)) for (const value of listAt(operators.inputs, i)) leaving.add(value);
-    }
-    const out = own.filter((value) => leaving.has(value));
-    return out.length ? out : own.filter((value) => this.offers.graph.firstReader?.[value] >= 0);
-  }
-
-  /** The choice that keeps or drops a cell, or one value; null if there is nothing to keep.
-   * @returns {{choice: Choice, keeps: boolean, name: string, change: string} | null}
-   */
+  /** What keeps or drops a cell, or one value; null if there is nothing to keep. */
   toggled(panel, cell, value = -1) {
-    const { offers } = this;
-    const whole = value < 0 && cell >= 0 ? Array.from(listAt(panel.view.data, cell)) : [value];
-    const values = value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : this.valuesOf(panel, cell);
-    if (!values.length) return null;
-    const kept = new Set(offers.keptBy(this.choice));
-    const keeps = !values.every((each) => kept.has(each));
-    if (keeps) for (const each of values) kept.add(each);
-    else for (const each of whole) kept.delete(each);
-    const choice = offers.keeping(kept);
-    const name = value < 0 ? cellName(panel.model, panel.view, cell) : offers.graph.data.names[value];
-    const own = choice.kind === this.choice.kind || offers.isByHand(this.choice);
-    const change = offers.difference(offers.plan(this.choice), offers.plan(choice)) + (own ? "" : ", as the policy retain");
-    return { choice, keeps, name, change };
+    return toggled(this.offers, [...this.past, this.choice], panel, cell, value);
   }
 
   /** Keep or drop what a cell holds. @returns {boolean} whether there was anything */

@@ -66,6 +66,15 @@ class Offers {
     return { key: `keep=${rangesText(keep)}`, kind: "kept", title: "hand-picked", note, policy: "retain", keep };
   }
 
+  /** The choice that keeps some values: another's, if that is the very same schedule.
+   * @param {Iterable<number>} values @param {Choice} [other] not by hand @returns {Choice}
+   */
+  keepingAs(values, other) {
+    const choice = this.keeping(values);
+    const isOther = other && this.keeping(this.keptBy(other)).key === choice.key && this.isByHand(other);
+    return isOther ? other : choice;
+  }
+
   /** Steps, replay, peak and cost of a choice. @param {Choice} choice */
   plan(choice) {
     const known = this.planned.get(choice.key);

@@ -25,3 +25,9 @@ class Tip {
     this.element.style.transform = `translate(${Math.max(8, left)}px, ${Math.max(8, top)}px)`;
   }
 }
+
+/** Where the middle of an element is on the screen, as an event says it. @param {Element} element */
+function middleOf(element) {
+  const { left, top, width, height } = element.getBoundingClientRect();
+  return { clientX: left + width / 2, clientY: top + height / 2 };
+}

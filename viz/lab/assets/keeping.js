@@ -1,0 +1,38 @@
+/** Keep or recompute: what a click on a cell of the lab makes of the schedule that is chosen. */
+
+/** The values that a cell would keep or drop. @param {Offers} offers @returns {number[]} */
+function valuesOf(offers, view, cell) {
+  const { operators, forward_count: forward } = offers.graph;
+  const own = Array.from(listAt(view.data, cell)).filter((value) => offers.canKeep(value));
+  if (!view.groups[cell]) return own;
+  // Of a group what others read, forwards; or else all that the backward half reads.
+  const inside = new Set(listAt(view.operators, cell));
+  const leaving = new Set();
+  for (let i = 0; i < forward; i++) {
+    if (!inside.has(i)) for (const value of listAt(operators.inputs, i)) leaving.add(value);
+  }
+  const out = own.filter((value) => leaving.has(value));
+  return out.length ? out : own.filter((value) => offers.graph.firstReader?.[value] >= 0);
+}
+
+/** What keeps or drops a cell, or one value; null if there is nothing to keep. Where that is all that
+ * a policy kept which was chosen before, and the very same schedule, it is that choice again.
+ * @param {Offers} offers @param {Choice[]} choices so far; the last one is shown
+ * @returns {{choice: Choice, keeps: boolean, values: number[], name: string, change: string} | null}
+ */
+function toggled(offers, choices, panel, cell, value) {
+  const now = choices.at(-1);
+  const whole = value < 0 && cell >= 0 ? Array.from(listAt(panel.view.data, cell)) : [value];
+  const values = value >= 0 ? [value].filter((each) => offers.canKeep(each)) : cell < 0 ? [] : valuesOf(offers, panel.view, cell);
+  if (!values.length) return null;
+  const kept = new Set(offers.keptBy(now));
+  const keeps = !values.every((each) => kept.has(each));
+  if (keeps) for (const each of values) kept.add(each);
+  else for (const each of whole) kept.delete(each);
+  const origin = choices.findLast(({ kind }) => kind !== "kept");
+  const choice = offers.keepingAs(kept, origin);
+  const name = value < 0 ? cellName(panel.model, panel.view, cell) : offers.graph.data.names[value];
+  const own = choice.kind === now.kind || offers.isByHand(now);
+  const change = offers.difference(offers.plan(now), offers.plan(choice)) + (own ? "" : ", as the policy retain");
+  return { choice, keeps, values, name, change };
+}

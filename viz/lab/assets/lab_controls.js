@@ -1,0 +1,49 @@
+/** The buttons, fields and keys of the lab. */
+
+/** @param {Lab} lab */
+function connectControls(lab) {
+  const policy = byId("lab-policy");
+  policy.append(...lab.offers.named.map(({ title, name }) => new Option(title, name)));
+  policy.addEventListener("change", () => {
+    const named = lab.offers.named.find(({ name }) => name === policy.value);
+    if (named) lab.take(named);
+  });
+  const actions = {
+    "lab-undo": () => lab.undo(lab.past, lab.coming),
+    "lab-redo": () => lab.undo(lab.coming, lab.past),
+    "lab-reset": () => lab.take(lab.start),
+    "lab-mode": () => lab.setKeeps(!lab.keeps),
+    "lab-flip": () => lab.flipAimed(),
+    "lab-link": () => lab.copy(lab.link()),
+    "lab-command": () => lab.copy(commandText(lab.offers, lab.choice)),
+    "lab-python": () => lab.copy(pythonText(lab.offers, lab.choice)),
+    "lab-challenge": () => lab.nextChallenge(),
+  };
+  for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
+  explainKeys();
+  const form = byId("lab-form");
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    lab.ask(byId("lab-budget").value);
+  });
+  // What is typed is no key of the player's.
+  form.addEventListener("keydown", (event) => event.stopPropagation());
+  document.addEventListener("keydown", (event) => lab.key(event));
+  byId("panels").addEventListener("pointermove", (event) => lab.hoverRow(event));
+  document.addEventListener("pointerdown", (event) => (lab.pointed = event), { capture: true });
+}
+
+/** Add the lab's keys to those that the page explains. */
+function explainKeys() {
+  const keys = [
+    ["K", "a click on a layer keeps or drops it, or selects it"],
+    ["Shift K", "keep or drop what is selected"],
+    ["Ctrl Z", "the choice before; with Y, the one after"],
+  ];
+  for (const [key, words] of keys) {
+    const [dt, kbd, dd] = ["dt", "kbd", "dd"].map((tag) => document.createElement(tag));
+    [kbd.textContent, dd.textContent] = [key, words];
+    dt.append(kbd);
+    document.querySelector("#keys dl").append(dt, dd);
+  }
+}
