@@ -47,7 +47,9 @@ def lacking(what: str) -> NoReturn:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests, visibly, where there is no GPU."""
+    """Skip GPU tests, visibly, where there is no GPU; begin with the longest test."""
+    # Begun late, it would run alone at the end.
+    items.sort(key=lambda item: item.path.name != "test_site.py")
     from tinyckpt.backend import get_backend
     from tinyckpt.errors import BackendError
 

@@ -259,7 +259,7 @@ def test_no_schedule_beside_the_best_is_faster(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("n", range(1, 9))
+@pytest.mark.parametrize("n", range(1, 9 if PROFILE == "deep" else 7))
 def test_without_bandwidth_it_is_revolve_and_with_all_of_it_nothing_is_recomputed(n: int) -> None:
     graph = tc.networks.chain(n)
     costs = tc.cost.evaluations(graph)

@@ -31,8 +31,15 @@ def expected(traces: list[tc.Trace], name: Any = whole) -> list[list[str]]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("network", ["chain:16", "residual:3x8", "unet:1"])
-@pytest.mark.parametrize("policy", ["sqrt_n", "recompute_all", "offload"])
+@pytest.mark.parametrize(
+    ("network", "policy"),
+    [
+        (network, policy)
+        for network in ("chain:16", "residual:3x8", "unet:1")
+        for policy in ("sqrt_n", "recompute_all", "offload")
+        if (network, policy) != ("unet:1", "recompute_all")  # some thousand steps
+    ],
+)
 def test_page_and_python_say_the_same(
     network: str, policy: str, tmp_path: Path, open_page: Open
 ) -> None:

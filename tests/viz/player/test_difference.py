@@ -20,6 +20,7 @@ from viz.scene import counts_nodes, live_of
 pytestmark = pytest.mark.browser
 
 TITLES = ["store all", "√n checkpointing", "recompute all"]
+HEADS = "Array.from(document.querySelectorAll('#as-table th[scope=col]'), head => head.innerText)"
 # By tick: the steps, what only one holds as value and amount, how much both do, and what is live.
 HELD = """() => Array.from({length: player.ticks + 1}, (_, i) => { player.show(i - 1);
     const {steps, held, pair} = player.difference;
@@ -252,13 +253,12 @@ def test_it_says_what_is_saved_and_added(tmp_path: Path, open_page: Open) -> Non
     label = page.get_attribute(".rail-row[data-row='0']", "aria-label")
     assert label == "f1: forward only in A 1; backward in neither"
     page.click("#as-table summary")
-    heads = page.locator("#as-table th[scope=col]").all_inner_texts()
-    assert heads == ["row", "forward", "backward", "evaluated in A", "in B"]
+    until(page, HEADS, ["row", "forward", "backward", "evaluated in A", "in B"])
     last = page.locator("#as-table tbody tr").last.inner_text().split("\t")
     assert last == ["f1", "only in A 1", "in neither", "1 of 2", "1 of 3"]
     page.keyboard.press("Escape")
-    heads = page.locator("#as-table th[scope=col]").all_inner_texts()
-    assert heads[3:] == ["evaluated", "forward held at steps", "backward held at steps"]
+    alone = ["evaluated", "forward held at steps", "backward held at steps"]
+    until(page, f"{HEADS}.slice(3)", alone)
     assert page.inner_text("#filling-title") == "what fills this moment"
 
 
