@@ -53,7 +53,9 @@ PLAY = """async seconds => { const play = document.getElementById("play");
     frames++;
     if (now - begin < 1000 * seconds && play?.dataset.playing !== "false")
       requestAnimationFrame(tick); else done(); }; requestAnimationFrame(tick); });
-  return frames / (performance.now() - begin) * 1000; }"""
+  const rate = frames / (performance.now() - begin) * 1000;
+  if (play?.dataset.playing === "true") play.click();
+  return rate; }"""
 PAN = """async seconds => { const extent = window.player?.scales.extent;
   let frames = 0; const begin = performance.now();
   await new Promise(done => { const move = now => {
@@ -107,7 +109,7 @@ def measure(browser: Any, path: Path, fragment: str) -> list[str]:
     ]
 
 
-def opened(browser: Any, path: Path, fragment: str) -> Any:
+def opened(browser: Any, path: Path, fragment: str = "") -> Any:
     """Return a page that shows its first step."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(path.as_uri() + fragment)

@@ -193,8 +193,8 @@ class Lab extends Player {
     const model = this.offers.modelOf(this.choice, this.budget ?? this.asked.budget);
     this.data.highest = Math.max(this.data.highest, model.peaks.at(-1));
     this.scales.highest = Math.max(this.scales.highest, model.peaks.at(-1));
-    this.replace(model);
-    this.show(atPeak ? tickOfStep(model, model.peakStep, this.align) : this.tick);
+    this.scales.lively = false;
+    this.replace(model, ({ peakStep }) => (atPeak ? tickOfStep(model, peakStep, this.align) : this.tick));
     this.showCard();
   }
 

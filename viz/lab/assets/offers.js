@@ -91,12 +91,15 @@ class Offers {
     return planned;
   }
 
-  /** Plan what is on the frontier before anybody drags there, a schedule at a time. */
-  prepare(next = 0) {
-    const long = this.points.reduce((sum, { order }) => sum + 2 * order.length, 0) > MOST_HELD;
-    if (next >= this.points.length || long) return;
+  /** Plan what is on the frontier before anybody drags there, a schedule at a time, from where they begin:
+   * with what is shown of it, if there is room for all of that.
+   */
+  prepare(next = this.points.length - 1) {
+    const steps = this.points.reduce((sum, { order }) => sum + 2 * order.length, 0);
+    if (next < 0 || steps > MOST_HELD) return;
     this.plan(this.points[next]);
-    setTimeout(() => this.prepare(next + 1));
+    if (steps <= MOST_MODELLED) barsOfView(this.modelOf(this.points[next], null), 0);
+    setTimeout(() => this.prepare(next - 1));
   }
 
   /** A choice with all that is shown of it. @param {Choice} choice @param {number | null} budget in bytes */

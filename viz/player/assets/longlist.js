@@ -18,7 +18,7 @@ class LongList {
     this.count = 0;
     this.current = -1;
     this.rows = [];
-    this.height = 0;
+    this.height = null; // pixels
     this.scroll = 0;
     this.space = document.createElement("div");
     this.space.className = "space";
@@ -37,11 +37,18 @@ class LongList {
     this.count = count;
     this.current = -1;
     this.space.style.height = `${Math.min(count * this.high, TALLEST)}px`;
-    this.measure();
+    // Once it is known, the browser says when it is another.
+    if (this.height === null) this.measure();
+    else this.fit();
   }
 
   measure() {
     this.height = this.element.clientHeight;
+    this.fit();
+  }
+
+  /** Have as many rows as there is room for. */
+  fit() {
     const needed = Math.min(this.count, Math.ceil(this.height / this.high) + 2);
     while (this.rows.length < needed) {
       const row = document.createElement("div");

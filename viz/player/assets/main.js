@@ -93,9 +93,9 @@ class Player extends Several {
   }
 
   /** Show another schedule of the same graph in the first one's place: same view, same selection.
-   * @param {any} model
+   * @param {any} model @param {(model: any) => number} tickAt the position to show
    */
-  replace(model) {
+  replace(model, tickAt) {
     const [before] = this.panels;
     const focused = before.focused();
     const panel = new Panel(model, this.scales, this.events, before.index);
@@ -103,15 +103,21 @@ class Player extends Several {
     if (this.chosen === before) this.chosen = panel;
     const { extent } = this.scales;
     const inSight = [extent.from, extent.to].map((place) => place / extent.whole);
-    this.measure(); // before it is on the page, so that it is drawn once
+    // All of it before it is on the page, so that it is drawn once.
+    this.measure();
     extent.set(...inSight.map((share) => share * extent.whole));
+    this.go(tickAt(model));
+    panel.show(this.tick, this.align);
+    panel.select(before.selected, before.value);
+    before.leave(panel);
     before.element.replaceWith(panel.element);
     panel.resized();
-    panel.select(before.selected, before.value);
     if (focused >= 0) panel.focus(focused);
     this.read(model);
     this.explain();
+    this.beside();
     this.controls.rescale();
+    this.controls.show();
   }
 
   /** Leave out of the ledger's legend what is nowhere on this page. */
@@ -143,12 +149,17 @@ class Player extends Several {
   show(tick) {
     const isNear = this.playing ? this.speed <= LIVELY : Math.abs(tick - this.tick) === 1;
     this.scales.lively = isNear && !this.motion.matches;
-    this.tick = this.scales.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
+    this.go(tick);
     for (const panel of this.visible) panel.show(this.tick, this.align);
     for (const { spark } of this.rows) spark.show(this.tick, this.align);
     this.reading.show(this.stepOf(this.reading.model));
     this.beside();
     this.controls.show();
+  }
+
+  /** Take on a position, or the nearest that there is. @param {number} tick */
+  go(tick) {
+    this.tick = this.scales.tick = Math.min(Math.max(tick, -1), this.ticks - 1);
   }
 
   /** What stands beside the policies, about the one that was chosen last. */

@@ -258,6 +258,14 @@ class Panel {
     if (element.textContent !== text) element.textContent = text;
   }
 
+  /** Make room for another in its place, which draws where it drew. @param {Panel} next */
+  leave(next) {
+    const { scrolls, top } = this.ledger.window;
+    Object.assign(next.ledger.window, { scrolls, top });
+    next.ledger.layers.take(this.ledger.layers);
+    next.strip.layers.take(this.strip.layers);
+  }
+
   /** No longer be seen, until it is given its size again: what it shows has no place on the axis. */
   hide() {
     for (const { layers } of [this.ledger, this.strip]) layers.forget();

@@ -86,7 +86,7 @@ class Layers {
   constructor(canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
-    this.past = this.future = null;
+    this.past = this.future = this.spare = null;
     this.now = 0;
     this.isPart = false;
   }
@@ -127,9 +127,17 @@ class Layers {
     if (!width || !height) return false;
     if (this.past?.width !== width || this.past.height !== height) {
       [this.canvas.width, this.canvas.height] = [width, height];
-      [this.past, this.future] = [new Raster(width, height), new Raster(width, height)];
+      const fits = this.spare?.[0].width === width && this.spare[0].height === height;
+      [this.past, this.future] = fits ? this.spare : [new Raster(width, height), new Raster(width, height)];
+      this.spare = null;
     }
     return true;
+  }
+
+  /** Draw upon the pixels of others, which no longer do, if they have the size. @param {Layers} others */
+  take(others) {
+    this.spare = others.past && [others.past, others.future];
+    others.forget();
   }
 
   /** Draw nothing before it has a size again: it is no longer seen. */

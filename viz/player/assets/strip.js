@@ -135,7 +135,7 @@ class Strip {
     if (scale.kind === "broken") this.axis.append(placed("span", "≈", `${BREAK * high}px`));
     for (const old of this.plot.querySelectorAll(".limit, .break")) old.remove();
     if (scale.kind === "broken") this.plot.append(placed("div", "", `${BREAK * high}px`, "break"));
-    let taken = [];
+    const lines = [];
     for (const { name, amount } of this.lines) {
       const beyond = amount > this.highest * 1.0001;
       const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
@@ -144,12 +144,14 @@ class Strip {
       const words = document.createElement("span");
       words.textContent = `${same.join(" = ")} ${shortLive(amount, model.inNodes)}${beyond ? " ↑" : ""}`;
       line.append(words);
-      this.plot.append(line);
-      const [y, wide] = [Number.parseFloat(line.style.bottom), words.offsetWidth];
-      const near = taken.filter((other) => Math.abs(other.y - y) < WORDS * scales.large).reduce((sum, other) => sum + other.wide, 0);
-      words.style.right = `${near}px`;
-      taken = [...taken, { y, wide }];
+      lines.push({ line, words, y: Number.parseFloat(line.style.bottom) });
     }
+    this.plot.append(...lines.map(({ line }) => line));
+    const widths = lines.map(({ words }) => words.offsetWidth); // one layout for all
+    lines.forEach(({ words, y }, i) => {
+      const near = widths.filter((_, k) => k < i && Math.abs(lines[k].y - y) < WORDS * scales.large);
+      words.style.right = `${near.reduce((sum, width) => sum + width, 0)}px`;
+    });
   }
 
   /** The column where the present is. */
