@@ -207,6 +207,30 @@ def test_a_finger_drags_and_taps(written: Callable[[str], Path], open_page: Open
     assert page.evaluate(SMALL) == []
 
 
+@pytest.mark.parametrize(
+    ("width", "height", "parts"),
+    [
+        (360, 740, ["#lab-plot", "#lab-now"]),  # a phone
+        (864, 608, ["#lab-plot", ".strip"]),  # a frame on the site
+        (1280, 800, ["#lab-plot", ".strip"]),
+    ],
+)
+def test_the_budget_is_on_the_first_screen(
+    width: int, height: int, parts: list[str], written: Callable[[str], Path], open_page: Open
+) -> None:
+    phone = width < 400
+    page = open_page(
+        written("chain:16"),
+        viewport={"width": width, "height": height},
+        has_touch=phone,
+        is_mobile=phone,
+    )
+    foot = page.evaluate("() => document.querySelector('footer').getBoundingClientRect().top")
+    for part in parts:
+        below = "part => document.querySelector(part).getBoundingClientRect().bottom"
+        assert page.evaluate(below, part) <= foot, part
+
+
 def test_two_clicks_open_a_group_and_change_nothing(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
