@@ -1,6 +1,7 @@
 /** The memory strip in blocks: every resident tensor is one, under the same x as the ledger. */
 
 const STRIP_HEAD = 20; // pixels above the highest amount, for the number of the moment
+const NUMBER_ROOM = 150; // pixels that the number is wide
 
 class Strip {
   /** @param {Panel} panel @param {any} scales shared by all */
@@ -148,9 +149,15 @@ class Strip {
     }
     this.plot.append(...lines.map(({ line }) => line));
     const widths = lines.map(({ words }) => words.offsetWidth); // one layout for all
+    const room = this.plot.clientWidth;
     lines.forEach(({ words, y }, i) => {
       const near = widths.filter((_, k) => k < i && Math.abs(lines[k].y - y) < WORDS * scales.large);
-      words.style.right = `${near.reduce((sum, width) => sum + width, 0)}px`;
+      const right = near.reduce((sum, width) => sum + width, 0);
+      // Beside others there may be no room for them; the canvas' label says the peak.
+      if (right && right + widths[i] > room) words.remove();
+      else words.style.right = `${right}px`;
+      // At the top of a narrow strip stands the number of the moment.
+      words.classList.toggle("under", y > high - WORDS && right + widths[i] > room - NUMBER_ROOM * scales.large);
     });
   }
 
