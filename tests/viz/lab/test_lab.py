@@ -231,38 +231,36 @@ def test_the_budget_is_on_the_first_screen(
         assert page.evaluate(below, part) <= foot, part
 
 
-def test_two_clicks_open_a_group_and_change_nothing(
+def test_what_is_evaluated_stays_in_sight_while_one_drags(
     written: Callable[[str], Path], open_page: Open
 ) -> None:
-    page = open_page(written("resnet18:1"))
-    page.select_option("#lab-policy", "sqrt_n")
-    state = page.evaluate(STATE)
-    page.hover(LAYER["ledger"].format(1))
-    assert page.inner_text("#tip").splitlines()[-1] == "twice to open"
-    page.click(LAYER["ledger"].format(1))
-    assert page.evaluate(STATE) != state
-    title = page.evaluate("() => player.panels[0].view.title")
-    until(page, "() => performance.now() - player.flipped.at > 500")
-    before = page.evaluate(STATE)
-    page.dblclick(LAYER["ledger"].format(2))
-    assert page.evaluate(STATE) == before
-    assert page.evaluate("() => player.panels[0].view.title") != title
-    assert page.is_enabled("#lab-undo")
+    page = open_page(written("chain:64"), viewport={"width": 1280, "height": 600})
+    page.click("#rows")
+    in_sight = """() => { const {activeRow, window} = player.panels[0].ledger;
+        const [first, end] = window.range;
+        return activeRow < 0 || (first <= activeRow && activeRow < end); }"""
+    rows = set()
+    for i in range(page.evaluate("() => player.offers.points.length")):
+        page.evaluate("step => player.show(step)", 100 + 20 * i)
+        page.evaluate("i => { player.drag(player.offers.points[i]); player.present(); }", i)
+        assert page.evaluate(in_sight)
+        rows.add(page.evaluate("() => player.panels[0].ledger.activeRow"))
+    assert len(rows) > 3
 
 
-@pytest.mark.parametrize("policy", ["sqrt_n", "store_all"])
-def test_a_layer_clicked_twice_is_the_policy_again(
-    policy: str, written: Callable[[str], Path], open_page: Open
+@pytest.mark.parametrize("width", [360, 900])
+def test_presented_or_printed_it_has_one_column(
+    width: int, written: Callable[[str], Path], open_page: Open
 ) -> None:
-    page = open_page(written("chain:16"))
-    page.select_option("#lab-policy", policy)
-    rings = page.evaluate(RINGS)
-    for _ in range(2):
-        page.click(LAYER["ledger"].format(7))
-        until(page, "() => performance.now() - player.flipped.at > 500")
-    assert page.evaluate(STATE) == f"policy={policy}"
-    assert page.evaluate(RINGS) == rings
-    assert page.input_value("#lab-policy") == policy
+    page = open_page(written("chain:16"), viewport={"width": width, "height": 740})
+    shape = """() => { const page = getComputedStyle(document.querySelector(".page"));
+        return [page.gridTemplateColumns.split(" ").length, page.alignContent]; }"""
+    page.keyboard.press("f")
+    until(page, shape, [1, "normal"])
+    page.keyboard.press("Escape")
+    until(page, f"({shape})()[0]", 2 if width == 900 else 1)
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(shape) == [1, "normal"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -27,7 +27,7 @@ class Lab extends Player {
     connectControls(this);
     this.present();
     super.place();
-    this.offers.prepare();
+    this.offers.prepare(this.life.signal);
   }
 
   key(event) {
@@ -105,7 +105,9 @@ class Lab extends Player {
 
   /** What keeps or drops a cell, or one value; null if there is nothing to keep. */
   toggled(panel, cell, value = -1) {
-    return toggled(this.offers, [...this.past, this.choice], panel, cell, value);
+    // To meet a challenge, one keeps values by hand, though a policy may have kept the same.
+    const choices = this.asked.isAsked ? [this.choice] : [...this.past, this.choice];
+    return toggled(this.offers, choices, panel, cell, value);
   }
 
   /** Keep or drop what a cell holds. @returns {boolean} whether there was anything */

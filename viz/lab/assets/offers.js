@@ -71,8 +71,9 @@ class Offers {
    */
   keepingAs(values, other) {
     const choice = this.keeping(values);
-    const isOther = other && this.keeping(this.keptBy(other)).key === choice.key && this.isByHand(other);
-    return isOther ? other : choice;
+    if (!other) return choice;
+    other.keptKey ??= this.keeping(this.keptBy(other)).key;
+    return other.keptKey === choice.key && this.isByHand(other) ? other : choice;
   }
 
   /** Steps, replay, peak and cost of a choice. @param {Choice} choice */
@@ -92,14 +93,14 @@ class Offers {
   }
 
   /** Plan what is on the frontier before anybody drags there, a schedule at a time, from where they begin:
-   * with what is shown of it, if there is room for all of that.
+   * with what is shown of it, if there is room for all of that. @param {AbortSignal} signal that ends it
    */
-  prepare(next = this.points.length - 1) {
+  prepare(signal, next = this.points.length - 1) {
     const steps = this.points.reduce((sum, { order }) => sum + 2 * order.length, 0);
-    if (next < 0 || steps > MOST_HELD) return;
+    if (next < 0 || steps > MOST_HELD || signal.aborted) return;
     this.plan(this.points[next]);
     if (steps <= MOST_MODELLED) barsOfView(this.modelOf(this.points[next], null), 0);
-    setTimeout(() => this.prepare(next - 1));
+    setTimeout(() => this.prepare(signal, next - 1));
   }
 
   /** A choice with all that is shown of it. @param {Choice} choice @param {number | null} budget in bytes */
@@ -123,8 +124,9 @@ class Offers {
 
   /** Whether keeping what a choice keeps, by hand, is the very same schedule. */
   isByHand(choice) {
-    const [own, other] = [choice, this.keeping(this.keptBy(choice))].map((each) => this.plan(each));
-    return own.peak === other.peak && own.cost === other.cost && own.steps.verbs.length === other.steps.verbs.length;
+    const [own, other] = [choice, this.keeping(this.keptBy(choice))].map((each) => this.plan(each).steps);
+    const same = (some, others) => some.length === others.length && some.every((each, i) => each === others[i]);
+    return same(own.verbs, other.verbs) && same(own.targets, other.targets);
   }
 
   /** The cheapest point within a budget in bytes; the smallest one if none is. */

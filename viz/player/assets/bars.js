@@ -2,7 +2,6 @@
 
 const LEAST_SHARE = 0.4; // of its height that a group has which holds anything
 const WIDEST_MARK = 5; // pixels of an evaluation, where an axis counts steps
-const [CONTENT, ALL_STAYS] = [7, 8]; // bits of a bar's look: what it holds; gradients that stay, alone
 
 /**
  * The bars of a view: from when to when a cell holds the same, those of cell c from first[c] to
@@ -12,7 +11,8 @@ const [CONTENT, ALL_STAYS] = [7, 8]; // bits of a bar's look: what it holds; gra
  * @property {Int32Array} first
  * @property {Int32Array} begins the step from which on
  * @property {Int32Array} ends the step up to which
- * @property {Uint8Array} looks
+ * @property {Uint8Array} fills what it holds
+ * @property {Uint8Array} stay whether that are gradients that stay, alone
  * @property {Float64Array} shares how much
  * @property {Float64Array} keeps the part of it that was kept, or stays
  *
@@ -27,32 +27,43 @@ function barsOfView(model, view) {
 /** @param {History} history @param {number} count of steps @returns {Bars} */
 function barsOf(history, count) {
   const { steps, looks, shares, keeps } = history;
-  const [begins, ends, found, amounts, parts] = [Int32Array, Int32Array, Uint8Array, Float64Array, Float64Array].map((Type) => new Column(Type));
+  const [begins, ends, amounts, parts] = [Int32Array, Int32Array, Float64Array, Float64Array].map((Type) => new Column(Type));
+  const [fills, stay] = [new Column(Uint8Array), new Column(Uint8Array)];
   const first = new Int32Array(history.first.length);
   for (let cell = 0; cell + 1 < first.length; cell++) {
     const last = history.first[cell + 1];
     for (let i = history.first[cell], next = i; i < last; i = next) {
       next = i + 1;
-      const fill = looks[i] & CONTENT;
+      const fill = looks[i] & 7;
       if (fill === NOT_YET || fill === DROPPED) continue;
-      while (next < last && (looks[next] & CONTENT) === fill && shares[next] === shares[i] && keeps[next] === keeps[i]) next++;
+      while (next < last && (looks[next] & 7) === fill && shares[next] === shares[i] && keeps[next] === keeps[i]) next++;
       begins.push(Math.max(steps[i], 0));
       ends.push(next < last ? steps[next] : count);
-      found.push(fill | (isStaying(history, i) ? ALL_STAYS : 0));
+      fills.push(fill);
+      stay.push(Number(isStaying(history, i)));
       amounts.push(shares[i]);
       parts.push(keeps[i]);
     }
     first[cell + 1] = begins.length;
   }
-  return { first, begins: begins.done(), ends: ends.done(), looks: found.done(), shares: amounts.done(), keeps: parts.done() };
+  return {
+    first,
+    begins: begins.done(),
+    ends: ends.done(),
+    fills: fills.done(),
+    stay: stay.done(),
+    shares: amounts.done(),
+    keeps: parts.done(),
+  };
 }
 
 /** Draw what a cell holds: of a group, the higher the nearer that is to the most it ever holds.
  * @param {Ledger} ledger @param {number} cell
  */
 function drawBars(ledger, cell) {
-  const { bars, places, layers, view } = ledger;
-  const { begins, ends, looks, shares, keeps } = bars;
+  const { model, places, view, index } = ledger;
+  const bars = barsOfView(model, index);
+  const { begins, ends, fills, stay, shares, keeps } = bars;
   const { from, scale, width } = ledger.sight;
   const group = view.groups[cell];
   const most = ledger.most[cell];
@@ -72,7 +83,7 @@ function drawBars(ledger, cell) {
     [drawn, drawnTo] = [left, height];
     // Of what is held, the part below: what was kept, or stays.
     const kept = keeps[i] ? Math.round((height * keeps[i]) / shares[i]) : 0;
-    ledger.bar(left, low - height, right, low, looks[i] & CONTENT, looks[i] & ALL_STAYS ? height : Math.min(kept, height - 1));
+    ledger.bar(left, low - height, right, low, fills[i], stay[i] ? height : Math.min(kept, height - 1));
   }
 }
 

@@ -70,11 +70,11 @@ class DifferenceLedger extends Ledger {
   }
 
   draw(cell) {
-    this.drawBars(cell);
+    this.bars(cell);
     this.evaluations(cell);
   }
 
-  drawBars(cell) {
+  bars(cell) {
     const { width } = this.layers.past;
     const [high, low] = this.lane(cell);
     const isThin = low - high < THIN_LANE * this.layers.ratio;

@@ -52,7 +52,7 @@ class Ledger {
     this.view = this.model.graph.views[index];
     this.rows = rowsOf(this.view);
     this.history = historyOfView(this.model, index);
-    this.bars = barsOfView(this.model, index);
+    this.index = index;
     this.cellOf = homes(this.model.graph.operators.names.length, this.view.operators);
     this.homeOf = homes(this.model.graph.data.names.length, this.view.data);
     const { computes, targets } = this.model;

@@ -109,9 +109,7 @@ class Player extends Several {
     this.go(tickAt(model));
     panel.show(this.tick, this.align);
     panel.select(before.selected, before.value);
-    before.leave(panel);
-    before.element.replaceWith(panel.element);
-    panel.resized();
+    panel.replace(before);
     if (focused >= 0) panel.focus(focused);
     this.read(model);
     this.explain();

@@ -258,12 +258,15 @@ class Panel {
     if (element.textContent !== text) element.textContent = text;
   }
 
-  /** Make room for another in its place, which draws where it drew. @param {Panel} next */
-  leave(next) {
-    const { scrolls, top } = this.ledger.window;
-    Object.assign(next.ledger.window, { scrolls, top });
-    next.ledger.layers.take(this.ledger.layers);
-    next.strip.layers.take(this.strip.layers);
+  /** Take another's place on the page, and draw where it drew. @param {Panel} before */
+  replace(before) {
+    const { layers, window } = before.ledger;
+    if (layers.past) Object.assign(this.ledger.window, { scrolls: window.scrolls, top: window.top });
+    this.ledger.layers.adopt(layers);
+    this.strip.layers.adopt(before.strip.layers);
+    before.element.replaceWith(this.element);
+    this.resized();
+    if (!this.isGraph) this.rail.reveal(this.ledger.activeRow);
   }
 
   /** No longer be seen, until it is given its size again: what it shows has no place on the axis. */

@@ -135,7 +135,7 @@ class Layers {
   }
 
   /** Draw upon the pixels of others, which no longer do, if they have the size. @param {Layers} others */
-  take(others) {
+  adopt(others) {
     this.spare = others.past && [others.past, others.future];
     others.forget();
   }

@@ -1,0 +1,77 @@
+"""Clicks in the lab that belong together: the second takes back or goes on from the first."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.viz.conftest import Open
+from tests.viz.lab.lab_driver import LAYER, RINGS, STATE
+from tests.viz.player.player_driver import until
+
+pytestmark = pytest.mark.browser
+
+CLICKED = "() => performance.now() - player.flipped.at > 500"  # so that two are not one
+
+
+def test_two_clicks_open_a_group_and_change_nothing(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("resnet18:1"))
+    page.select_option("#lab-policy", "sqrt_n")
+    state = page.evaluate(STATE)
+    page.hover(LAYER["ledger"].format(1))
+    assert page.inner_text("#tip").splitlines()[-1] == "twice to open"
+    page.click(LAYER["ledger"].format(1))
+    assert page.evaluate(STATE) != state
+    title = page.evaluate("() => player.panels[0].view.title")
+    until(page, "() => performance.now() - player.flipped.at > 500")
+    before = page.evaluate(STATE)
+    page.dblclick(LAYER["ledger"].format(2))
+    assert page.evaluate(STATE) == before
+    assert page.evaluate("() => player.panels[0].view.title") != title
+    assert page.is_enabled("#lab-undo")
+
+
+@pytest.mark.parametrize("policy", ["sqrt_n", "store_all"])
+def test_a_layer_clicked_twice_is_the_policy_again(
+    policy: str, written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("chain:16"))
+    page.select_option("#lab-policy", policy)
+    rings = page.evaluate(RINGS)
+    for _ in range(2):
+        page.click(LAYER["ledger"].format(7))
+        until(page, CLICKED)
+    assert page.evaluate(STATE) == f"policy={policy}"
+    assert page.evaluate(RINGS) == rings
+    assert page.input_value("#lab-policy") == policy
+
+
+def test_a_group_that_was_dropped_is_kept_as_it_was(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("transformer:4x64"))
+    page.select_option("#lab-policy", "sqrt_n")
+    states, said = [page.evaluate(STATE)], []
+    for _ in range(4):
+        page.click(LAYER["ledger"].format(2))
+        until(page, CLICKED)
+        states.append(page.evaluate(STATE))
+        said.append(page.inner_text("#lab-said"))
+    back = [i for i in range(3) if " dropped: " in said[i] and " kept: " in said[i + 1]]
+    assert back
+    assert all(states[i + 2] == states[i] != states[i + 1] for i in back)
+
+
+def test_a_challenge_is_met_by_hand_though_a_policy_keeps_the_same(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("chain:16"))
+    page.click("#lab-challenge")
+    page.evaluate("() => player.take(player.offers.within(player.asked.budget))")
+    assert "This one was planned" in page.inner_text("#lab-asked")
+    for _ in range(2):
+        page.click(LAYER["ledger"].format(7))
+        until(page, CLICKED)
+    assert "Done" in page.inner_text("#lab-asked")
