@@ -316,7 +316,7 @@ def test_only_what_can_be_compared_is(tmp_path: Path, open_page: Open) -> None:
     assert alone.is_hidden("#difference")
 
 
-@pytest.mark.parametrize("network", ["resnet50", "transformer:12x768"])
+@pytest.mark.parametrize("network", ["resnet50", "transformer:2x64"])
 def test_groups_open_and_stay_in_links(network: str, tmp_path: Path, open_page: Open) -> None:
     traces = list(traces_of(network, ("store_all", "sqrt_n")))
     path = written(tmp_path, traces, "ledger")
