@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.tinyckpt.pipeline.test_replay import costs, pipelines
+from tests.tinyckpt.pipeline.slow_machine import costs
+from tests.tinyckpt.pipeline.test_replay import pipelines
 from tinyckpt.errors import OptionError
 from tinyckpt.pipeline import (
     Footprint,

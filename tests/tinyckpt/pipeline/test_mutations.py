@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tinyckpt.pipeline.test_replay import lanes_of, pipelines
+from tests.tinyckpt.pipeline.slow_machine import lanes_of
+from tests.tinyckpt.pipeline.test_replay import pipelines
 from tinyckpt.errors import ScheduleError
 from tinyckpt.pipeline import Action, Pipeline, data_parallel, gpipe, replay_pipeline
 from tinyckpt.pipeline.program import KINDS, OF_THE_BATCH

@@ -1,6 +1,5 @@
 """The machine of many devices: against a slow one, and what it refuses."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -8,6 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tinyckpt.pipeline.slow_machine import (
+    Lanes,
+    costs,
+    lanes_of,
+    refused,
+    replayed,
+    runs_or_is_refused,
+    swapped,
+    with_lanes,
+)
 from tinyckpt.errors import OptionError, ScheduleError
 from tinyckpt.pipeline import (
     PIPELINES,
@@ -26,56 +35,7 @@ from tinyckpt.pipeline.clock import ActionTimes
 from tinyckpt.pipeline.program import KINDS
 from tinyckpt.pipeline.written import pipeline_of
 
-Lanes = list[list[Action]]
 BACK = ("backward", "backward_input")
-
-
-def lanes_of(pipeline: Pipeline) -> Lanes:
-    return [pipeline.actions(device) for device in range(pipeline.devices)]
-
-
-def with_lanes(pipeline: Pipeline, lanes: Sequence[Sequence[Action]]) -> Pipeline:
-    return pipeline_of(pipeline.name, pipeline.device_of.tolist(), pipeline.micro_batches, lanes)
-
-
-def simulated(pipeline: Pipeline, costs: PipelineCosts) -> list[list[Any]] | None:
-    """When each action begins, by asking each device in turn what it can do; None for never."""
-    table, way, unit = costs.scaled(pipeline.stages)
-    kinds = dict(zip(("forward", "recompute", "backward", "backward_input", "backward_weight",
-                      "update"), table.tolist(), strict=False))  # fmt: skip
-    arrives: dict[Action, Any] = {}
-    lanes = lanes_of(pipeline)
-    at, clock = [0] * len(lanes), [0] * len(lanes)
-    starts: list[list[Any]] = [[] for _ in lanes]
-    moved = True
-    while moved:
-        moved = False
-        for device, lane in enumerate(lanes):
-            while at[device] < len(lane):
-                action = lane[at[device]]
-                kind, stage, micro_batch = action
-                if kind.startswith("recv"):
-                    if action not in arrives:
-                        break
-                    clock[device] = max(clock[device], arrives[action])
-                starts[device].append(Fraction(clock[device], unit))
-                if kind.startswith("send"):
-                    to = stage + (1 if kind == "send_activation" else -1)
-                    arrives[Action(kind.replace("send", "recv"), to, micro_batch)] = clock[
-                        device
-                    ] + int(way)
-                clock[device] += kinds.get(kind, [0] * pipeline.stages)[stage]
-                at[device] += 1
-                moved = True
-    return starts if all(map(lambda n, lane: n == len(lane), at, lanes)) else None
-
-
-costs = st.builds(
-    PipelineCosts,
-    *[st.fractions(0, 5, max_denominator=4)] * 4,
-    communication=st.fractions(0, 9, max_denominator=4),
-    update=st.integers(0, 3),
-)
 
 
 @st.composite
@@ -90,36 +50,16 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
 
 @given(pipelines(), costs)
 def test_clocks_equal_those_of_a_slow_machine(pipeline: Pipeline, costs: PipelineCosts) -> None:
-    trace = replay_pipeline(pipeline, costs)
-    expected = simulated(pipeline, costs)
-    assert expected is not None
-    for device, starts in enumerate(expected):
-        assert [trace.start(device, step) for step in range(len(starts))] == starts
+    trace = replayed(pipeline, costs)
     whole = len(trace.busy) * trace.makespan
     assert trace.bubble == (1 - Fraction(sum(trace.busy)) / whole if whole else 0)
 
 
-@given(pipelines(), costs, st.data())
+@given(swapped(pipelines()), costs)
 def test_swapped_actions_run_as_on_the_slow_machine_or_are_refused(
-    pipeline: Pipeline, costs: PipelineCosts, data: st.DataObject
+    pipeline: Pipeline, costs: PipelineCosts
 ) -> None:
-    lanes = lanes_of(pipeline)
-    for _ in range(data.draw(st.integers(1, 4))):
-        lane = data.draw(st.sampled_from(lanes))
-        step = data.draw(st.integers(0, len(lane) - 2))
-        lane[step], lane[step + 1] = lane[step + 1], lane[step]
-    changed = with_lanes(pipeline, lanes)
-    try:
-        trace = replay_pipeline(changed, costs)
-    except ScheduleError as error:
-        assert str(error).startswith("device ")  # noqa: PT017
-        if "deadlock" in str(error):
-            assert simulated(changed, costs) is None
-    else:
-        expected = simulated(changed, costs)
-        assert expected is not None
-        for device, starts in enumerate(expected):
-            assert [trace.start(device, step) for step in range(len(starts))] == starts
+    runs_or_is_refused(pipeline, costs)
 
 
 @given(pipelines(), st.data())
@@ -134,12 +74,6 @@ def test_an_action_less_or_twice_is_refused(pipeline: Pipeline, data: st.DataObj
     if not (gone.kind in ("update", "recompute") and alone):
         with pytest.raises(ScheduleError, match=r"^device \d+, step \d+: "):
             replay_pipeline(with_lanes(pipeline, lanes))
-
-
-def refused(pipeline: Pipeline, lanes: Sequence[Sequence[Action]]) -> str:
-    with pytest.raises(ScheduleError) as error:
-        replay_pipeline(with_lanes(pipeline, lanes))
-    return str(error.value)
 
 
 def without(lanes: Lanes, action: Action) -> Lanes:

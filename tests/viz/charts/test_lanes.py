@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import examples
-from tests.tinyckpt.pipeline.test_replay import costs, pipelines
+from tests.tinyckpt.pipeline.slow_machine import costs
+from tests.tinyckpt.pipeline.test_replay import pipelines
 from tinyckpt.pipeline import (
     Action,
     Footprint,
