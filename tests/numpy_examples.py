@@ -50,6 +50,13 @@ class Example:
     smooth: bool = True
 
 
+def found(module: Any, name: str) -> Any:
+    """Return what a module has by a dotted name, or None."""
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
+
+
 def unary(name: str, x: Any, smooth: bool = True) -> Example:
     return Example(lambda m, x: getattr(m, name)(x), (x,), smooth=smooth)
 

@@ -47,8 +47,6 @@ EXCEPTIONS = {
 LONG = {
     "tinyckpt/__init__.py": "every public name, once to import it and once to say so",
     "tinyckpt/ops/elementwise.py": "a table of facts, one family",
-    "tests/tinyckpt/ops/test_ops.py": "a table of cases, and what is asked of each of them",
-    "tests/tinyckpt/ops/test_numpy.py": "what is asked of each of NumPy's names",
     "tests/tinyckpt/cli/test_cli.py": "one command, job by job",
     "tests/tinyckpt/documents/test_serialize.py": "a table of damaged documents",
     "tests/tinyckpt/exact/chain_optima.py": "a machine of its own, and what it may leave out",

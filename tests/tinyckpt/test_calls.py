@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.tinyckpt.ops.test_ops import CASES, scalar_of
+from tests.tinyckpt.ops.cases import CASES, scalar_of
 from tinyckpt.building.check import check_graph
 
 P, X = {"w": np.linspace(-1, 1, 9).reshape(3, 3)}, np.linspace(0, 1, 6).reshape(2, 3)

@@ -22,7 +22,7 @@ from tinyckpt.ops.kernels_approximate import packed, unpacked
 FLOATS = ("float16", "float32", "float64")
 # Where the step function is the derivative itself: this far out gelu is 0 or x, and so is silu.
 FAR = np.array([[-50.0, 48.0, 60.0], [-70.0, 45.0, -44.0]])
-# As in test_ops.py, which asks of each what it asks of all.
+# Gathered in cases.py, where each is asked what all are.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "regelu2": (tc.regelu2, (FAR,)),
     "regelu2 squared": (lambda x: tc.regelu2(x, fit="symmetric") ** 2, (FAR,)),

@@ -22,7 +22,7 @@ def normal(*shape: int) -> Any:
     return R.normal(size=shape)
 
 
-# name -> (function, arguments), for the tests that every primitive goes through in ``test_ops``.
+# name -> (function, arguments): cases.py has them go through what every primitive goes through.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "conv2d": (tc.conv2d, (normal(2, 2, 4, 3), normal(3, 2, 2, 2), normal(3))),
     "conv2d with all options": (

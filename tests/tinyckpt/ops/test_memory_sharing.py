@@ -28,7 +28,7 @@ def statistic(kind: str, x: Any) -> Any:
     )[1]
 
 
-# As in test_ops.py, which asks of each what it asks of all.
+# Gathered in cases.py, where each is asked what all are.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "ms_layer_norm": (lambda x, w: tc.ms_layer_norm(x) @ w, (normal(3, 4), normal(4, 2))),
     "ms_layer_norm large epsilon": (

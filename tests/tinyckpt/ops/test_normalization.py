@@ -28,7 +28,7 @@ def squares(values: Any) -> Any:
     return sum(tc.sum(value * value) for value in values)
 
 
-# As in test_ops.py, which asks of each what it asks of all: derivatives, workspace, strict arrays.
+# Gathered in cases.py, where each is asked what all are: derivatives, workspace, strict arrays.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "layer_norm": (tc.layer_norm, (normal(3, 4), normal(4), normal(4))),
     "layer_norm plain": (lambda x: tc.layer_norm(x) ** 2, (normal(3, 4),)),

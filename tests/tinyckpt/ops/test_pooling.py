@@ -28,7 +28,7 @@ def apart(*shape: int) -> Any:
     return R.permutation(np.arange(math.prod(shape)) * 0.1).reshape(shape)
 
 
-# name -> (function, arguments), for the tests that every primitive goes through in ``test_ops``.
+# name -> (function, arguments): cases.py has them go through what every primitive goes through.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "max_pool2d": (lambda x: tc.max_pool2d(x, 2) ** 2, (apart(2, 2, 4, 5),)),
     "max_pool2d of overlapping windows": (

@@ -15,7 +15,7 @@ from tests.measured import check_workspace
 from tests.tinyckpt.ops.test_convolution import attributes, both, normal
 from tinyckpt.ops import windows
 
-# name -> (function, arguments), for the tests that every primitive goes through in ``test_ops``.
+# name -> (function, arguments): cases.py has them go through what every primitive goes through.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "conv_transpose2d": (tc.conv_transpose2d, (normal(2, 2, 2, 3), normal(2, 3, 2, 2), normal(3))),
     "conv_transpose2d with all options": (

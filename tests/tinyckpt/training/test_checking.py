@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.tinyckpt.ops.test_ops import CASES
+from tests.tinyckpt.ops.cases import CASES
 
 X, W = np.random.default_rng(0).normal(size=(2, 3, 3))
 
