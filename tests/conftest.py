@@ -1,5 +1,6 @@
 """What all tests share: Hypothesis profiles, and skips that CI does not accept."""
 
+import gc
 import importlib.util
 import os
 from typing import NoReturn
@@ -47,9 +48,9 @@ def lacking(what: str) -> NoReturn:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests, visibly, where there is no GPU; begin with the longest test."""
-    # Begun late, it would run alone at the end.
-    items.sort(key=lambda item: item.path.name != "test_site.py")
+    """Skip GPU tests, visibly, where there is no GPU; begin with the longest tests."""
+    # Begun late, they would run alone at the end.
+    items.sort(key=lambda item: item.path.name not in ("test_site.py", "test_newcomer.py"))
     from tinyckpt.backend import get_backend
     from tinyckpt.errors import BackendError
 
@@ -60,3 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for item in items:
                 if item.get_closest_marker("gpu"):
                     item.add_marker(pytest.mark.skip(reason=str(error)))
+
+
+def pytest_collection_finish() -> None:
+    """Have garbage collection pass over what is there now: thousands of tests, and frameworks.
+
+    Tests that measure memory collect before they begin; each look at all this takes half a second.
+    """
+    gc.collect()
+    gc.freeze()
