@@ -15,6 +15,7 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 Open = Callable[..., Any]
+USUAL: dict[str, Any] = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 800}}
 
 
 def chromium_path() -> str | None:
@@ -37,19 +38,24 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def usual_context(browser: Any) -> Any:
+    """Return what most pages open in: they leave nothing there, and one more is slow to open."""
+    return browser.new_context(**USUAL)
+
+
 @pytest.fixture
-def open_page(browser: Any) -> Iterator[Open]:
+def open_page(browser: Any, usual_context: Any) -> Iterator[Open]:
     """Return ``open_page(path, fragment, **context)``, which returns a page that has loaded.
 
     When the test ends, none of the pages may have complained, or asked for anything but its file.
     """
-    contexts, complaints, requests = [], [], []
+    opened_here, complaints, requests = [], [], []
 
     def opened(path: Path, fragment: str = "", **options: Any) -> Any:
-        options = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 800}} | options
-        context = browser.new_context(**options)
-        contexts.append(context)
+        context = browser.new_context(**USUAL | options) if options else usual_context
         page = context.new_page()
+        opened_here.append(context if options else page)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
@@ -59,7 +65,23 @@ def open_page(browser: Any) -> Iterator[Open]:
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for one in opened_here:
+        one.close()
     assert complaints == []
     assert all(url.startswith(("file:", "data:", "blob:")) for url in requests), requests
+
+
+def assert_accessible(page: Any, scheme: str = "light", within: str | None = None) -> None:
+    """Assert that axe finds nothing in a page, or a part of it, that is worse than minor.
+
+    In the dark it looks at the colours alone: all else is what it is in the light.
+    """
+    require("axe_playwright_python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    options: dict[str, Any] = {"preload": False, "iframes": False}
+    if scheme == "dark":
+        options["runOnly"] = ["color-contrast"]
+    found = Axe().run(page, context=within, options=options).response["violations"]
+    grave = [rule for rule in found if rule["impact"] != "minor"]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in grave] == []

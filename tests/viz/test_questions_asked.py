@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import require
+from tests.viz.conftest import assert_accessible
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Questions</title>
@@ -267,9 +268,6 @@ def test_what_is_computed_again_is_tapped(open_questions: Callable[..., Any]) ->
 def test_questions_are_accessible(
     width: int, scheme: str, open_questions: Callable[..., Any]
 ) -> None:
-    require("axe_playwright_python")
-    from axe_playwright_python.sync_playwright import Axe
-
     page = open_questions(width, color_scheme=scheme)
     for revealed in (False, True):
         if revealed:
@@ -277,10 +275,7 @@ def test_questions_are_accessible(
             page.locator("[data-predict=place] .nodes button").first.click()
             for button in page.get_by_role("button", name="Reveal").all():
                 button.click()
-        found = (
-            Axe().run(page, context=".predict", options={"preload": False}).response["violations"]
-        )
-        assert [(rule["id"], rule["impact"]) for rule in found] == []
+        assert_accessible(page, scheme, within=".predict")
     # Circles are circles, and within their picture.
     for place in page.locator(".predict").all():
         box = place.bounding_box()

@@ -8,9 +8,8 @@ import pytest
 
 import tinyckpt as tc
 import viz
-from tests.conftest import require
 from tests.snapshots import event, listed, pickled, snapshot, training
-from tests.viz.conftest import Open
+from tests.viz.conftest import Open, assert_accessible
 from tests.viz.lab.lab_driver import LAYER, SHOWN, STATE, steps_of
 from tests.viz.player.player_driver import until
 
@@ -256,12 +255,8 @@ def test_large_graphs_are_folded_and_can_be_opened(
 def test_it_is_accessible(
     empty: Path, open_page: Open, tmp_path: Path, scheme: str, width: int
 ) -> None:
-    require("axe_playwright_python")
-    from axe_playwright_python.sync_playwright import Axe
-
     def audit() -> None:
-        grave = [v for v in Axe().run(page).response["violations"] if v["impact"] != "minor"]
-        assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in grave] == []
+        assert_accessible(page, scheme)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
     page = open_page(empty, color_scheme=scheme, viewport={"width": width, "height": 800})

@@ -85,7 +85,7 @@ def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, [trace]))
     if len(views_of(trace.graph)[0].layout.cells) == len(cells_of(trace.graph)):
         assert page.evaluate(SHOWN) == expected(trace)
-    page.context.close()
+    page.close()
 
 
 @pytest.mark.browser

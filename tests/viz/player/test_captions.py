@@ -66,7 +66,7 @@ def test_each_policy_has_its_own_words(tmp_path: Path, open_page: Open) -> None:
 def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, [trace], view="ledger"))
     assert page.evaluate(SHOWN) == expected([trace])
-    page.context.close()
+    page.close()
 
 
 @pytest.mark.browser

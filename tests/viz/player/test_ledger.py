@@ -77,7 +77,7 @@ def test_blocks_of_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open
     page = open_page(written(tmp_path, [trace], "ledger"))
     assert page.evaluate(SUMS) == [list(live_of(trace, counts_nodes([trace])))]
     page.keyboard.press("End")
-    page.context.close()
+    page.close()
 
 
 # Choosing ----------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ import pytest
 
 import tinyckpt as tc
 import viz
-from tests.conftest import require
 from tests.snapshots import event, listed, pickled, segment, snapshot
-from tests.viz.conftest import Open
+from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.player_driver import code_of, seek, until
 from viz.player.measured import MOST_MOMENTS, thinned
 
@@ -164,9 +163,6 @@ def test_what_was_there_before_is_left_out_or_shown(written: Path, open_page: Op
 def test_both_strips_have_it_light_and_dark_and_with_the_graph_first(
     written: Path, open_page: Open
 ) -> None:
-    require("axe_playwright_python")
-    from axe_playwright_python.sync_playwright import Axe
-
     page = open_page(written, "#view=graph")
     until(page, "() => player.panels[0].measured.bands.width > 500")
     high = page.evaluate(HIGH.replace("measured.blocks", "measured.bands"))
@@ -174,11 +170,7 @@ def test_both_strips_have_it_light_and_dark_and_with_the_graph_first(
     assert min(high) >= 0
     for theme in ("light", "dark"):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-        serious = [
-            found["id"] for found in Axe().run(page).response["violations"]
-            if found["impact"] in ("serious", "critical", "moderate")
-        ]  # fmt: skip
-        assert serious == []
+        assert_accessible(page, theme)
 
 
 @pytest.mark.browser

@@ -13,8 +13,7 @@ import pytest
 
 import tinyckpt as tc
 import viz
-from tests.conftest import require
-from tests.viz.conftest import Open
+from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.player_driver import until
 from tinyckpt.pipeline import (
     Footprint,
@@ -270,9 +269,6 @@ def test_without_motion_time_leaps_from_change_to_change(tmp_path: Path, open_pa
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
-    require("axe_playwright_python")
-    from axe_playwright_python.sync_playwright import Axe
-
     traces = [replay_pipeline(zb_h1(4, 8, "late")), replay_pipeline(interleaved(2, 4))]
     path = viz.player(traces, tmp_path / "p.html")
     size = {"width": width, "height": 900}
@@ -281,8 +277,7 @@ def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
     click(page, 0.5, 0)
     for act in (lambda: None, lambda: page.keyboard.press("?")):
         act()
-        found = Axe().run(page).response["violations"]
-        assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found] == []
+        assert_accessible(page, theme)
 
 
 @pytest.mark.browser

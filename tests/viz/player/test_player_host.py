@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import tinyckpt as tc
-from tests.conftest import examples, require
-from tests.viz.conftest import Open
+from tests.conftest import examples
+from tests.viz.conftest import Open, assert_accessible
 from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.player_driver import (
     LOOKS,
@@ -120,7 +120,7 @@ def test_drawn_traces(trace: tc.Trace, tmp_path: Path, open_page: Open) -> None:
         page.keyboard.press("Home")
         captions = [Captions(trace).text(step) for step in range(len(trace.steps))]
         assert page.evaluate(CAPTIONS, len(trace.steps)) == captions
-    page.context.close()
+    page.close()
 
 
 @pytest.mark.browser
@@ -166,13 +166,8 @@ def test_a_saved_frame_has_the_lane_too(tmp_path: Path, open_page: Open) -> None
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
-    require("axe_playwright_python")
-    from axe_playwright_python.sync_playwright import Axe
-
     path = written(tmp_path, [trace_of("residual:3x8"), trace_of("residual:3x8", "sqrt_n")])
     size = {"width": width, "height": 900}
     page = open_page(path, "#step=50", color_scheme=theme, viewport=size)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = Axe().run(page).response["violations"]
-    grave = [v for v in found if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in grave] == []
+    assert_accessible(page, theme)

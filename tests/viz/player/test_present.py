@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import viz
-from tests.conftest import require
-from tests.viz.conftest import Open
+from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.player_driver import TICK, traces_of, until, written
 from tinyckpt.pipeline import one_f_one_b, replay_pipeline
 
@@ -226,13 +225,9 @@ def test_pipelines_are_presented(tmp_path: Path, open_page: Open) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_presenting_meets_accessibility_rules(tmp_path: Path, open_page: Open, scheme: str) -> None:
-    require("axe_playwright_python")
-    from axe_playwright_python.sync_playwright import Axe
-
     page = presented(tmp_path, open_page, "chain:256", color_scheme=scheme)
     page.keyboard.press("r")
-    found = Axe().run(page).response["violations"]
-    assert [v["id"] for v in found if v["impact"] in ("serious", "moderate", "critical")] == []
+    assert_accessible(page, scheme)
 
 
 # Paper -------------------------------------------------------------------------------------------

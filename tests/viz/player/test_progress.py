@@ -67,7 +67,7 @@ def test_policies_meet_where_each_operator_is_evaluated_first(
 def test_drawn_schedules_meet(traces: list[tc.Trace], tmp_path: Path, open_page: Open) -> None:
     page = open_page(written(tmp_path, traces, "ledger"), "#progress=0&alone=0")
     check(traces, page)
-    page.context.close()
+    page.close()
 
 
 def test_other_graphs_have_no_progress_in_common(tmp_path: Path, open_page: Open) -> None:
