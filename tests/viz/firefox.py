@@ -173,7 +173,11 @@ def running(program: str, profile: str) -> Iterator[Firefox]:
         known = (re.search(r"BiDi listening on (ws://\S+)", line) for line in said)
         address = next((found[1] for found in known if found), None)
         assert address, f"{program} ended before it listened"
-        with connect(f"{address}/session", max_size=None, open_timeout=STARTING) as socket:
+        # Without pings, of another thread: they draw from ``random``, and Hypothesis holds that
+        # against whatever test draws examples just then.
+        with connect(
+            f"{address}/session", max_size=None, open_timeout=STARTING, ping_interval=None
+        ) as socket:
             yield Firefox(socket)
     finally:
         process.terminate()
