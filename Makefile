@@ -13,9 +13,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
 
-# In CI all of them, the newcomer's path too; elsewhere without those that are marked as long.
+# In CI all of them, the newcomer's path too; elsewhere without pages in browsers and what takes long.
 test: $(STAMP)
-	$(PYTEST) -m "$(if $(CI),,not newcomer and not long)"
+	$(PYTEST) -m "$(if $(CI),,not newcomer and not long and not browser)"
 
 test-all: $(STAMP)
 	$(PYTEST)

@@ -57,6 +57,7 @@ def test_what_is_said_of_offloading_runs_as_it_stands(
     assert (tmp_path / "times.html").read_bytes() == drawn
 
 
+@pytest.mark.long
 def test_what_is_said_of_means_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs" / "means.md").read_text(encoding="utf-8")
     ((command, shown),) = outputs(text).items()

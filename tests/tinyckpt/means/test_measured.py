@@ -12,6 +12,7 @@ from tests.tinyckpt.networks.small import small
 from tinyckpt.networks import Network
 
 
+@pytest.mark.long
 def test_on_another_backend_moved_values_are_timed_and_several_devices_are_not_run() -> None:
     network = small("gpt2")
     found = quick(network, backend=strict.BACKEND, budget="80 %", stages=2)

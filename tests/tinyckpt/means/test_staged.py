@@ -57,6 +57,7 @@ def test_what_fits_recomputes_nothing_and_what_cannot_is_not_found() -> None:
         assert fewest_stages(graph, flops(graph), 1, 9.0) is None
 
 
+@pytest.mark.long
 def test_a_stage_or_two_are_what_codes_and_recomputation_take_together() -> None:
     graph = NETWORK.graph()
     found = quick(NETWORK, budget=WHOLE - FREED - 1, time_limit=1.0, measure=False)

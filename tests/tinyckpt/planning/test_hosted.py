@@ -162,6 +162,7 @@ def test_more_is_never_slower_where_it_is_searched(case: Any, latency: int, engi
     grid_of(graph, costs, [least, least + 1, least + 2, least + 4], links)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(5))
 @given(training_graphs(4), st.integers(1, 2))
 def test_more_is_never_slower_where_it_is_not(case: Any, engines: int) -> None:
@@ -171,6 +172,7 @@ def test_more_is_never_slower_where_it_is_not(case: Any, engines: int) -> None:
     grid_of(graph, None, [peak * part // 10 for part in (5, 6, 8, 9)], links)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [0, 0.02, 0.5])
 @pytest.mark.parametrize("graph", [tc.networks.chain(8), LONG, tc.networks.mlp(4, 8).graph()])
 def test_the_time_limit_holds(
@@ -194,6 +196,7 @@ def test_the_time_limit_holds(
         assert plan.note.endswith("; the search was cut short, more time may find more")
 
 
+@pytest.mark.long
 @settings(max_examples=examples(15))
 @given(training_graphs(6), st.sampled_from((0, 50, inf)))
 def test_executed_to_the_bit(case: Any, bandwidth: float) -> None:
@@ -234,6 +237,7 @@ class Passes:
         return function
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", [0, 5, 10, 20, 60])
 def test_no_pass_over_a_long_schedule_is_begun_that_would_not_end(
     seconds: int, monkeypatch: pytest.MonkeyPatch

@@ -87,6 +87,7 @@ def test_no_policy_and_no_smaller_budget_is_better_on_shipped_networks(text: str
     check_dominance(graph, evaluations(graph), [int(largest * share / 100) for share in shares])
 
 
+@pytest.mark.long
 def test_small_shares_between_the_levels_are_good_too() -> None:
     for text in LARGER:
         schedule = tc.plan(network_from_text(text)[0], budget=0.4, time_limit=PATIENT)
@@ -96,6 +97,7 @@ def test_small_shares_between_the_levels_are_good_too() -> None:
     assert tc.replay(schedule).evaluations <= 106
 
 
+@pytest.mark.long
 @settings(max_examples=examples(4))
 @given(training_graphs(), st.integers(20, 100))
 def test_what_is_known_does_not_depend_on_what_was_asked(case: Any, percent: int) -> None:
@@ -220,6 +222,7 @@ def test_where_too_much_crosses_too_many_cuts_no_stages_are_made() -> None:
     assert set(tried) <= {"store_all", "recompute_all", "sqrt_n"}  # the quick ones come first
 
 
+@pytest.mark.long
 def test_a_search_that_was_cut_early_has_time_for_what_single_policies_do() -> None:
     graph = network_from_text("unet:8")[0]
     costs = tc.cost.given(graph)

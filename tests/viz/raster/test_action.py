@@ -94,6 +94,7 @@ def test_several_frees_in_a_row_are_seen_together_and_add_up() -> None:
     assert most > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"width": 400}, {"theme": "dark", "scale": 2}])
 def test_the_caption_is_what_is_said_whatever_stood_there(options: dict[str, Any]) -> None:
     trace = trace_of("residual:2x4")
