@@ -96,7 +96,7 @@ def options_of(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(20))
 @given(training_graphs(), st.data())
 def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
     plain, args = case
@@ -117,7 +117,7 @@ def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(20))
 @given(st.one_of(training_graphs().map(lambda case: case[0]), graphs_of_views()), st.data())
 def test_budgets_hold_and_bounds_do(plain: Any, data: Any) -> None:
     graph = data.draw(with_once(plain))
@@ -167,7 +167,7 @@ def test_a_plan_says_what_it_had_to_keep() -> None:
     assert least.note == "4 recomputations, nothing kept but what may not be evaluated twice"
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(20))
 @given(training_graphs(), st.data())
 def test_a_mutant_is_refused_by_both_machines_or_by_none(case: Any, data: Any) -> None:
     plain, args = case

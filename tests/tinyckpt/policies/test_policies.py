@@ -255,7 +255,7 @@ NAMED = [
 
 
 @pytest.mark.long
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(75))
 @given(training_graphs(), st.sampled_from(NAMED), st.sampled_from([evaluations, flops, traffic]))
 def test_every_policy_is_legal_and_bitwise_equal_on_drawn_graphs(
     case: Any, policy: str, unit: Any

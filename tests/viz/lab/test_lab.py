@@ -270,7 +270,7 @@ def test_the_card_is_accessible(
     page.click(LAYER["ledger"].format(2))
     page.click("#lab-challenge")
     page.click("#lab-python")
-    assert_accessible(page, scheme, within=".lab")
+    assert_accessible(page, within=".lab")
 
 
 def test_what_is_in_sight_and_selected_stays_when_the_schedule_changes(

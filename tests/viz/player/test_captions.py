@@ -59,7 +59,7 @@ def test_each_policy_has_its_own_words(tmp_path: Path, open_page: Open) -> None:
 @pytest.mark.long
 @pytest.mark.browser
 @settings(
-    max_examples=examples(8), deadline=None,
+    max_examples=examples(15), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(trace=moved())

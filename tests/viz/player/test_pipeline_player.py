@@ -277,7 +277,7 @@ def test_audit(theme: Any, width: int, tmp_path: Path, open_page: Open) -> None:
     click(page, 0.5, 0)
     for act in (lambda: None, lambda: page.keyboard.press("?")):
         act()
-        assert_accessible(page, theme)
+        assert_accessible(page)
 
 
 @pytest.mark.browser
