@@ -151,3 +151,23 @@ def test_what_was_touched_is_said_where_the_finger_is(tmp_path: Path, open_page:
     assert 0 <= box["y"] < box["y"] + box["height"] <= foot["y"]
     page.locator("#node-close").tap()
     assert page.is_hidden("#node")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [320, 360, 640, 1280])
+def test_words_upon_the_lines_of_a_strip_stand_apart(
+    width: int, tmp_path: Path, open_page: Open
+) -> None:
+    path = written(tmp_path, list(traces_of("transformer:12x768", ("sqrt_n",))), "ledger")
+    page = open_page(path, viewport={"width": width, "height": 740})
+    boxes = [words.bounding_box() for words in page.locator(".strip .limit span").all()]
+    assert len(boxes) > 1
+    for i, one in enumerate(boxes):
+        for other in boxes[:i]:
+            beside = max(one["x"], other["x"]) + 1 >= min(
+                one["x"] + one["width"], other["x"] + other["width"]
+            )
+            above = max(one["y"], other["y"]) + 2 >= min(
+                one["y"] + one["height"], other["y"] + other["height"]
+            )
+            assert beside or above

@@ -150,14 +150,18 @@ class Strip {
     this.plot.append(...lines.map(({ line }) => line));
     const widths = lines.map(({ words }) => words.offsetWidth); // one layout for all
     const room = this.plot.clientWidth;
+    const taken = []; // where words stand, and how wide they are
     lines.forEach(({ words, y }, i) => {
-      const near = widths.filter((_, k) => k < i && Math.abs(lines[k].y - y) < WORDS * scales.large);
-      const right = near.reduce((sum, width) => sum + width, 0);
+      const beside = (place) => taken.reduce((sum, other) => sum + (Math.abs(other.place - place) < WORDS * scales.large ? other.width : 0), 0);
+      // At the top of a narrow strip stands the number of the moment.
+      const isUnder = y > high - WORDS && beside(y) + widths[i] > room - NUMBER_ROOM * scales.large;
+      const place = isUnder ? y - WORDS * scales.large : y;
+      const right = beside(place);
+      words.classList.toggle("under", isUnder);
+      words.style.right = `${right}px`;
       // Beside others there may be no room for them; the canvas' label says the peak.
       if (right && right + widths[i] > room) words.remove();
-      else words.style.right = `${right}px`;
-      // At the top of a narrow strip stands the number of the moment.
-      words.classList.toggle("under", y > high - WORDS && right + widths[i] > room - NUMBER_ROOM * scales.large);
+      else taken.push({ place, width: widths[i] });
     });
   }
 
