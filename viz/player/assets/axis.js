@@ -78,7 +78,8 @@ class Extent {
     return this.from <= 0 && this.to >= this.whole;
   }
 
-  /** Take on some traces along an axis: show all of them, or the same part as before.
+  /** Take on some traces along an axis: show all of them, or the same part as before. What is shown
+   * is drawn anew by whoever calls this.
    * @param {any[]} models @param {Axis} axis
    */
   fit(models, axis) {
@@ -86,16 +87,21 @@ class Extent {
     const steps = isWhole || axis === this.axis ? null : [from, to].map((place) => this.stepAt(models[0], place));
     this.axis = axis;
     this.whole = Math.max(...models.map((model) => total(model, axis)), 1);
-    if (isWhole) this.set(0, this.whole);
-    else this.set(...(steps ? steps.map((step) => placesOf(models[0], axis)[step]) : [from, to]));
+    if (isWhole) this.go(0, this.whole);
+    else this.go(...(steps ? steps.map((step) => placesOf(models[0], axis)[step]) : [from, to]));
   }
 
-  /** Show a part; it stays within the whole. @param {number} from @param {number} to */
+  /** Show a part. @param {number} from @param {number} to */
   set(from, to) {
+    this.go(from, to);
+    for (const watcher of this.watchers) watcher();
+  }
+
+  /** Be at a part; it stays within the whole. @param {number} from @param {number} to */
+  go(from, to) {
     const width = Math.min(Math.max(to - from, this.whole * 1e-7), this.whole);
     this.from = Math.min(Math.max(from, 0), this.whole - width);
     this.to = this.from + width;
-    for (const watcher of this.watchers) watcher();
   }
 
   /** Where a place is, in pixels of a width. */

@@ -27,13 +27,13 @@ class Filling {
 
   /** Show what a policy holds after a step. @param {Panel} panel @param {number} step */
   show(panel, step) {
-    if (this.panel === panel && this.step === step && this.value === panel.value && !panel.pair) return;
-    [this.panel, this.step, this.value] = [panel, step, panel.value];
+    const { model } = panel;
+    if (this.panel === panel && this.model === model && this.step === step && this.value === panel.value && !panel.pair) return;
+    [this.panel, this.model, this.step, this.value] = [panel, model, step, panel.value];
     const { items, title, total } = panel.fills();
     this.items = items;
     this.title.textContent = title;
     this.total.textContent = total;
-    const { model } = panel;
     this.none.hidden = items.length > 0;
     this.element.hidden = !this.none.hidden;
     this.peak.textContent = `What fills the peak of ${model.inNodes ? counted(model.live[model.peakStep], "value") : shortSize(model.live[model.peakStep])}?`;

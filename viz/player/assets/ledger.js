@@ -30,7 +30,6 @@ class Ledger {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
-    this.model = panel.model;
     this.scales = scales;
     this.element = panel.part(".ledger");
     this.plot = this.element.querySelector(".plot");
@@ -47,14 +46,24 @@ class Ledger {
     return new LedgerPointer(this);
   }
 
+  get model() {
+    return this.panel.model;
+  }
+
   /** Show a view's cells. @param {number} index */
   open(index) {
     this.view = this.model.graph.views[index];
     this.rows = rowsOf(this.view);
-    this.history = historyOfView(this.model, index);
     this.index = index;
     this.cellOf = homes(this.model.graph.operators.names.length, this.view.operators);
     this.homeOf = homes(this.model.graph.data.names.length, this.view.data);
+    this.element.style.setProperty("--rows", String(this.rows.count));
+    this.take();
+  }
+
+  /** Take on what a schedule does with the cells of this view. */
+  take() {
+    this.history = historyOfView(this.model, this.index);
     const { computes, targets } = this.model;
     const cells = this.view.labels.length;
     // What is not in this view comes last.
@@ -70,7 +79,6 @@ class Ledger {
       "aria-label",
       `What ${counted(this.rows.count, "row")} of ${this.view.title} hold over ${counted(this.model.count, "step")}; the same as a table is beside it`,
     );
-    this.element.style.setProperty("--rows", String(this.rows.count));
   }
 
   /** The evaluations of a cell, as positions among all. */

@@ -92,27 +92,25 @@ class Player extends Several {
     if (!this.controls.follow()) this.show(-1);
   }
 
-  /** Show another schedule of the same graph in the first one's place: same view, same selection.
+  /** Show another schedule of the same graph in the first one's place.
    * @param {any} model @param {(model: any) => number} tickAt the position to show
    */
   replace(model, tickAt) {
-    const [before] = this.panels;
-    const focused = before.focused();
-    const panel = new Panel(model, this.scales, this.events, before.index);
-    [this.models[0], this.panels[0]] = [model, panel];
-    if (this.chosen === before) this.chosen = panel;
+    const [panel] = this.panels;
     const { extent } = this.scales;
     const inSight = [extent.from, extent.to].map((place) => place / extent.whole);
-    // All of it before it is on the page, so that it is drawn once.
+    panel.hide(); // until all is known, so that it is drawn once
+    this.models[0] = model;
+    panel.take(model);
     this.measure();
-    extent.set(...inSight.map((share) => share * extent.whole));
+    extent.go(...inSight.map((share) => share * extent.whole));
     this.go(tickAt(model));
     panel.show(this.tick, this.align);
-    panel.select(before.selected, before.value);
-    panel.replace(before);
-    if (focused >= 0) panel.focus(focused);
+    panel.resized();
+    if (!panel.isGraph) panel.rail.reveal(panel.ledger.activeRow);
     this.read(model);
     this.explain();
+    this.navigation.slid();
     this.beside();
     this.controls.rescale();
     this.controls.show();
@@ -286,6 +284,7 @@ class Player extends Several {
     this.align = align;
     this.measure();
     this.navigation.loopSteps = range;
+    this.navigation.slid();
     this.controls.rescale();
     this.tick = this.scales.tick = tickOfStep(model, step, align);
     this.redraw();

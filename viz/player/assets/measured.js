@@ -119,17 +119,20 @@ class MeasuredLine {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
-    this.model = panel.model;
     this.scales = scales;
     this.blocks = canvasOver(panel.strip.layers.canvas);
     this.bands = canvasOver(panel.timeline.canvas);
-    this.label = panel.strip.layers.canvas.getAttribute("aria-label");
     this.tell();
+  }
+
+  get model() {
+    return this.panel.model;
   }
 
   /** Say of the strip what was measured, less what is left out now. */
   tell() {
-    this.panel.strip.layers.canvas.setAttribute("aria-label", `${this.label}; measured peak ${this.text(measuredPeak(this.model))}`);
+    const { strip } = this.panel;
+    strip.layers.canvas.setAttribute("aria-label", `${strip.words}; measured peak ${this.text(measuredPeak(this.model))}`);
   }
 
   text(amount) {

@@ -59,7 +59,7 @@ class Minimap {
       drawMeasured(context, amounts, (amount) => Math.min(scale.at(amount), 1) * room, this.ink, this.ratio / 2);
     }
     this.curve = curve;
-    [this.panel, this.axis, this.kind] = [panel, extent.axis, kind];
+    [this.panel, this.model, this.axis, this.kind] = [panel, model, extent.axis, kind];
   }
 
   draw() {
@@ -68,7 +68,7 @@ class Minimap {
     if (!width || !height || !player.visible) return;
     const { extent, kind } = player.scales;
     const [panel] = player.visible;
-    if (!this.curve || this.panel !== panel || this.axis !== extent.axis || this.kind !== kind) this.drawCurve();
+    if (!this.curve || this.panel !== panel || this.model !== panel.model || this.axis !== extent.axis || this.kind !== kind) this.drawCurve();
     const x = (place) => Math.round((place / extent.whole) * width);
     context.drawImage(this.curve, 0, 0);
     const [left, right] = [x(extent.from), Math.max(x(extent.to), x(extent.from) + 2 * ratio)];

@@ -14,20 +14,17 @@ class Panel {
   constructor(model, scales, events, index = 0, pair = null) {
     this.model = model;
     this.pair = pair;
+    this.scales = scales;
     this.events = events;
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("panel"));
     this.element = template.content.firstElementChild.cloneNode(true);
-    this.element.setAttribute("aria-label", model.title);
-    this.part(".title").textContent = model.title;
-    this.part(".subtitle").textContent = model.subtitle;
     this.part(".solo").textContent = String(model.id + 1);
     this.part(".solo").addEventListener("click", () => events.solo(model.id));
     this.part(".title").addEventListener("click", () => events.turn(this));
     this.counters = Object.fromEntries(
       Array.from(this.element.querySelectorAll("[data-counter]"), (e) => [e.dataset.counter, e]),
     );
-    this.reserve();
-    this.scales = scales;
+    this.heading();
     this.caption = this.part(".caption");
     this.timeline = new Timeline(this.part(".timeline"), model, scales);
     this.ledger = this.makeLedger(scales);
@@ -41,6 +38,32 @@ class Panel {
     if (scales.several && !pair) this.spark = new Sparkline(this, scales);
     if (model.measured && !pair) this.measured = new MeasuredLine(this, scales);
     this.open(index);
+  }
+
+  /** Show another schedule of the same graph, on a page of one: the same view, the same selection.
+   * @param {any} model
+   */
+  take(model) {
+    const { selected, value } = this;
+    this.model = model;
+    this.step = -1;
+    this.since = 0;
+    this.heading();
+    this.timeline.take(model);
+    this.ledger.take();
+    this.strip.take();
+    this.measured?.tell();
+    this.forgetGraph();
+    this.select(selected, value);
+  }
+
+  /** What its policy is called, and what that costs. */
+  heading() {
+    const { title, subtitle } = this.model;
+    this.element.setAttribute("aria-label", title);
+    this.part(".title").textContent = title;
+    this.part(".subtitle").textContent = subtitle;
+    this.reserve();
   }
 
   /** Show all of it, or a row. @param {boolean} isCompact @param {boolean} isAlone */
@@ -95,6 +118,15 @@ class Panel {
       this.drawn.select(this.selected);
     }
     return this.drawn;
+  }
+
+  /** The graph is another, or its schedule: draw it anew, with the keyboard where it was. */
+  forgetGraph() {
+    const holder = this.part(".holder");
+    const focused = holder.contains(document.activeElement) ? this.drawn.focused : -1;
+    this.drawn = null;
+    holder.replaceChildren();
+    if (focused >= 0) this.graph.focus(focused, true);
   }
 
   /** @param {string} selector @returns {any} */
@@ -199,18 +231,6 @@ class Panel {
     this.events.choose(this, opened === undefined ? cell : -1);
   }
 
-  /** The cell that the keyboard is at; -1 if it is elsewhere. */
-  focused() {
-    if (!this.element.contains(document.activeElement)) return -1;
-    return this.isGraph ? this.graph.focused : this.rail.cellOf(this.rail.focused);
-  }
-
-  /** Bring the keyboard to a cell. */
-  focus(cell) {
-    if (this.isGraph) this.graph.focus(cell, true);
-    else this.rail.focus(this.ledger.rows.row[cell]);
-  }
-
   /** Mark a cell, or a value and the cell that it is in; -1 for none. */
   select(cell, value = -1) {
     this.selected = cell < 0 && value >= 0 ? this.ledger.homeOf[value] : cell;
@@ -258,17 +278,6 @@ class Panel {
     if (element.textContent !== text) element.textContent = text;
   }
 
-  /** Take another's place on the page, and draw where it drew. @param {Panel} before */
-  replace(before) {
-    const { layers, window } = before.ledger;
-    if (layers.past) Object.assign(this.ledger.window, { scrolls: window.scrolls, top: window.top });
-    this.ledger.layers.adopt(layers);
-    this.strip.layers.adopt(before.strip.layers);
-    before.element.replaceWith(this.element);
-    this.resized();
-    if (!this.isGraph) this.rail.reveal(this.ledger.activeRow);
-  }
-
   /** No longer be seen, until it is given its size again: what it shows has no place on the axis. */
   hide() {
     for (const { layers } of [this.ledger, this.strip]) layers.forget();
@@ -302,7 +311,8 @@ class Panel {
       this.ledger.redraw(isMoving);
       this.strip.redraw(isMoving);
     }
-    this.timeline.redraw();
+    if (this.isGraph) this.timeline.redraw();
+    else for (const lane of this.timeline.lanes) lane.redraw();
     this.measured?.redraw();
   }
 

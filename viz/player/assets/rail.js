@@ -90,7 +90,11 @@ class Rail {
 
   /** Whether a row's nodes have a ring around them. */
   isRinged(row) {
-    return cellsOf(this.ledger.rows, row).some((cell) => cell >= 0 && this.ledger.history.ringed[cell] === 1);
+    return cellsOf(this.ledger.rows, row).some((cell) => cell >= 0 && this.isRingedCell(cell));
+  }
+
+  isRingedCell(cell) {
+    return this.ledger.history.ringed[cell] === 1;
   }
 
   /** How wide the rail is: as its names ask for, up to a share of the whole. @param {number} whole */
@@ -153,12 +157,11 @@ class Rail {
   }
 
   node(cell, x, parent) {
-    const { view, history } = this.ledger;
+    const { view } = this.ledger;
     const group = view.groups[cell];
     const kinds = ["node", view.backward[cell] && "backward", group && "group"];
     const node = svgElement("g", { class: kinds.filter(Boolean).join(" "), "data-of": cell, transform: `translate(${x} 0)` }, parent);
     const rect = (name, size, radius) => svgElement("rect", { class: name, x: -size / 2, y: -size / 2, width: size, height: size, rx: radius }, node);
-    if (history.ringed[cell]) rect("ring", 19, group ? 6 : 9.5);
     rect("disc", 13, group ? 3 : 6.5).setAttribute("pathLength", "70");
     if (group) for (const level of ["level", "level kept"]) svgElement("path", { class: level, d: "" }, node);
   }
@@ -174,14 +177,24 @@ class Rail {
         if (!whole && node.dataset.change === String(change)) continue;
         changed = true;
         node.dataset.change = String(change);
-        node.dataset.look = lookText(history.looks[change], history.ringed[cell] === 1);
+        node.dataset.look = lookText(history.looks[change], this.isRingedCell(cell));
         node.classList.toggle("stays", isStaying(history, change));
         if (view.groups[cell]) this.fill(node, history.shares[change], history.keeps[change]);
+        this.ring(node, cell);
       }
       if (changed) element.setAttribute("aria-label", this.words(rows, row));
       element.setAttribute("aria-pressed", String(row === this.selectedRow()));
     }
     this.ledger.lights.rail(this);
+  }
+
+  /** Put a ring around a node, or take it away: a schedule keeps other checkpoints than another. */
+  ring(node, cell) {
+    const ring = node.querySelector(".ring");
+    if (Boolean(ring) === this.isRingedCell(cell)) return;
+    if (ring) return ring.remove();
+    const rx = this.ledger.view.groups[cell] ? 6 : 9.5;
+    node.prepend(svgElement("rect", { class: "ring", x: -9.5, y: -9.5, width: 19, height: 19, rx }));
   }
 
   fill(node, share, kept) {

@@ -125,23 +125,17 @@ class Layers {
     this.ratio = pixelRatio();
     const [width, height] = this.size;
     if (!width || !height) return false;
-    if (this.past?.width !== width || this.past.height !== height) {
-      [this.canvas.width, this.canvas.height] = [width, height];
-      const fits = this.spare?.[0].width === width && this.spare[0].height === height;
-      [this.past, this.future] = fits ? this.spare : [new Raster(width, height), new Raster(width, height)];
-      this.spare = null;
-    }
+    const known = this.past ? [this.past, this.future] : this.spare;
+    this.spare = null;
+    const fits = known?.[0].width === width && known[0].height === height;
+    if (!fits) [this.canvas.width, this.canvas.height] = [width, height];
+    [this.past, this.future] = fits ? known : [new Raster(width, height), new Raster(width, height)];
     return true;
   }
 
-  /** Draw upon the pixels of others, which no longer do, if they have the size. @param {Layers} others */
-  adopt(others) {
-    this.spare = others.past && [others.past, others.future];
-    others.forget();
-  }
-
-  /** Draw nothing before it has a size again: it is no longer seen. */
+  /** Draw nothing before it is given its size again: it is not seen. */
   forget() {
+    if (this.past) this.spare = [this.past, this.future];
     this.past = this.future = null;
   }
 

@@ -7,7 +7,6 @@ class Strip {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
     this.panel = panel;
-    this.model = panel.model;
     this.scales = scales;
     this.element = panel.part(".strip");
     this.layers = new Layers(this.element.querySelector("canvas"));
@@ -17,11 +16,25 @@ class Strip {
     this.number = this.element.querySelector(".number");
     this.step = -1;
     this.value = -1;
+    this.take();
+    this.listen();
+  }
+
+  get model() {
+    return this.panel.model;
+  }
+
+  /** Take on another schedule. */
+  take() {
     this.lines = this.limits();
+    this.layers.canvas.setAttribute("aria-label", this.words);
+  }
+
+  /** What it shows, in words. */
+  get words() {
     const { model } = this;
     const peak = shortLive(model.live[model.peakStep], model.inNodes);
-    this.layers.canvas.setAttribute("aria-label", `Memory in blocks over ${counted(model.count, "step")}; peak ${peak} at step ${model.peakStep}`);
-    this.listen();
+    return `Memory in blocks over ${counted(model.count, "step")}; peak ${peak} at step ${model.peakStep}`;
   }
 
   /** The amounts that the curve is compared with. */

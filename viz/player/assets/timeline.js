@@ -100,7 +100,6 @@ class Timeline {
    */
   constructor(element, model, scales) {
     this.element = element;
-    this.model = model;
     this.scales = scales;
     this.canvas = element.querySelector("canvas");
     this.context = this.canvas.getContext("2d");
@@ -108,14 +107,22 @@ class Timeline {
     this.lanes = []; // below it, and in step
     this.tick = -1;
     this.cursor = 0; // the column at which it was drawn last
+    this.words = [];
+    this.take(model);
+  }
+
+  /** Take on a schedule. */
+  take(model) {
+    this.model = model;
+    for (const span of this.words) span.remove();
     this.words = model.strip_lines.map(({ words }) => {
       const span = document.createElement("span");
       span.className = "line";
       span.textContent = words;
       return span;
     });
-    element.append(...this.words);
-    element.querySelector(".what").textContent = model.strip_words;
+    this.element.append(...this.words);
+    this.element.querySelector(".what").textContent = model.strip_words;
     this.canvas.setAttribute(
       "aria-label",
       `Live memory over ${counted(model.count, "step")}; ${model.strip_lines[0].words} at step ${model.peakStep}`,
