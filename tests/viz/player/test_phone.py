@@ -9,6 +9,13 @@ from tests.viz.conftest import Open
 from tests.viz.player.player_driver import SMALL, TICK, traces_of, until, written
 
 PHONES = {"small": (360, 640), "tall": (390, 844), "across": (844, 390)}
+# Of words upon a line of a strip through which another one goes, whether that is behind them.
+CROSSED = """() => [...document.querySelectorAll(".strip .limit span")].flatMap(words => {
+    const box = words.getBoundingClientRect();
+    return [...document.querySelectorAll(".strip .limit")]
+        .map(line => line.getBoundingClientRect().top + 0.5)
+        .filter(y => box.top + 1 < y && y < box.bottom - 1)
+        .map(y => document.elementFromPoint((box.left + box.right) / 2, y) === words); })"""
 OVERLAPPING = """() => { const boxes = [...document.querySelectorAll(".rail-row")]
         .map(row => row.getBoundingClientRect()).sort((a, b) => a.top - b.top);
     return boxes.filter((box, i) => i && box.top < boxes[i - 1].bottom - 0.5).length; }"""
@@ -171,3 +178,12 @@ def test_words_upon_the_lines_of_a_strip_stand_apart(
                 one["y"] + one["height"], other["y"] + other["height"]
             )
             assert beside or above
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [320, 640])
+def test_no_line_of_a_strip_strikes_words_out(width: int, tmp_path: Path, open_page: Open) -> None:
+    path = written(tmp_path, list(traces_of("mlp:8x64", ("sqrt_n",))), "ledger")
+    page = open_page(path, viewport={"width": width, "height": 740})
+    page.add_style_tag(content=".limit, .limit span { pointer-events: auto !important; }")
+    assert page.evaluate(CROSSED) == [True]
