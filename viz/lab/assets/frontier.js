@@ -190,8 +190,9 @@ class FrontierPlot {
     const range = this.xs.map((amount) => amount / units);
     let free = PLOT_LEFT - 10;
     const ticks = offers.inNodes ? ticksBetween(range, this.wide, 1) : byteTicksBetween(range, this.wide);
-    for (const tick of ticks) {
-      const words = offers.inNodes ? countText(tick) : roundSize(tick);
+    const texts = offers.inNodes ? ticks.map(countText) : roundSizes(ticks, this.wide);
+    for (const [i, tick] of ticks.entries()) {
+      const words = texts[i];
       const [x, half] = [this.x(tick * units), textWidth(words, 11) / 2 + 4];
       if (x - half < free || x + half > this.width) continue;
       free = x + half;
@@ -301,12 +302,20 @@ function byteTicksBetween([from, to], logarithmic) {
   return ticks;
 }
 
-/** A round amount of bytes, exactly: 1.25 MiB, but 1088 KiB. @param {number} nbytes */
-function roundSize(nbytes) {
-  let unit = 0;
-  while (nbytes >= 1024 && unit < UNITS.length - 1 && (1000 * nbytes) % 1024 === 0) {
-    nbytes /= 1024;
-    unit++;
-  }
-  return `${countText(nbytes)} ${UNITS[unit]}`;
+/** Round amounts of bytes, exactly: 1.25 MiB, but 1088 KiB. Beside each other they are in one unit,
+ * unless each is a multiple of the one before.
+ * @param {number[]} amounts ascending @param {boolean} logarithmic
+ */
+function roundSizes(amounts, logarithmic) {
+  const unitOf = (some) => {
+    let unit = 0;
+    const fits = (size) => some.at(-1) >= size && some.every((nbytes) => (1000 * nbytes) % size === 0);
+    while (unit < UNITS.length - 1 && fits(1024 ** (unit + 1))) unit++;
+    return unit;
+  };
+  const shared = unitOf(amounts);
+  return amounts.map((nbytes) => {
+    const unit = logarithmic ? unitOf([nbytes]) : shared;
+    return `${countText(nbytes / 1024 ** unit)} ${UNITS[unit]}`;
+  });
 }
