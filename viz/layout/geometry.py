@@ -8,6 +8,7 @@ from viz.layout.cells import Cell
 
 WIDTH = 800  # pixels of a panel, where nothing else is asked for
 MARGIN = 26
+WITH_HALO = 13  # pixels that the picture of a node is larger than it: for its ring and halo
 HEADING = 18  # pixels above a row for the headings of its nodes
 Point = tuple[float, float]
 Line = tuple[Point, ...]

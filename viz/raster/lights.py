@@ -34,6 +34,7 @@ HALO = 5.0  # pixels that the halo of a lit arrow is wide
 QUARTER = 4  # arrows of one shape to a quarter of a pixel share a picture
 MOST_TAGS = 6  # ghosts that have their bytes beside them; the caption says what all are
 TAG = 9  # points of these
+BELOW = 5  # pixels by which those below a node begin within its picture: the caption is near
 AROUND = 6  # pixels around an arrow for its halo and head
 
 Sprite = tuple[Indices, Any]  # a picture, and where it is not transparent
@@ -131,7 +132,7 @@ class Lights:
         top, bottom, left, right = self.boxes[cell]
         y = top + round(4 * self.scale) - picture.shape[0]
         if self.plan.cells[cell].backward or y < self.highest:
-            y = bottom - round(4 * self.scale)
+            y = bottom - round(BELOW * self.scale)
         wide = self.canvas.pixels.shape[1] - picture.shape[1]
         x = min(max(0, (left + right - picture.shape[1]) // 2), wide)
         self.put((picture, np.ones(picture.shape, bool)), x, y)

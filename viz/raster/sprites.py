@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from viz.layout.geometry import Size
+from viz.layout.geometry import WITH_HALO, Size
 from viz.nodes import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
 from viz.scene import Activity, Look
 from viz.theme import RGB, Theme, blend, font, palette
@@ -141,7 +141,7 @@ def distances(shape: tuple[int, ...], size: Size, corner: float, scale: float) -
 
 def sprite_shape(size: Size, scale: float) -> tuple[int, int]:
     """Return height and width of a node's picture in pixels: ring and halo included."""
-    width, height = (round(float(np.ceil(extent + 13)) * scale) for extent in size)
+    width, height = (round(float(np.ceil(extent + WITH_HALO)) * scale) for extent in size)
     return height, width
 
 

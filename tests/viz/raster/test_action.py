@@ -9,10 +9,12 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.raster.test_animations import decoded, trace_of
+from tinyckpt.units import size_text
 from viz.arrange import Design
 from viz.captions import Captions
 from viz.layout.geometry import MARGIN
 from viz.raster.card import lines_of_card, results_of, sizes_of
+from viz.raster.lights import MOST_TAGS
 from viz.raster.picture import Picture, chosen
 from viz.raster.words import Line, words_of
 from viz.sheet import CAPTION
@@ -74,6 +76,29 @@ def test_what_is_freed_has_its_bytes_beside_it_for_one_frame(theme: str) -> None
             band = canvas[bottom : bottom + 6] if cell.backward else canvas[top - 6 : top]
             if step >= 0:
                 assert (ink in band[:, left + 6 : right - 6]) == (cell.id in ghosts), (step, cell)
+
+
+@pytest.mark.parametrize("network", ["chain:16", "mlp:4x8", "residual:2x4"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"width": 400}, {"width": 1280, "aspect": "16:9"}, {"scale": 2}, {"scale": 3}],
+)
+def test_the_bytes_beside_a_ghost_are_whole_where_the_caption_is_near(
+    network: str, options: dict[str, Any]
+) -> None:
+    trace = trace_of(network)
+    picture = Picture([trace], Design(**options))
+    (panel,) = picture.panels
+    ground = picture.inks.index(picture.inks.theme.background)
+    for step, canvas in zip(picture.steps, picture.play(), strict=True):
+        assert panel.last is not None
+        told = [nbytes for nbytes in panel.last.freed.values() if nbytes][:MOST_TAGS]
+        tags = panel.lights.below[len(panel.lights.below) - len(told) :]
+        for nbytes, ((top, bottom, left, right), _) in zip(told, tags, strict=True):
+            words, _ = panel.lights.tags.word(f"\N{MINUS SIGN}{size_text(nbytes)}")
+            high = np.flatnonzero((words != ground).any(axis=1))[-1] + 1
+            shown = canvas[top:bottom, left:right]
+            assert np.array_equal(shown[:high], words[:high]) or step < 0
 
 
 def test_several_frees_in_a_row_are_seen_together_and_add_up() -> None:
