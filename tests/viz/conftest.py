@@ -1,5 +1,6 @@
 """A real Chromium for the tests of pages, and pages that must neither complain nor reach out."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+MOST_CONTEXTS = 4  # that are kept from test to test
 Open = Callable[..., Any]
 USUAL: dict[str, Any] = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 800}}
 
@@ -38,24 +40,49 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+class Contexts:
+    """Contexts of a browser by their options: they serve one test after the other.
+
+    Each has an empty page: beside it another is a tab, and takes two thirds of what a window does.
+    """
+
+    def __init__(self, browser: Any) -> None:
+        self.browser = browser
+        self.known: dict[str, Any] = {}
+
+    def of(self, **options: Any) -> Any:
+        """Return the context with some options beside the usual ones."""
+        key = json.dumps(options, sort_keys=True)
+        context = self.known.pop(key, None)
+        if context is None:
+            context = self.browser.new_context(**USUAL | options)
+            context.new_page()
+        self.known[key] = context  # the last that was asked for is the last to be closed
+        return context
+
+    def close_old(self) -> None:
+        """Close all but those that were asked for last."""
+        while len(self.known) > MOST_CONTEXTS:
+            self.known.pop(next(iter(self.known))).close()
+
+
 @pytest.fixture(scope="session")
-def usual_context(browser: Any) -> Any:
-    """Return what most pages open in: they leave nothing there, and one more is slow to open."""
-    return browser.new_context(**USUAL)
+def contexts(browser: Any) -> Contexts:
+    """Return the contexts in which pages are opened that leave nothing there."""
+    return Contexts(browser)
 
 
 @pytest.fixture
-def open_page(browser: Any, usual_context: Any) -> Iterator[Open]:
+def open_page(contexts: Contexts) -> Iterator[Open]:
     """Return ``open_page(path, fragment, **context)``, which returns a page that has loaded.
 
     When the test ends, none of the pages may have complained, or asked for anything but its file.
     """
-    opened_here, complaints, requests = [], [], []
+    pages, complaints, requests = [], [], []
 
     def opened(path: Path, fragment: str = "", **options: Any) -> Any:
-        context = browser.new_context(**USUAL | options) if options else usual_context
-        page = context.new_page()
-        opened_here.append(context if options else page)
+        page = contexts.of(**options).new_page()
+        pages.append(page)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
@@ -65,8 +92,9 @@ def open_page(browser: Any, usual_context: Any) -> Iterator[Open]:
         return page
 
     yield opened
-    for one in opened_here:
-        one.close()
+    for page in pages:
+        page.close()
+    contexts.close_old()
     assert complaints == []
     assert all(url.startswith(("file:", "data:", "blob:")) for url in requests), requests
 

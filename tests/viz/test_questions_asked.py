@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import require
-from tests.viz.conftest import assert_accessible
+from tests.viz.conftest import Contexts, assert_accessible
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Questions</title>
@@ -62,25 +62,24 @@ def written(docs: None, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_questions(browser: Any, written: Path) -> Iterator[Callable[..., Any]]:
+def open_questions(contexts: Contexts, written: Path) -> Iterator[Callable[..., Any]]:
     """Return a function that opens the page; it must neither complain nor be too wide."""
     said: list[str] = []
-    contexts = []
+    pages = []
 
     def opened(width: int = 1000, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        contexts.append(context)
-        page = context.new_page()
+        page = contexts.of(viewport={"width": width, "height": 800}, **options).new_page()
+        pages.append(page)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(written.as_uri())
         return page
 
     yield opened
-    for context in contexts:
-        for page in context.pages:
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        context.close()
+    for page in pages:
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.close()
+    contexts.close_old()
     assert said == []
 
 
@@ -290,9 +289,6 @@ def test_questions_are_accessible(
 def test_without_scripts_the_questions_stand_there_as_text(
     open_questions: Callable[..., Any],
 ) -> None:
-    context = open_questions().context
-    page = context.browser.new_context(java_script_enabled=False).new_page()
-    page.goto(context.pages[0].url)
+    page = open_questions(java_script_enabled=False)
     for place in page.locator(".predict").all():
         assert "needs scripts" in " ".join(place.inner_text().split())
-    page.context.close()

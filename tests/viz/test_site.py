@@ -17,7 +17,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tests.viz.conftest import assert_accessible
+from tests.viz.conftest import USUAL, assert_accessible
 from tinyckpt.cli.main import JOBS
 from tinyckpt.cli.parser import make_parser
 
@@ -210,16 +210,17 @@ def links_lead_somewhere(site: Path, browser: Any) -> None:
 
 
 class Visit:
-    """A page in a browser of its own, opened from the folder; it must neither complain nor ask."""
+    """Pages in a context of their own, opened from the folder; none must complain, or ask."""
 
-    def __init__(self, site: Path, browser: Any) -> None:
-        self.site, self.browser = site, browser
+    def __init__(self, site: Path, browser: Any, **options: Any) -> None:
+        self.site = site
+        self.context = browser.new_context(**USUAL | options)
+        self.context.new_page()  # as for the tests of pages: others are opened sooner beside it
         self.complaints: list[str] = []
         self.requests: list[str] = []
 
-    def opened(self, name: str, query: str = "", **options: Any) -> Any:
-        options = {"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce"} | options
-        page = self.browser.new_context(**options).new_page()
+    def opened(self, name: str, query: str = "") -> Any:
+        page = self.context.new_page()
         page.on("console", self.heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
@@ -230,8 +231,8 @@ class Visit:
         if message.type in ("warning", "error"):  # the theme says which colours it has
             self.complaints.append(message.text)
 
-    def closed(self, page: Any) -> None:
-        page.context.close()
+    def close(self) -> None:
+        self.context.close()
         self.check()
 
     def check(self) -> None:
@@ -258,7 +259,8 @@ def search_works_from_a_folder(site: Path, browser: Any) -> None:
             "#search-results li a", "links => links.map(link => link.getAttribute('href'))"
         )
         assert place in [target.partition("?")[0] for target in found[:3]], (word, found[:5])
-        visit.closed(page)
+        page.close()
+    visit.close()
 
 
 def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
@@ -289,15 +291,15 @@ def the_lab_is_tried_in_four_actions(site: Path, browser: Any) -> None:
     page.click("a[target=lab] >> nth=1")
     frame.wait_for_selector("h1 >> text=a chain of 16 layers")
     assert page.locator("a[target=lab][aria-current]").inner_text() == "a chain of 16 layers"
-    visit.closed(page)
+    visit.close()
 
 
 def pictures_are_dark_in_the_dark(site: Path, browser: Any) -> None:
-    visit = Visit(site, browser)
+    visit = Visit(site, browser, color_scheme="light")
     visible = """() => [...document.querySelectorAll("article img")]
         .filter(image => image.checkVisibility()).map(image => image.getAttribute("src"))"""
     scheme = "() => getComputedStyle(document.documentElement).colorScheme"
-    page = visit.opened("lessons/05_sqrt_n", color_scheme="light")
+    page = visit.opened("lessons/05_sqrt_n")
     frame = page.frames[1]
     frame.wait_for_selector("html[data-ready]")
     light = page.evaluate(visible)
@@ -308,18 +310,19 @@ def pictures_are_dark_in_the_dark(site: Path, browser: Any) -> None:
     assert all("-dark" in name for name in page.evaluate(visible))
     assert len(page.evaluate(visible)) == 2
     frame.wait_for_selector("html[data-theme=dark]")
-    visit.closed(page)
-    page = visit.opened("lessons/05_sqrt_n", color_scheme="dark")
+    visit.close()
+    visit = Visit(site, browser, color_scheme="dark")
+    page = visit.opened("lessons/05_sqrt_n")
     page.frames[1].wait_for_selector("html[data-ready]")
     assert all("-dark" in name for name in page.evaluate(visible))
     assert page.frames[1].evaluate(scheme) == "dark"
-    visit.closed(page)
+    visit.close()
 
 
 def pages_fit_and_are_accessible(site: Path, browser: Any) -> None:
     wider = "() => document.documentElement.scrollWidth - innerWidth"
+    visit = Visit(site, browser)
     for name in MAIN:
-        visit = Visit(site, browser)
         page = visit.opened(name, "?q=peak" if name == "search" else "")
         for width, height in ((360, 640), (390, 844), (2560, 1440), (1280, 800)):
             page.set_viewport_size({"width": width, "height": height})
@@ -332,4 +335,6 @@ def pages_fit_and_are_accessible(site: Path, browser: Any) -> None:
         for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
             page.emulate_media(color_scheme=scheme)
             assert_accessible(page, minor=True, iframes=False, **rules)
-        page.context.close()
+        page.close()
+        visit.requests.clear()
+    visit.context.close()

@@ -96,6 +96,7 @@ def test_the_table_stays_usable_at_a_hundred_thousand_steps(
     assert len(trace.steps) > 100_000
     page = open_page(written(tmp_path, [trace], "ledger"), f"#step={trace.peak_step}")
     page.click("#as-table summary")
+    page.wait_for_selector("#as-table tbody tr")
     rows = page.evaluate(ROWS)
     assert 10 < len(rows) < 100  # groups: each row opens into more
     assert max(len(text) for row in rows for text in row) < 120

@@ -339,4 +339,5 @@ def test_audit(fragment: str, width: int, theme: Any, tmp_path: Path, open_page:
     size = {"width": width, "height": 800}
     page = opened(tmp_path, open_page, fragment, color_scheme=theme, viewport=size)
     page.click("#as-table summary")
+    page.wait_for_selector("#as-table tbody tr")
     assert_accessible(page, minor=True)

@@ -270,6 +270,7 @@ def test_hostile_names_are_text_here_too(tmp_path: Path, open_page: Open) -> Non
     for part in range(1, 8):
         page.mouse.move(plot["x"] + part / 8 * plot["width"], plot["y"] + part / 8 * plot["height"])
     page.click("#as-table summary")
+    page.wait_for_selector("#as-table tbody tr")
     assert page.evaluate("window.broken") is None
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
