@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyckpt.errors import OptionError
-from viz.layout.geometry import MARGIN, WIDTH, WITH_HALO, Layout, Point
+from viz.layout.geometry import MARGIN, WIDTH, Layout, Point
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.layout.views import overview
 from viz.scene import Activity, Look, moves
@@ -46,7 +46,6 @@ COLUMN, NARROW_COLUMN = 26, 16  # pixels between two counters
 ROOM = 180  # pixels for a title beside the counters; with less these stand below it
 HEADING_ROWS, COUNTER_ROW = 64, 40  # pixels for title and subtitle, and for a row of counters
 SUBTITLE_ENDS = 57.0  # pixels from the top
-GHOST = 4.5  # pixels below that picture to which the bytes of a ghost reach
 LEGEND_ROW = 22  # pixels
 LEGEND_GAP = 10  # pixels between two items, at least
 
@@ -255,7 +254,7 @@ def laid_out(
         beside = traces[place : place + columns]
         row = [plans[id(trace.graph)] for trace in beside]
         moving = [moves(trace) for trace in beside]
-        below = top + header.height + max(round(plan.height) + room_below(plan) for plan in row)
+        below = top + header.height + max(round(plan.height) + plan.room_below for plan in row)
         below += CAPTION
         for column, (plan, own_moves) in enumerate(zip(row, moving, strict=True)):
             panels.append(Panel(column * own, top, own, header, plan, below, STRIP, own_moves))
@@ -263,13 +262,6 @@ def laid_out(
     legend = legend_of(width, top, legend_items(traces))
     height = legend[-1].y - 17 + LEGEND
     return Sheet(width, height, (0, 0), 1.0, tuple(panels), legend)
-
-
-def room_below(plan: Layout) -> int:
-    """Return the pixels that the bytes of ghosts below the lowest nodes need beyond the graph."""
-    nodes = zip(plan.centres, plan.sizes, strict=True)
-    lowest = max((y + (height + WITH_HALO) / 2 for (_, y), (_, height) in nodes), default=0.0)
-    return max(0, math.ceil(lowest + GHOST - plan.height))
 
 
 def legend_of(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from viz.layout.cells import Cell
 
 WIDTH = 800  # pixels of a panel, where nothing else is asked for
 MARGIN = 26
+GHOST = 4.5  # pixels below the picture of a node to which the bytes of its ghost reach
 WITH_HALO = 13  # pixels that the picture of a node is larger than it: for its ring and halo
 HEADING = 18  # pixels above a row for the headings of its nodes
 Point = tuple[float, float]
@@ -104,6 +106,13 @@ class Layout:
     def faint(self) -> tuple[Line, ...]:
         """The lines of all arrows that run behind other nodes."""
         return tuple(line for read in self.reads if read.faint for line in read.lines)
+
+    @property
+    def room_below(self) -> int:
+        """Pixels that the bytes of a ghost below the lowest node need beyond the graph area."""
+        nodes = zip(self.centres, self.sizes, strict=True)
+        lowest = max((y + (height + WITH_HALO) / 2 for (_, y), (_, height) in nodes), default=0.0)
+        return max(0, ceil(lowest + GHOST - self.height))
 
     def size(self, cell: Cell) -> Size:
         """Return width and height of a cell."""
