@@ -48,6 +48,7 @@ def test_a_copy_is_equal_and_runs_to_the_same_bits(case: Any) -> None:
                     assert np.array_equal(array, other)
 
 
+@pytest.mark.long
 def test_what_plans_return_goes_through_pickle() -> None:
     graph = tc.networks.mlp(4, 8).graph()
     planned = tc.plan(graph, budget=0.8, time_limit=0.5)

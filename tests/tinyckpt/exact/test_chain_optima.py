@@ -35,6 +35,7 @@ def link_of(of: Row) -> tc.Link:
     return tc.Link(0 if host == 0 else bandwidth, engines=engines)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("of", MADE, ids=str)
 def test_the_table_is_what_the_machine_finds(of: Any) -> None:
     assert tuple(row(*of)) == LEAST[of]

@@ -167,6 +167,7 @@ class NothingRemains(dict[tuple[int, int], Front]):
         return [(0, NO_COPY)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("latency", [0, 1])
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
@@ -276,6 +277,7 @@ def test_without_bandwidth_it_is_revolve_and_with_all_of_it_nothing_is_recompute
             check(graph, costs, link, budget, found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [4, 5])
 def test_makespans_fall_with_budget_and_with_bandwidth(n: int) -> None:
     graph = tc.networks.chain(n)

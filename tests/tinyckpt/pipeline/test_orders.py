@@ -155,6 +155,7 @@ def test_v_shapes_never_hold_more_than_that(devices: int) -> None:
         assert peaks[most] == peaks[-1] == 2 * most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("devices", [*range(1, 14), 24, 33])
 def test_v_shapes_bubbles(devices: int) -> None:
     for count in sorted({*range(1, devices + 3), 4 * devices + 3, 5 * devices + 7}):
@@ -214,6 +215,7 @@ def test_what_cannot_be_held_is_refused_before_it_is_made() -> None:
         zb_h1(4, 4, recompute="never")  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("recompute", [None, "late"])
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 4096), (16, 64), (32, 32)])

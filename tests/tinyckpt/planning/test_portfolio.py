@@ -113,6 +113,7 @@ def test_what_is_known_does_not_depend_on_what_was_asked(case: Any, percent: int
     assert all(ours.order.tolist() == theirs.order.tolist() for ours, theirs in orders)
 
 
+@pytest.mark.long
 def test_a_search_that_failed_is_not_complete() -> None:
     graph = tc.networks.residual_mlp(3, 8, 64).graph()
     expected = tc.frontier(tc.networks.residual_mlp(3, 8, 64).graph(), time_limit=PATIENT)
@@ -129,6 +130,7 @@ def test_a_search_that_failed_is_not_complete() -> None:
     assert list(map(repr, again.points)) == list(map(repr, expected.points))
 
 
+@pytest.mark.long
 def test_threads_find_the_same() -> None:
     graph = tc.networks.residual_mlp(4, 8, 64).graph()
     found: list[str] = []

@@ -26,6 +26,7 @@ def deep(params: Any, x: Any) -> Any:
     return tc.half_squared_norm(h)
 
 
+@pytest.mark.long
 def test_consumed_gradients_halve_the_memory_of_a_deep_network() -> None:
     params, x = tc.networks.random_arrays(([tc.Spec((256, 256), "float32")] * 64,
                                            tc.Spec((64, 256), "float32")), seed=1)  # fmt: skip

@@ -97,6 +97,7 @@ def test_all_points_are_within_the_axes_and_no_labels_overlap(
                 assert not one.overlaps(other)
 
 
+@pytest.mark.long
 def test_files(tmp_path: Path) -> None:
     for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
         path = viz.gradient_error(WAYS, tmp_path / f"one.{suffix}", exact=EXACT)
