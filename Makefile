@@ -63,7 +63,7 @@ text:
 $(STAMP): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed')"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet $(PIPFLAGS) --editable '.[$(EXTRAS)]'
 	rm -f .venv/.installed-*
 	touch $@
 

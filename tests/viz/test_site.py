@@ -336,5 +336,6 @@ def pages_fit_and_are_accessible(site: Path, browser: Any) -> None:
             page.emulate_media(color_scheme=scheme)
             assert_accessible(page, minor=True, iframes=False, **rules)
         page.close()
-        visit.requests.clear()
-    visit.context.close()
+        for heard in (visit.complaints, visit.requests):
+            heard.clear()
+    visit.close()

@@ -13,6 +13,7 @@ from tinyckpt.units import size_text
 from viz.arrange import Design
 from viz.captions import Captions
 from viz.layout.geometry import MARGIN
+from viz.raster.canvas import Canvas
 from viz.raster.card import lines_of_card, results_of, sizes_of
 from viz.raster.lights import MOST_TAGS
 from viz.raster.picture import Picture, chosen
@@ -132,7 +133,7 @@ def test_the_caption_is_what_is_said_whatever_stood_there(options: dict[str, Any
     for step, canvas in zip(picture.steps, picture.play(), strict=True):
         if step < 0 or step == len(trace.steps) - 1:
             continue
-        fresh = Picture([trace], Design(**options)).drawing
+        fresh = Canvas(canvas.shape, picture.inks, scale)
         Line(fresh, panel.line.box).write(
             words_of("Regular", 12, theme.ink, theme, scale), captions.texts(step)
         )
