@@ -120,8 +120,8 @@ class Details {
     const facts = panel.facts(cell, value);
     const state = [panel.title, panel.index, cell, value, ...facts.map(([term]) => term)].join();
     const title = value < 0 ? cellName(panel.model, panel.view, cell) : panel.model.graph.data.names[value];
-    if (state !== this.state) this.build(title, facts);
-    this.state = state;
+    if (state !== this.state || panel.model !== this.model) this.build(title, facts);
+    [this.state, this.model] = [state, panel.model];
     facts.forEach(([, fact], i) => {
       // Only what differs, so that a button that is in use stays.
       const dd = this.list.children[2 * i + 1];

@@ -107,16 +107,27 @@ class HostLane extends Timeline {
 class HostPart {
   /** @param {Panel} panel @param {any} scales shared by all */
   constructor(panel, scales) {
-    this.model = panel.model;
     this.panel = panel;
+    this.scales = scales;
     const counter = document.createElement("div");
     const amount = document.createElement("dd");
     amount.dataset.counter = "host";
     counter.append(part("dt", "", "on the host"), amount);
     panel.part(".counters").append(counter);
     panel.counters.host = amount;
-    if (this.model.times) this.addTimes(panel, scales);
-    if (this.model.host) this.addLane(panel, scales);
+    this.take();
+  }
+
+  get model() {
+    return this.panel.model;
+  }
+
+  /** Take on a schedule: it may have no lanes, where another had. */
+  take() {
+    const { panel, scales, model } = this;
+    for (const { element } of panel.timeline.lanes.splice(0)) element.remove();
+    if (model.times) this.addTimes(panel, scales);
+    if (model.host) this.addLane(panel, scales);
   }
 
   /** What happens when, below all that is in steps. */

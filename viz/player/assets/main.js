@@ -100,17 +100,19 @@ class Player extends Several {
     const { extent } = this.scales;
     const inSight = [extent.from, extent.to].map((place) => place / extent.whole);
     panel.hide(); // until all is known, so that it is drawn once
+    byId("panels").classList.remove("stepped");
     this.models[0] = model;
     panel.take(model);
     this.measure();
     extent.go(...inSight.map((share) => share * extent.whole));
     this.go(tickAt(model));
     panel.show(this.tick, this.align);
+    panel.select(panel.selected, panel.value); // of a value, the time in memory that is now
     panel.resized();
     if (!panel.isGraph) panel.rail.reveal(panel.ledger.activeRow);
     this.read(model);
     this.explain();
-    this.navigation.slid();
+    this.navigation.fit();
     this.beside();
     this.controls.rescale();
     this.controls.show();

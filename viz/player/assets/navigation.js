@@ -178,6 +178,12 @@ class Navigation {
     } else this.takeRange(this.sight[0], this.sight[1] - 1e-9 * this.extent.whole);
   }
 
+  /** Another schedule is shown, which may end before the range does. */
+  fit() {
+    if (this.loop) this.setLoop(this.loop.from, this.loop.to);
+    else this.slid();
+  }
+
   looped() {
     byId("loop").setAttribute("aria-pressed", String(this.loop !== null));
     byId("loop").title = this.loop ? `${this.rangeWords()}, again and again (L)` : "Play what is in sight again and again (L)";

@@ -40,21 +40,20 @@ class Panel {
     this.open(index);
   }
 
-  /** Show another schedule of the same graph, on a page of one: the same view, the same selection.
+  /** Take on another schedule of the same graph, on a page of one; the view stays open.
    * @param {any} model
    */
   take(model) {
-    const { selected, value } = this;
     this.model = model;
     this.step = -1;
     this.since = 0;
     this.heading();
     this.timeline.take(model);
+    this.host?.take();
     this.ledger.take();
     this.strip.take();
     this.measured?.tell();
     this.forgetGraph();
-    this.select(selected, value);
   }
 
   /** What its policy is called, and what that costs. */
