@@ -48,6 +48,8 @@ class Player extends Several {
       seekPlace: (place) => this.seek(this.navigation.tickAt(place)),
       flip: (panel, cell) => this.flip(panel, cell),
     };
+    // Before the panels' own, which then find that they have been drawn.
+    new ResizeObserver(() => this.resized()).observe(byId("panels"));
     this.panels = this.models.map((model) => new Panel(model, this.scales, this.events));
     this.reading = new Reading((step) => this.seekStep(this.reading.model, step));
     this.details = new Details(
@@ -86,7 +88,6 @@ class Player extends Several {
     this.read(this.models[0]);
     this.controls.rescale();
     this.scales.extent.watch(() => this.redraw(true));
-    new ResizeObserver(() => this.resized()).observe(holder);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour(), { signal: this.life.signal });
     this.explain();
     if (!this.controls.follow()) this.show(-1);
