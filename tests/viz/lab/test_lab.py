@@ -11,6 +11,25 @@ from tests.viz.lab.lab_driver import KEEPING, LAYER, RINGS, SHOWN, STATE, counte
 from tests.viz.player.player_driver import SMALL, until
 
 pytestmark = pytest.mark.browser
+# What there is when a page says that it is ready.
+AT_READY = """new MutationObserver((_, observer) => {
+  if (!document.documentElement?.dataset.ready) return;
+  observer.disconnect();
+  const count = all => document.querySelectorAll(all).length;
+  window.atReady = [".rail-row", ".frontier .tick"].map(count);
+}).observe(document, { attributes: true, subtree: true })"""
+
+
+def test_a_page_that_is_ready_has_been_drawn(
+    written: Callable[[str], Path], open_page: Open
+) -> None:
+    page = open_page(written("chain:16"))
+    page.add_init_script(AT_READY)
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    rows, ticks = page.evaluate("window.atReady")
+    assert rows == 17  # sixteen layers, and the loss
+    assert ticks > 4
 
 
 def test_dragging_changes_the_schedule_at_once(

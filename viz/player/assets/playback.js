@@ -100,6 +100,11 @@ class Playback {
   }
 }
 
+/** Wait until all that is drawn when it knows its size has been drawn. */
+function firstFrame() {
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+}
+
 /** Make a player of the page's data, or leave the still and the table. @param {(data: any) => Playback} make */
 async function start(make) {
   const root = document.documentElement;
@@ -107,10 +112,11 @@ async function start(make) {
     // Labels are measured to fit: with the font that they are set in, unless the reader allows none.
     await Promise.allSettled([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
     const player = make(await dataOf(byId("data").textContent));
-    root.dataset.ready = "true";
-    performance.mark("ready");
     window.player = player;
     followFrame(player);
+    await firstFrame();
+    root.dataset.ready = "true";
+    performance.mark("ready");
   } catch (error) {
     // The still and the table are there for this.
     root.classList.remove("js");
