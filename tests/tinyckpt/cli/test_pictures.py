@@ -1,10 +1,13 @@
 """What the command line asks of pictures reaches them, and what is wrong is one clear line."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import require
+from tests.tinyckpt.cli.test_cli import run
 from tinyckpt.cli import main
 
 
@@ -62,3 +65,66 @@ def test_what_is_not_legal_is_said(
     assert ended.value.code == 2
     assert reason in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_still_as_svg_is_of_the_peak_or_of_a_step(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    require("PIL")
+    path = tmp_path / "still.svg"
+    for arguments, step in (((), 26), (("--still", "3"), 3)):
+        code, out, _ = run(capsys, "gif", "chain:16", *arguments, "-o", str(path))
+        assert (code, out) == (0, f"written to {path}\n")
+        assert f"step {step} of 82" in path.read_text(encoding="utf-8")
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code that begins with the command's ``main`` imported."""
+    code = f"import sys; from tinyckpt.cli.main import main\n{code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("missing", "name"), [("PIL", "x.gif"), ("av", "x.mp4")])
+def test_pictures_that_cannot_be_say_what_to_install(
+    tmp_path: Path, missing: str, name: str
+) -> None:
+    path = str(tmp_path / name)
+    code = f"sys.modules[{missing!r}] = None; sys.exit(main(['gif', 'chain:2', '-o', {path!r}]))"
+    result = python(code)
+    assert result.returncode == 1
+    extra = "mp4" if missing == "av" else "viz"
+    assert "which is not installed: pip install" in result.stderr
+    assert f"'tinyckpt[{extra}]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_a_gif_imports_only_what_it_needs(tmp_path: Path) -> None:
+    require("PIL")
+    result = python(
+        f"main(['gif', 'chain:4', '-o', {str(tmp_path / 'x.gif')!r}]); print(*sys.modules)"
+    )
+    heavy = {"matplotlib", "graphviz", "pygraphviz", "imageio", "tqdm", "av", "ortools", "cupy"}
+    assert not heavy & set(result.stdout.split())
+
+
+def test_an_animation_of_a_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    require("PIL")
+    from PIL import Image
+
+    path = tmp_path / "x"
+    arguments = ("--format", "webp", "--from", "4", "--to", "9", "--hold", "2,3", "--title", "A")
+    titles = ("--policy", "sqrt_n", "--policy", "store_all", "--title", "B")
+    code, out, _ = run(capsys, "gif", "chain:4", "-o", str(path), *arguments, *titles)
+    assert code == 0
+    assert out == f"written to {path}\n"
+    with Image.open(path) as image:
+        assert image.n_frames == 6
+        durations = []
+        for frame in range(6):
+            image.seek(frame)
+            image.load()
+            durations.append(image.info["duration"])
+    assert (durations[0], durations[-1]) == (2000, 3000)

@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 import viz
 from tests.conftest import examples
-from tests.tinyckpt.documents.test_serialize import hostile_graph
-from tinyckpt.pipeline import gpipe, replay_pipeline, zb_h1
 from viz.charts.frontier import frontier_figure, named_points
 from viz.charts.labels import Box, arrange, spread
 from viz.charts.scaling import growth, scaling_figure
-from viz.charts.style import looks, names_of, shown
+from viz.charts.style import looks, names_of
 from viz.charts.timeline import timeline_figure
 from viz.theme import DARK, LIGHT, THEMES
 
 POLICIES = ("store_all", "sqrt_n", "chen_recursive", "revolve", "recompute_all")
-FORMATS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
 @pytest.fixture(autouse=True)
@@ -56,63 +53,6 @@ def legend_of(legend: Any) -> list[str]:
 def boxes(figure: Any, artists: Any) -> list[Any]:
     figure.canvas.draw()
     return [artist.get_window_extent() for artist in artists]
-
-
-# The files ---------------------------------------------------------------------------------------
-
-
-def charts() -> dict[str, Any]:
-    """Return each chart as a function of a path and a theme."""
-    traces = [trace_of("chain:4", policy) for policy in ("store_all", "sqrt_n")]
-    found = tc.frontier(traces[0].graph)
-    many = {"sqrt_n": [trace_of("chain:4"), trace_of("chain:9")]}
-    pipes = [replay_pipeline(make(2, 3, "early")) for make in (gpipe, zb_h1)]
-    return {
-        "timeline": lambda path, **look: viz.timeline(traces, path, **look),
-        "frontier": lambda path, **look: viz.frontier(found, path, traces=traces, **look),
-        "scaling": lambda path, **look: viz.scaling(many, path, **look),
-        "ledger": lambda path, **look: viz.ledger(traces, path, **look),
-        "pipeline": lambda path, **look: viz.pipeline(pipes, path, **look),
-    }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger", "pipeline"])
-def test_files(tmp_path: Path, chart: str) -> None:
-    draw = charts()[chart]
-    for suffix, magic in FORMATS.items():
-        path = draw(tmp_path / f"one.{suffix}")
-        assert path == tmp_path / f"one.{suffix}"
-        content = path.read_bytes()
-        assert content.startswith(magic)
-        assert content == draw(tmp_path / f"two.{suffix.upper()}").read_bytes()
-        assert content != draw(path, theme="dark").read_bytes()
-    with pytest.raises(tc.TinyckptError, match=r"unknown format 'bmp'; known are png, svg, pdf$"):
-        draw(tmp_path / "x.bmp")
-    with pytest.raises(tc.TinyckptError, match="unknown theme 'neon'; known are light, dark"):
-        draw(tmp_path / "x.png", theme="neon")
-    with pytest.raises(tc.FormatError, match=r"cannot write .*No such file or directory"):
-        draw(tmp_path / "missing" / "x.png")
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {f"{n}.{s}" for s in FORMATS for n in ("one",)} | {
-        "two.PNG",
-        "two.SVG",
-        "two.PDF",
-    }
-
-
-def test_letters_that_no_font_has_and_formulae_are_only_text(tmp_path: Path) -> None:
-    assert shown("a 漢 \ud800 $x$ Жλ") == "a ?   $x$ Жλ"
-    graph = hostile_graph()
-    nasty = replace(graph, name=r"$\frac{1}{ 漢 <script>")
-    trace = tc.replay(replace(tc.plan(nasty), policy="$$ =cmd() </svg>"))
-    for name, chart in (("t", viz.timeline), ("l", viz.ledger)):
-        path = chart(trace, tmp_path / f"{name}.svg")
-        assert b"<script" not in path.read_bytes()
-        assert path.read_bytes().count(b"</svg>") == 1
-    found = tc.frontier(nasty)
-    path = viz.frontier(found, tmp_path / "f.svg", traces={"</svg>\n<b>$": trace})
-    assert path.read_bytes().count(b"</svg>") == 1
 
 
 # Timelines ---------------------------------------------------------------------------------------
@@ -367,60 +307,3 @@ def test_spread_heights_are_apart_and_in_order(heights: list[float]) -> None:
         assert moved[above] - moved[below] >= 5.0 - 1e-6
     if all(b - a >= 5.001 for a, b in combinations(sorted(heights), 2)):
         assert moved == pytest.approx(heights, abs=1e-6)
-
-
-# Widths, titles and fonts ------------------------------------------------------------------------
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
-def test_charts_of_any_width_with_titles_of_ones_own(tmp_path: Path, chart: str) -> None:
-    from PIL import Image
-
-    draw = charts()[chart]
-    for width in (3, 3.3, 8, 30):
-        with Image.open(draw(tmp_path / "c.png", width=width)) as image:
-            assert image.size[0] == pytest.approx(150 * width, abs=1)
-    default = draw(tmp_path / "c.svg").read_bytes()
-    assert draw(tmp_path / "c.svg", width=8.0, title=None).read_bytes() == default
-    assert len(draw(tmp_path / "c.svg", title="").read_bytes()) < len(default)
-    count = 1 if chart == "frontier" else 2
-    assert draw(tmp_path / "c.svg", title=[f"t{n}" for n in range(count)]).read_bytes() != default
-    for bad in (2.9, 31, "8", float("nan")):
-        with pytest.raises(tc.OptionError, match=r"width .*: legal are 3 to 30 inches"):
-            draw(tmp_path / "c.png", width=bad)
-    with pytest.raises(tc.OptionError, match=rf"one for each chart, of which there are {count}"):
-        draw(tmp_path / "c.png", title=["a", "b", "c"])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("chart", ["timeline", "frontier", "scaling", "ledger"])
-def test_a_pdf_holds_truetype_and_nothing_else(tmp_path: Path, chart: str) -> None:
-    import re
-    import zlib
-
-    content = charts()[chart](tmp_path / "c.pdf").read_bytes()
-    assert b"/Type3" not in content
-    assert set(re.findall(rb"/Subtype /(CIDFont\w+|Type[0-9]\b)", content)) == {
-        b"CIDFontType2", b"Type0",
-    }  # fmt: skip
-    fonts = []
-    for number in re.findall(rb"/FontFile2 (\d+) 0 R", content):
-        found = re.search(rb"\n%s 0 obj\n.*?stream\r?\n" % number, content, re.DOTALL)
-        assert found
-        fonts.append(zlib.decompressobj().decompress(content[found.end() :])[:4])
-    assert fonts
-    assert set(fonts) == {b"\0\1\0\0"}  # not OTTO, which is OpenType without TrueType outlines
-    assert set(re.findall(rb"/BaseFont /[A-Z]+\+(\w+)", content)) <= {b"Inter"}
-
-
-def test_rows_of_a_ledger_have_peoples_names() -> None:
-    from viz.charts.residency import ledger_of
-
-    def loss(x: Any) -> Any:
-        for _ in range(2):
-            x = tc.name(tc.tanh(x), "hidden")
-        return tc.sum(x)
-
-    trace = tc.replay(tc.plan(tc.differentiate(tc.build(loss, tc.Spec(3)))))
-    assert ledger_of(trace, 36).rows == ("hidden", "hidden (tanh_2)", "sum_1")

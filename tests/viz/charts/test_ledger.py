@@ -139,3 +139,13 @@ def test_marks_are_in_order() -> None:
     marks = ledger_of(trace_of("chain:9"), 36).marks
     assert marks[0] == Mark(0, 0, Kind.FORWARD)
     assert [mark.at for mark in marks] == list(range(len(marks)))
+
+
+def test_rows_of_a_ledger_have_peoples_names() -> None:
+    def loss(x: Any) -> Any:
+        for _ in range(2):
+            x = tc.name(tc.tanh(x), "hidden")
+        return tc.sum(x)
+
+    trace = tc.replay(tc.plan(tc.differentiate(tc.build(loss, tc.Spec(3)))))
+    assert ledger_of(trace, 36).rows == ("hidden", "hidden (tanh_2)", "sum_1")
