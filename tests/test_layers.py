@@ -47,12 +47,10 @@ EXCEPTIONS = {
 LONG = {
     "tinyckpt/__init__.py": "every public name, once to import it and once to say so",
     "tinyckpt/ops/elementwise.py": "a table of facts, one family",
-    "tests/tinyckpt/cli/test_cli.py": "one command, job by job",
     "tests/tinyckpt/documents/test_serialize.py": "a table of damaged documents",
     "tests/tinyckpt/exact/chain_optima.py": "a machine of its own, and what it may leave out",
     "tests/tinyckpt/exact/test_optimal.py": "the exhaustive search that the solver is held to",
     "tests/tinyckpt/policies/test_schedules.py": "the verifier's errors, one by one",
-    "tests/viz/charts/test_charts.py": "four charts with the same options",
     "tests/viz/player/test_player.py": "one page, control by control",
 }
 FOLDERS = ("tinyckpt", "viz", "tests", "lessons", "examples", "benchmarks", "docs")
