@@ -29,6 +29,18 @@ IN_LEDGER = """() => player.panels.map(panel => [
     panel.element.querySelectorAll(".rail rect.lit").length,
     panel.element.querySelectorAll(".rail rect.haunt").length,
     panel.element.querySelectorAll(".rail rect.halo").length])"""
+# In each view at some steps: what stands there when it is opened, and when it is shown anew.
+OPENED = """steps => { const [panel] = player.panels; const all = [];
+    const seen = () => [".ghosts .ghost", ".rail rect.haunt"].map(name =>
+        Array.from(panel.element.querySelectorAll(name), e =>
+            (e.textContent || e.parentNode.dataset.of) + e.style.top).sort().join());
+    for (const step of steps) for (const view of panel.model.graph.views.keys()) {
+        player.seek(step);
+        panel.open(view);
+        const opened = seen();
+        player.show(step);
+        all.push([opened, seen()]);
+    } return all; }"""
 MOVING = "() => document.getAnimations().filter(a => a.effect.target.matches({})).length"
 
 
@@ -110,6 +122,18 @@ def test_along_evaluations_a_ghost_is_what_was_freed_since_the_one_before(
     page = open_page(written(tmp_path, [trace], view="ledger"), "#evaluation=20")
     ((ghosts, lit, haunted, halo),) = page.evaluate(IN_LEDGER)
     assert (len(ghosts), lit, haunted, halo) == (2, 2, 2, 1)
+
+
+@pytest.mark.browser
+def test_whoever_opens_a_group_sees_there_what_was_freed_there(
+    tmp_path: Path, open_page: Open
+) -> None:
+    (trace,) = traces_of("unet", ("sqrt_n",))
+    page = open_page(written(tmp_path, [trace], view="ledger"))
+    frees = [place for place, taken in enumerate(trace.steps) if isinstance(taken, tc.Free)]
+    shown = page.evaluate(OPENED, frees[::9])
+    assert all(opened == anew for opened, anew in shown)
+    assert len({str(opened) for opened, _ in shown if any(opened)}) > 9
 
 
 @pytest.mark.browser

@@ -175,3 +175,21 @@ def test_a_link_leads_to_all_that_was_seen(tmp_path: Path, open_page: Open) -> N
         assert page.evaluate("player.navigation.loop") is None
         assert page.evaluate("player.solo") == -1
     assert open_page(path, wrong).is_visible(".ledger")
+
+
+@pytest.mark.browser
+def test_a_link_marks_the_time_in_memory_of_its_moment(tmp_path: Path, open_page: Open) -> None:
+    marked = "() => player.panels[0].ledger.selected"
+    traces = traces_of("chain:16", ("sqrt_n",))
+    path = written(tmp_path, traces, "ledger")
+    page = open_page(path, "#step=60")
+    begins = set()
+    for step in range(len(traces[0].steps)):
+        page.evaluate(
+            "step => { player.seek(step); player.choose(player.panels[0], -1, 2); }", step
+        )
+        address, chosen = page.evaluate("player.address()"), page.evaluate(marked)
+        if chosen["begin"] not in begins:
+            assert open_page(path, address).evaluate(marked) == chosen
+        begins.add(chosen["begin"])
+    assert len(begins) == 2  # it is recomputed once

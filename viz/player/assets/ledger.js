@@ -59,6 +59,7 @@ class Ledger {
     this.homeOf = homes(this.model.graph.data.names.length, this.view.data);
     this.element.style.setProperty("--rows", String(this.rows.count));
     this.take();
+    this.lights.find();
   }
 
   /** Take on what a schedule does with the cells of this view. */

@@ -41,15 +41,21 @@ class LedgerLights {
     this.ghosts = part("div", "ghosts");
     this.ghosts.setAttribute("aria-hidden", "true");
     ledger.plot.append(this.pulse, this.ghosts);
-    this.freed = new Map();
+    this.since = Number.POSITIVE_INFINITY; // the first step of which it shows what is freed
     this.marked = [];
   }
 
-  /** Take on a step. @param {number} since the first one of which it shows what is freed */
+  /** Take on a step. @param {number} since */
   show(since) {
-    const { ledger } = this;
-    this.freed = freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
+    this.since = since;
+    this.find();
     this.isNew = true;
+  }
+
+  /** Find what was freed among the cells of the view that is open. */
+  find() {
+    const { ledger, since } = this;
+    this.freed = freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
   }
 
   /** Draw upon bars what is read and what was freed. @param {number} column of the cursor */

@@ -256,16 +256,13 @@ class Player extends Several {
     const front = VIEWS.find((view) => view === parameters.get("view")) ?? this.first;
     if (front !== this.scales.front) this.setFront(front);
     const known = this.axes.find((align) => !Number.isNaN(Number.parseInt(parameters.get(align) ?? "", 10)));
-    if (known) this.setAlign(known);
-    goToPlace(this, parameters);
-    for (const align of this.axes) {
-      const place = Number.parseInt(parameters.get(align) ?? "", 10);
-      if (Number.isNaN(place)) continue;
+    if (known) {
+      this.setAlign(known);
       this.pause();
-      this.seek(place);
-      return true;
+      this.seek(Number.parseInt(parameters.get(known), 10));
     }
-    return false;
+    goToPlace(this, parameters); // of a value, the time in memory that is marked is that of the moment
+    return known !== undefined;
   }
 
   /** Go to the peak of the first policy that is open; from a peak, to that of the next. */
