@@ -82,10 +82,12 @@ ZOOM = """async seconds => { const plot = [...document.querySelectorAll(".ledger
 BARS = """player.difference?.ledger.along.places.length ??
   player.panels.reduce((sum, panel) => sum + panel.ledger.history.steps.length, 0)"""
 # What a driver does to find an element would take its share of the time; this one waits to be told.
-READY = """() => new Promise(done => new PerformanceObserver(list => {
-  const [mark] = list.getEntriesByName("ready");
-  if (mark) done(mark.startTime);
-}).observe({ type: "mark", buffered: true }))"""
+READY = """() => new Promise((done, failed) => {
+  setTimeout(() => failed(new Error("not ready after 30 seconds")), 30000);
+  new PerformanceObserver(list => {
+    const [mark] = list.getEntriesByName("ready");
+    if (mark) done(mark.startTime);
+  }).observe({ type: "mark", buffered: true }); })"""
 
 
 def measure(browser: Any, path: Path, fragment: str) -> list[str]:

@@ -178,16 +178,19 @@ def test_a_link_leads_to_all_that_was_seen(tmp_path: Path, open_page: Open) -> N
 
 
 @pytest.mark.browser
-def test_a_link_marks_the_time_in_memory_of_its_moment(tmp_path: Path, open_page: Open) -> None:
-    marked = "() => player.panels[0].ledger.selected"
+@pytest.mark.parametrize("front", ["ledger", "graph"])
+def test_a_link_marks_the_time_in_memory_of_its_moment(
+    front: str, tmp_path: Path, open_page: Open
+) -> None:
+    marked = "() => { player.setFront('ledger'); return player.panels[0].ledger.selected; }"
+    choose = """([front, step]) => { player.setFront(front);
+        player.seek(step); player.choose(player.panels[0], -1, 2); }"""
     traces = traces_of("chain:16", ("sqrt_n",))
-    path = written(tmp_path, traces, "ledger")
-    page = open_page(path, "#step=60")
+    path = written(tmp_path, traces, front)
+    page = open_page(path)
     begins = set()
     for step in range(len(traces[0].steps)):
-        page.evaluate(
-            "step => { player.seek(step); player.choose(player.panels[0], -1, 2); }", step
-        )
+        page.evaluate(choose, [front, step])
         address, chosen = page.evaluate("player.address()"), page.evaluate(marked)
         if chosen["begin"] not in begins:
             assert open_page(path, address).evaluate(marked) == chosen

@@ -32,6 +32,13 @@ NAMES = (
     "]]>-->",
     "x" * 10_240,
 )
+# Whether the ledger is drawn when a page has begun, whereupon an error happens; when it is ready.
+BEGINNING = """window.drawn = []; new MutationObserver(() => {
+  const { begun, ready } = document.documentElement?.dataset ?? {};
+  if (window.drawn.length >= Boolean(begun) + Boolean(ready)) return;
+  window.drawn.push(player.panels[0].ledger.layers.past !== null);
+  if (!ready) dispatchEvent(new Event("error"));
+}).observe(document, { attributes: true, subtree: true })"""
 
 
 def named(names: tuple[str, ...]) -> tc.Graph:
@@ -114,6 +121,19 @@ def test_it_plays_where_fonts_of_pages_are_blocked(tmp_path: Path, open_page: Op
     page.add_init_script("document.fonts.load = () => Promise.reject(new Error('blocked'))")
     page.reload()
     page.wait_for_selector("html[data-ready]")
+    assert page.is_visible("#play")
+
+
+@pytest.mark.browser
+def test_a_page_that_has_begun_stays_and_is_ready_when_it_is_drawn(
+    tmp_path: Path, open_page: Open
+) -> None:
+    path = viz.player(traces_of("chain:4", ("sqrt_n",)), tmp_path / "player.html")
+    page = open_page(path)
+    page.add_init_script(BEGINNING)
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.evaluate("window.drawn") == [False, True]
     assert page.is_visible("#play")
 
 

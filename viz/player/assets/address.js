@@ -20,7 +20,8 @@ function placeText(player) {
   return said.map((text) => `&${text}`).join("");
 }
 
-/** Show what an address names, and of all that it does not name nothing; what cannot be is left out.
+/** Show what an address names besides moment and selection, and of all that it does not name nothing;
+ * what cannot be is left out.
  * @param {Player} player @param {URLSearchParams} parameters
  */
 function goToPlace(player, parameters) {
@@ -36,7 +37,6 @@ function goToPlace(player, parameters) {
   });
   // Whoever opens a link stands nowhere yet.
   if (focused === document.body) document.activeElement.blur();
-  select(player, parameters.get("select") ?? "");
   goToPart(player, parameters);
   const single = { each: true, all: false }[parameters.get("rows") ?? ""] ?? coarse.matches;
   if (single !== player.scales.single) setSingle(player, single);
@@ -53,7 +53,10 @@ function goToPart({ scales: { extent }, navigation }, parameters) {
   extent.set(...(known ? [begin, Math.max(end, begin + Math.min(navigation.least, extent.whole))] : [0, extent.whole]));
 }
 
-function select(player, text) {
+/** Select what an address names; nothing if it names nothing that there is.
+ * @param {Player} player @param {string} text
+ */
+function goToSelection(player, text) {
   const [, id = "0", kind, number] = /^(?:(\d+)\.)?([vc])(\d+)$/.exec(text) ?? [];
   const panel = player.difference ?? player.panels[Number(id)];
   const place = panel && kind ? wholeIn(number, 0, (kind === "v" ? panel.model.graph.data.names : panel.view.labels).length - 1) : null;

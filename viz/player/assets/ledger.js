@@ -59,7 +59,7 @@ class Ledger {
     this.homeOf = homes(this.model.graph.data.names.length, this.view.data);
     this.element.style.setProperty("--rows", String(this.rows.count));
     this.take();
-    this.lights.find();
+    if (!this.panel.isGraph) this.lights.find();
   }
 
   /** Take on what a schedule does with the cells of this view. */
@@ -298,7 +298,7 @@ class Ledger {
     this.selected = home < 0 ? null : { cell: home };
     if (root >= 0 && home >= 0) {
       const { spans } = this.model;
-      const at = Math.max(lastAtMost(spans.begins, Math.max(this.step, 0), spans.first[value], spans.first[value + 1]), spans.first[value]);
+      const at = Math.max(lastAtMost(spans.begins, Math.max(this.panel.step, 0), spans.first[value], spans.first[value + 1]), spans.first[value]);
       if (at < spans.first[value + 1]) this.selected = { cell: home, value, begin: spans.begins[at], end: spans.ends[at] };
     }
     if (!this.layers.past) return;

@@ -42,6 +42,7 @@ class LedgerLights {
     this.ghosts.setAttribute("aria-hidden", "true");
     ledger.plot.append(this.pulse, this.ghosts);
     this.since = Number.POSITIVE_INFINITY; // the first step of which it shows what is freed
+    this.freed = new Map();
     this.marked = [];
   }
 

@@ -48,7 +48,7 @@ class Player extends Several {
       seekPlace: (place) => this.seek(this.navigation.tickAt(place)),
       flip: (panel, cell) => this.flip(panel, cell),
     };
-    // Before the panels' own, which then find that they have been drawn.
+    // Observers are told in the order in which they began: the panels' own find that all is drawn.
     new ResizeObserver(() => this.resized()).observe(byId("panels"));
     this.panels = this.models.map((model) => new Panel(model, this.scales, this.events));
     this.reading = new Reading((step) => this.seekStep(this.reading.model, step));
@@ -256,12 +256,14 @@ class Player extends Several {
     const front = VIEWS.find((view) => view === parameters.get("view")) ?? this.first;
     if (front !== this.scales.front) this.setFront(front);
     const known = this.axes.find((align) => !Number.isNaN(Number.parseInt(parameters.get(align) ?? "", 10)));
+    if (known) this.setAlign(known);
+    goToPlace(this, parameters);
     if (known) {
-      this.setAlign(known);
       this.pause();
       this.seek(Number.parseInt(parameters.get(known), 10));
     }
-    goToPlace(this, parameters); // of a value, the time in memory that is marked is that of the moment
+    // Of a value, the time in memory that is marked is that of the moment.
+    goToSelection(this, parameters.get("select") ?? "");
     return known !== undefined;
   }
 

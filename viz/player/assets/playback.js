@@ -100,7 +100,7 @@ class Playback {
   }
 }
 
-/** Wait until all that is drawn when it knows its size has been drawn. */
+/** Wait for the first frame, in which everything is told its size, and drawn. */
 function firstFrame() {
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }
@@ -113,6 +113,7 @@ async function start(make) {
     await Promise.allSettled([400, 600].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
     const player = make(await dataOf(byId("data").textContent));
     window.player = player;
+    root.dataset.begun = "true"; // from here on no error takes the page away
     followFrame(player);
     await firstFrame();
     root.dataset.ready = "true";
