@@ -83,7 +83,9 @@ from tinyckpt.ops.arrangement import (
     vstack,
 )
 from tinyckpt.ops.attention import attention
+from tinyckpt.ops.casting import astype
 from tinyckpt.ops.causal import causal_softmax
+from tinyckpt.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
 from tinyckpt.ops.compression import compressed
 from tinyckpt.ops.convolution import (
     conv2d,
@@ -103,21 +105,14 @@ from tinyckpt.ops.creation import (
 from tinyckpt.ops.elementwise import (
     absolute,
     add,
-    astype,
     cos,
     divide,
-    equal,
     exp,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
     log,
     maximum,
     minimum,
     multiply,
     negative,
-    not_equal,
     power,
     sin,
     sqrt,

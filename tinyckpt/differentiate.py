@@ -49,9 +49,10 @@ from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, function_name
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Operator, TrainingGraph
+from tinyckpt.ops.casting import astype
 from tinyckpt.ops.compression import as_read, compressed_values
 from tinyckpt.ops.dtypes import is_float
-from tinyckpt.ops.elementwise import accumulated, astype
+from tinyckpt.ops.elementwise import accumulated
 from tinyckpt.ops.primitive import active_builder
 from tinyckpt.ops.shape import full
 from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves

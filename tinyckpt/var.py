@@ -17,6 +17,8 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import DataNode, Spec
 from tinyckpt.ops import (
     arrangement,
+    casting,
+    comparison,
     elementwise,
     indexing,
     linalg,
@@ -122,7 +124,7 @@ class Var:
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Var:
         """Return it in another dtype; whether values that never change are copied is all one."""
-        return elementwise.astype(self, dtype)
+        return casting.astype(self, dtype)
 
     # Methods that NumPy has as functions, too: the same arguments, and the same refusals.
     all, any = numpys("all"), numpys("any")
@@ -163,10 +165,10 @@ class Var:
     __rshift__, __rrshift__ = infix(logic.right_shift)
     __pow__ = elementwise.power
     __matmul__ = linalg.matmul
-    __gt__ = elementwise.greater
-    __ge__ = elementwise.greater_equal
-    __lt__ = elementwise.less
-    __le__ = elementwise.less_equal
+    __gt__ = comparison.greater
+    __ge__ = comparison.greater_equal
+    __lt__ = comparison.less
+    __le__ = comparison.less_equal
     __abs__ = elementwise.absolute
     __invert__ = logic.invert
     __round__ = rounding.round
@@ -190,10 +192,10 @@ class Var:
         return linalg.matmul(self.builder.as_var(other, self.dtype), self)
 
     def __eq__(self, other: object) -> Var:  # type: ignore[override]  # elementwise, as in NumPy
-        return elementwise.equal(self, other)
+        return comparison.equal(self, other)
 
     def __ne__(self, other: object) -> Var:  # type: ignore[override]  # elementwise, as in NumPy
-        return elementwise.not_equal(self, other)
+        return comparison.not_equal(self, other)
 
     __hash__ = None  # type: ignore[assignment]  # == is elementwise
 

@@ -20,9 +20,9 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.networks.network import Network, positive
 from tinyckpt.ops.activation import relu
+from tinyckpt.ops.casting import astype
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.dtypes import wide
-from tinyckpt.ops.elementwise import astype
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.normalization import batch_norm, batch_norm_inference, moved_statistics
 from tinyckpt.ops.reduce import mean

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.ops import kernels_activation as kernels
+from tinyckpt.ops.casting import as_computed
 from tinyckpt.ops.elementwise import (
-    as_computed,
     by_input,
     by_output,
     exp,

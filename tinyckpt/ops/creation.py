@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.graph import checked_dtype
-from tinyckpt.ops.elementwise import astype
+from tinyckpt.ops.casting import astype
 from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.shape import broadcast_to, extents_of, full
 

@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic, functions of one array, comparisons, selection.
+"""Elementwise operators: arithmetic, functions of one array, selection.
 
 Every binary operator broadcasts as NumPy does; its vjp rules sum the cotangent back to the shape
 of the operand (``unbroadcast``). A derivative that is compound is one primitive, ``*_vjp``, so that
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec, checked_dtype
+from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels, kernels_functions
-from tinyckpt.ops.dtypes import is_bfloat16, is_float
+from tinyckpt.ops.casting import as_computed, astype, widened
+from tinyckpt.ops.comparison import equal
+from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.primitive import (
     Primitive,
-    active_builder,
     apply,
     as_var,
-    free_of_charge,
     per_element,
     zero,
 )
@@ -235,15 +235,6 @@ def vjp_powers_exponent(ct: Any, ins: Any, outs: Any) -> Var:
 
 POWERS = binary("powers", kernels_functions.powers, vjp_powers_base, vjp_powers_exponent)
 
-GREATER = Primitive("greater", kernels.greater, infer.comparison, flops=per_element(1))
-GREATER_EQUAL = Primitive(
-    "greater_equal", kernels.greater_equal, infer.comparison, flops=per_element(1)
-)
-LESS = Primitive("less", kernels.less, infer.comparison, flops=per_element(1))
-LESS_EQUAL = Primitive("less_equal", kernels.less_equal, infer.comparison, flops=per_element(1))
-EQUAL = Primitive("equal", kernels.equal, infer.comparison, flops=per_element(1))
-NOT_EQUAL = Primitive("not_equal", kernels.not_equal, infer.comparison, flops=per_element(1))
-
 
 def infer_where(condition: Any, x: Any, y: Any) -> tuple[Any, ...]:
     if condition.dtype != np.bool_:
@@ -264,49 +255,7 @@ WHERE = Primitive(
 )
 
 
-def infer_cast(x: Any, dtype: str) -> tuple[Any, ...]:
-    return (Spec(x.shape, dtype),)
-
-
-CAST = Primitive(
-    "cast", kernels.cast, infer_cast,
-    vjp=(lambda ct, ins, outs, dtype: astype(ct[0], ins[0].dtype),), flops=free_of_charge,
-    takes_bfloat16=True,
-)  # fmt: skip
-
 # The functions -----------------------------------------------------------------------------------
-
-
-PYTHON_NUMBERS = (bool, int, float)
-
-
-def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
-    """Return the operands with integers cast to the floats in which NumPy's function computes.
-
-    Floats stay as they are, and so do Python's numbers beside floats: they take the array's dtype.
-    """
-    floats = False
-    for operand in operands:
-        node = getattr(operand, "node", None)
-        if node is not None and is_float(node.spec.dtype):
-            floats = True
-        elif type(operand) not in PYTHON_NUMBERS:
-            break
-    else:
-        if floats:
-            return list(operands)
-    builder = active_builder(function.__name__)
-    plain = [type(operand) in PYTHON_NUMBERS for operand in operands]
-    operands = tuple(o if own else as_var(o) for o, own in zip(operands, plain, strict=True))
-    kinds = [
-        o.dtype if not own else np.dtype(bool) if type(o) is bool else type(o)
-        for o, own in zip(operands, plain, strict=True)
-    ]
-    computed_in = function.resolve_dtypes((*kinds, None))
-    return [
-        builder.as_var(o, dtype) if own else o if is_float(o.dtype) else astype(o, dtype)
-        for o, own, dtype in zip(operands, plain, computed_in, strict=False)
-    ]
 
 
 def add(x: Any, y: Any) -> Var:
@@ -404,48 +353,6 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Var:
             "computed"
         )
     return apply(WHERE, condition, x, y)
-
-
-def greater(x: Any, y: Any) -> Var:
-    """Return the boolean ``x > y``."""
-    return apply(GREATER, x, y)
-
-
-def greater_equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x >= y``."""
-    return apply(GREATER_EQUAL, x, y)
-
-
-def less(x: Any, y: Any) -> Var:
-    """Return the boolean ``x < y``."""
-    return apply(LESS, x, y)
-
-
-def less_equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x <= y``."""
-    return apply(LESS_EQUAL, x, y)
-
-
-def equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x == y``."""
-    return apply(EQUAL, x, y)
-
-
-def not_equal(x: Any, y: Any) -> Var:
-    """Return the boolean ``x != y``."""
-    return apply(NOT_EQUAL, x, y)
-
-
-def astype(x: Any, dtype: Any) -> Var:
-    """Return ``x`` in another dtype; ``x`` itself if it has that dtype."""
-    resolved = checked_dtype(dtype)
-    x = as_var(x)
-    return x if x.dtype == resolved else apply(CAST, x, dtype=resolved.name)
-
-
-def widened(x: Var) -> Var:
-    """Return what is stored as bfloat16 as float32, in which it can be added up; others as is."""
-    return astype(x, "float32") if is_bfloat16(x.dtype) else x
 
 
 def accumulated(x: Var, y: Var) -> Var:

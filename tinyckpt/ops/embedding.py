@@ -15,7 +15,7 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
-from tinyckpt.ops.elementwise import astype, widened
+from tinyckpt.ops.casting import astype, widened
 from tinyckpt.ops.indexing import TAKE_VJP, contiguous
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import reshape

@@ -15,17 +15,15 @@ import numpy as np
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_functions as kernels
 from tinyckpt.ops.activation import sigmoid
+from tinyckpt.ops.casting import as_computed, astype
+from tinyckpt.ops.comparison import equal, greater
 from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import (
-    as_computed,
-    astype,
     binary,
     by_input,
     by_output,
     divide,
-    equal,
     exp,
-    greater,
     multiply,
     outputs_bytes,
     power,

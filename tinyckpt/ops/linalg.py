@@ -14,18 +14,10 @@ import numpy as np
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels, reduce
+from tinyckpt.ops.casting import as_computed, astype
+from tinyckpt.ops.comparison import equal, not_equal
 from tinyckpt.ops.dtypes import is_float
-from tinyckpt.ops.elementwise import (
-    absolute,
-    as_computed,
-    astype,
-    equal,
-    multiply,
-    not_equal,
-    power,
-    sqrt,
-    where,
-)
+from tinyckpt.ops.elementwise import absolute, multiply, power, sqrt, where
 from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import Axes
 from tinyckpt.ops.shape import reshape, unbroadcast

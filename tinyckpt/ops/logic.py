@@ -14,7 +14,8 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels_indexing
 from tinyckpt.ops import kernels_functions as kernels
-from tinyckpt.ops.elementwise import absolute, equal, less_equal, not_equal
+from tinyckpt.ops.comparison import equal, less_equal, not_equal
+from tinyckpt.ops.elementwise import absolute
 from tinyckpt.ops.primitive import Primitive, apply, as_var, per_element
 from tinyckpt.ops.reduce import Axes, reduced, sum
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.graph import Spec
 from tinyckpt.ops import kernels_normalization as kernels
-from tinyckpt.ops.elementwise import add, astype, multiply, power, subtract, widened
+from tinyckpt.ops.casting import astype, widened
+from tinyckpt.ops.elementwise import add, multiply, power, subtract
 from tinyckpt.ops.normalization import checked_positions
 from tinyckpt.ops.normalized import (
     checked_epsilon,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.errors import GraphError
 from tinyckpt.ops import infer
-from tinyckpt.ops.elementwise import astype, power, sqrt
+from tinyckpt.ops.casting import astype
+from tinyckpt.ops.elementwise import power, sqrt
 from tinyckpt.ops.normalized import (
     BATCH_NORM,
     GROUP_NORM,

@@ -18,8 +18,9 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_normalization as kernels
+from tinyckpt.ops.casting import astype, widened
 from tinyckpt.ops.dtypes import wide
-from tinyckpt.ops.elementwise import add, astype, multiply, power, subtract, widened
+from tinyckpt.ops.elementwise import add, multiply, power, subtract
 from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops.reduce import mean as mean_over
 from tinyckpt.ops.reduce import sum

@@ -18,7 +18,8 @@ import numpy as np
 from tinyckpt.errors import GraphError
 from tinyckpt.ops import infer
 from tinyckpt.ops.arrangement import diagonal, moveaxis
-from tinyckpt.ops.elementwise import as_computed, astype, multiply
+from tinyckpt.ops.casting import as_computed, astype
+from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import matmul, product
 from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.reduce import sum

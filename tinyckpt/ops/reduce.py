@@ -11,8 +11,10 @@ import numpy as np
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer, kernels, kernels_indexing
+from tinyckpt.ops.casting import astype
+from tinyckpt.ops.comparison import equal
 from tinyckpt.ops.dtypes import is_float
-from tinyckpt.ops.elementwise import astype, divide, equal, multiply, where
+from tinyckpt.ops.elementwise import divide, multiply, where
 from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import full, reshape
 

@@ -11,16 +11,9 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
+from tinyckpt.ops.casting import astype
 from tinyckpt.ops.dtypes import is_float
-from tinyckpt.ops.elementwise import (
-    astype,
-    divide,
-    exp,
-    multiply,
-    sqrt,
-    subtract,
-    where,
-)
+from tinyckpt.ops.elementwise import divide, exp, multiply, sqrt, subtract, where
 from tinyckpt.ops.indexing import sort
 from tinyckpt.ops.logic import isnan
 from tinyckpt.ops.primitive import Primitive, apply, as_var

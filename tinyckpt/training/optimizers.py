@@ -24,7 +24,8 @@ import numpy as np
 
 from tinyckpt.errors import OptionError
 from tinyckpt.graph import Spec
-from tinyckpt.ops.elementwise import add, astype, maximum, minimum, multiply, power, sqrt
+from tinyckpt.ops.casting import astype
+from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, power, sqrt
 from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.updating import (

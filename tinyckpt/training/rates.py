@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tinyckpt.errors import OptionError
-from tinyckpt.ops.elementwise import astype, cos, maximum, minimum, where
+from tinyckpt.ops.casting import astype
+from tinyckpt.ops.elementwise import cos, maximum, minimum, where
 from tinyckpt.training.optimizers import check
 from tinyckpt.var import Var
 

@@ -20,7 +20,8 @@ from tinyckpt.building.calls import Call, function_name
 from tinyckpt.differentiate import differentiate, loss_of
 from tinyckpt.errors import GraphError, OptionError
 from tinyckpt.graph import Graph, TrainingGraph
-from tinyckpt.ops.elementwise import add, astype, maximum, minimum, multiply, where
+from tinyckpt.ops.casting import astype
+from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
 from tinyckpt.ops.primitive import apply
 from tinyckpt.ops.reduce import max, min

@@ -1,0 +1,69 @@
+"""Dtypes that change: casts, which are operators, and what NumPy's functions compute in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.graph import Spec, checked_dtype
+from tinyckpt.ops import kernels
+from tinyckpt.ops.dtypes import is_bfloat16, is_float
+from tinyckpt.ops.primitive import Primitive, active_builder, apply, as_var, free_of_charge
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+PYTHON_NUMBERS = (bool, int, float)
+
+
+def infer_cast(x: Any, dtype: str) -> tuple[Any, ...]:
+    return (Spec(x.shape, dtype),)
+
+
+CAST = Primitive(
+    "cast", kernels.cast, infer_cast,
+    vjp=(lambda ct, ins, outs, dtype: astype(ct[0], ins[0].dtype),), flops=free_of_charge,
+    takes_bfloat16=True,
+)  # fmt: skip
+
+
+def as_computed(function: np.ufunc, *operands: Any) -> list[Any]:
+    """Return the operands with integers cast to the floats in which NumPy's function computes.
+
+    Floats stay as they are, and so do Python's numbers beside floats: they take the array's dtype.
+    """
+    floats = False
+    for operand in operands:
+        node = getattr(operand, "node", None)
+        if node is not None and is_float(node.spec.dtype):
+            floats = True
+        elif type(operand) not in PYTHON_NUMBERS:
+            break
+    else:
+        if floats:
+            return list(operands)
+    builder = active_builder(function.__name__)
+    plain = [type(operand) in PYTHON_NUMBERS for operand in operands]
+    operands = tuple(o if own else as_var(o) for o, own in zip(operands, plain, strict=True))
+    kinds = [
+        o.dtype if not own else np.dtype(bool) if type(o) is bool else type(o)
+        for o, own in zip(operands, plain, strict=True)
+    ]
+    computed_in = function.resolve_dtypes((*kinds, None))
+    return [
+        builder.as_var(o, dtype) if own else o if is_float(o.dtype) else astype(o, dtype)
+        for o, own, dtype in zip(operands, plain, computed_in, strict=False)
+    ]
+
+
+def astype(x: Any, dtype: Any) -> Var:
+    """Return ``x`` in another dtype; ``x`` itself if it has that dtype."""
+    resolved = checked_dtype(dtype)
+    x = as_var(x)
+    return x if x.dtype == resolved else apply(CAST, x, dtype=resolved.name)
+
+
+def widened(x: Var) -> Var:
+    """Return what is stored as bfloat16 as float32, in which it can be added up; others as is."""
+    return astype(x, "float32") if is_bfloat16(x.dtype) else x

@@ -1,0 +1,50 @@
+"""Comparisons, element by element; the results are booleans and have no derivative."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinyckpt.ops import infer, kernels
+from tinyckpt.ops.primitive import Primitive, apply, per_element
+
+if TYPE_CHECKING:
+    from tinyckpt.var import Var
+
+GREATER = Primitive("greater", kernels.greater, infer.comparison, flops=per_element(1))
+GREATER_EQUAL = Primitive(
+    "greater_equal", kernels.greater_equal, infer.comparison, flops=per_element(1)
+)
+LESS = Primitive("less", kernels.less, infer.comparison, flops=per_element(1))
+LESS_EQUAL = Primitive("less_equal", kernels.less_equal, infer.comparison, flops=per_element(1))
+EQUAL = Primitive("equal", kernels.equal, infer.comparison, flops=per_element(1))
+NOT_EQUAL = Primitive("not_equal", kernels.not_equal, infer.comparison, flops=per_element(1))
+
+
+def greater(x: Any, y: Any) -> Var:
+    """Return the boolean ``x > y``."""
+    return apply(GREATER, x, y)
+
+
+def greater_equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x >= y``."""
+    return apply(GREATER_EQUAL, x, y)
+
+
+def less(x: Any, y: Any) -> Var:
+    """Return the boolean ``x < y``."""
+    return apply(LESS, x, y)
+
+
+def less_equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x <= y``."""
+    return apply(LESS_EQUAL, x, y)
+
+
+def equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x == y``."""
+    return apply(EQUAL, x, y)
+
+
+def not_equal(x: Any, y: Any) -> Var:
+    """Return the boolean ``x != y``."""
+    return apply(NOT_EQUAL, x, y)
