@@ -1,5 +1,9 @@
 """PyTorch's own budgets beside plans, at the peaks that are measured."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 
@@ -8,10 +12,12 @@ from tests.conftest import require
 require("torch")
 
 import torch
+from torch import nn
 
 from tests.torch_drawn_modules import made, modules
-from tests.torch_models import GPT, Example, eager_step, tokens_for
+from tests.torch_models import GPT, Example, ResNet, eager_step, images_for, tokens_for
 from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch import lower
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +50,95 @@ def test_plans_of_drawn_models_are_never_dearer_than_pytorchs_own_steps(drawn: E
         assert row.failed or (row.planned is not None and row.planned <= row.cost)
 
 
-def test_dead_code_and_settings_that_pytorch_raises_at_change_nothing_else() -> None:
+def test_dead_code_and_settings_that_pytorch_raises_at_change_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Dynamo leaves out what nobody reads, so that its nodes have other names than those of trace.
     dead = [("tanh", 0, 0), ("gelu", 0, 0), ("tanh", 0, 1), ("batch norm", 3, 0), ("tanh", 4, 0)]
     model, args = made(dead)
+    cut = lower.min_cut
+
+    @contextmanager
+    def failing(budget: float) -> Iterator[Any]:
+        if budget == 0.5:
+            raise RuntimeError("PyTorch's own")
+        with cut(budget) as partition:
+            yield partition
+
+    monkeypatch.setattr(lower, "min_cut", failing)
     first, failed, last = tct.compare(model, *args, budgets=(1.0, 0.5, 1.0), time_limit=0).rows
-    assert failed.failed.startswith("RuntimeError")
+    assert failed.failed == "RuntimeError: PyTorch's own"
     assert first == last
     assert first.planned == first.cost == 1.0
+
+
+class Dense(nn.Module):
+    """Convolutions after norms, each of all that was made before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(4 * i), nn.ReLU(), nn.Conv2d(4 * i, 4, 3, 1, 1))
+            for i in (1, 2)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = [x]
+        for part in self.parts:
+            made.append(part(torch.cat(made, 1)))
+        return torch.cat(made, 1).square().mean()
+
+
+class Sequence(nn.Module):
+    """Layers in a row."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+NORMED: dict[str, Callable[[], Example]] = {
+    "ResNet": lambda: images_for(ResNet((1, 1), bottleneck=False, classes=10), 4, 32),
+    "dense": lambda: (Dense(), (torch.randn(4, 4, 8, 8),)),
+    "dropout": lambda: (
+        Sequence(
+            nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Tanh(),
+            nn.Linear(16, 16), nn.BatchNorm1d(16, momentum=0.3), nn.Dropout(0.2),
+        ),
+        (torch.randn(64, 16),),
+    ),
+    "layer norm": lambda: (
+        Sequence(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.BatchNorm1d(16)),
+        (torch.randn(64, 16),),
+    ),
+    "volumes": lambda: (
+        Sequence(nn.Conv3d(1, 4, 3), nn.BatchNorm3d(4), nn.ReLU(True), nn.Conv3d(4, 4, 3)),
+        (torch.randn(2, 1, 8, 8, 8),),
+    ),
+    "separable": lambda: (
+        Sequence(
+            nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.ReLU6(True),
+            nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.InstanceNorm2d(8, track_running_stats=True),
+        ),
+        (torch.randn(4, 3, 8, 8),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] if n != "dropout" else []) for n in NORMED]
+)
+def test_settings_of_models_with_batch_norm_have_peaks_and_costs(name: str) -> None:
+    torch.manual_seed(0)
+    model, args = NORMED[name]()
+    for row in tct.compare(model, *args, budgets=(0.5, 0.0), time_limit=0).rows:
+        assert not row.failed
+        assert row.peak > 0
+        assert row.planned is not None
+        assert 1.0 <= row.planned <= row.cost
 
 
 def test_its_points_are_in_the_units_of_the_frontier(compared: tct.Comparison) -> None:

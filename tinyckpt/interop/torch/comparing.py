@@ -134,7 +134,8 @@ def compare(
     """Return what PyTorch's ``activation_memory_budget`` does to a step, and what plans do.
 
     The step runs for every setting, compiled to PyTorch's own operators (no Inductor), on a copy of
-    the model; it must fit in memory.
+    the model; it must fit in memory. Buffers that a step both saves and writes to, as BatchNorm's,
+    are saved as copies, without which PyTorch's backward pass raises below a setting of 1.
 
     Args:
         model: a module in training whose forward returns a scalar loss.

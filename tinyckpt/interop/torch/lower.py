@@ -25,8 +25,16 @@ from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.interop.frameworks import check_schedule
-from tinyckpt.interop.torch.capture import copied, fake_state, is_random, output_node, storage_of
+from tinyckpt.interop.torch.capture import (
+    copied,
+    fake_state,
+    is_random,
+    joint_of_graph,
+    output_node,
+    storage_of,
+)
 from tinyckpt.interop.torch.importer import Imported
+from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.schedule import Compute, Schedule, Step
 
 NO_VERSION_CHECK = "saved_tensor_with_no_vc_check"  # AOTAutograd wants values with it last
@@ -183,16 +191,7 @@ class Half:
         shown = {
             copy for node, copy in self.copies.items() if storage_of(joint.values[node]) in written
         }
-        saved = []
-        for placeholder, node in given.items():
-            if node in shown:
-                clone = self.graph.call_function(torch.ops.aten.clone.default, (node,))
-                clone.meta = dict(placeholder.meta)
-                clone.meta.pop("desc", None)
-                saved.append(clone)
-            else:
-                saved.append(node)
-        return saved
+        return [clone_of(self.graph, node) if node in shown else node for node in given.values()]
 
 
 def without_version_check(pair: tuple[fx.Node, fx.Node]) -> bool:
@@ -227,6 +226,10 @@ def min_cut_backend(
 ) -> Iterator[Callable[..., Any]]:
     """Set PyTorch's ``activation_memory_budget``; yield a backend with its own partitioner.
 
+    Saved values in the memory of a buffer that the step writes to, such as BatchNorm's running
+    averages, are saved as copies: PyTorch saves the buffer itself, and its backward pass raises.
+    Inductor is spared that by its decompositions, which without its fusion use more memory.
+
     Args:
         budget: from 0 to 1.
         on_halves: is called with the joint graph as it was, how many of its outputs belong to the
@@ -235,12 +238,41 @@ def min_cut_backend(
     with min_cut(budget) as cut:
 
         def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
-            before = copied(joint)
-            halves = cut(joint, inputs, **options)
-            on_halves(before, options["num_fwd_outputs"], halves)
-            return halves
+            before, results = copied(joint), options["num_fwd_outputs"]
+            forward, backward = cut(joint, inputs, **options)
+            on_halves(before, results, (copied(forward), backward))
+            save_copies_of_written(joint_of_graph(before, results, "compiled"), forward)
+            return forward, backward
 
         yield eager_backend(partition)
+
+
+def save_copies_of_written(joint: Joint, forward: fx.GraphModule) -> None:
+    """Save copies of values in the memory of an input that the step writes to.
+
+    Args:
+        joint: the joint graph.
+        forward: the forward graph that PyTorch made of it, whose nodes have the same names.
+    """
+    written = {storage_of(joint.values[node]) for node in joint.mutations}
+    names = {node.name for node, value in joint.values.items() if storage_of(value) in written}
+    end = output_node(forward)
+    results = list(end.args[0])
+    for place in range(len(joint.forward), len(results)):
+        node = results[place]
+        if isinstance(node, fx.Node) and node.name in names:
+            with forward.graph.inserting_before(end):
+                results[place] = clone_of(forward.graph, node)
+    end.args = (tuple(results),)
+    forward.recompile()
+
+
+def clone_of(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """Add a copy of a value to a graph; return it."""
+    clone = graph.call_function(torch.ops.aten.clone.default, (node,))
+    clone.meta = dict(node.meta)
+    clone.meta.pop("desc", None)
+    return clone
 
 
 @contextmanager
