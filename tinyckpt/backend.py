@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ BACKENDS = ("numpy", "cupy")
 @dataclass(frozen=True, slots=True)
 class Backend:
     """An array library; one of your own may stand wherever a backend's name goes.
+
+    It may be pickled if its functions may: the module is imported on the other side.
 
     Attributes:
         name: what the module is imported by.
@@ -34,6 +37,18 @@ class Backend:
     to_device: Callable[[Any], Any]
     synchronize: Callable[[], None] | None
     host: Callable[[], Host] | None = None
+
+    def __reduce__(self) -> Any:
+        """Pickle what ``get_backend`` returns by its name, others with that of their module."""
+        if self is NUMPY or self.host is pinned_memory:
+            return get_backend, (self.name,)
+        rest = self.to_host, self.to_device, self.synchronize, self.host
+        return unpickled, (self.name, self.xp.__name__, *rest)
+
+
+def unpickled(name: str, module: str, *rest: Any) -> Backend:
+    """Return a backend that was pickled, over the module of that name."""
+    return Backend(name, import_module(module), *rest)
 
 
 def dense(array: Any) -> Any:
@@ -57,7 +72,7 @@ def moved(backend: Backend, array: Any) -> Any:
         ) from error
 
 
-NUMPY = Backend("numpy", np, lambda array: np.array(array), np.asarray, None)
+NUMPY = Backend("numpy", np, np.array, np.asarray, None)
 
 
 def get_backend(name: str | Backend) -> Backend:
@@ -94,5 +109,10 @@ def get_backend(name: str | Backend) -> Backend:
         cupy.asnumpy,
         cupy.asarray,
         lambda: cupy.cuda.Device().synchronize(),
-        lambda: Pinned(cupy),
+        pinned_memory,
     )
+
+
+def pinned_memory() -> Pinned:
+    """Return the host of one run on CuPy."""
+    return Pinned(import_module("cupy"))

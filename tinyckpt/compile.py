@@ -88,7 +88,7 @@ class Compiled:
 
     def __reduce__(self) -> Any:
         """Pickle it as what it was compiled from; it is compiled again on the other side."""
-        return compile, (self.schedule, self.backend.name)
+        return compile, (self.schedule, self.backend)
 
 
 def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:

@@ -46,7 +46,7 @@ def test_a_compiled_schedule_writes_to_the_file_too() -> None:
     assert backend.host is not None
     disk = backend.host()
     assert isinstance(disk, Disk)
-    assert disk.file.seek(0, os.SEEK_END) == 5 * x.nbytes
+    assert disk.file.raw.seek(0, os.SEEK_END) == 5 * x.nbytes
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_compiled_schedule_writes_to_the_file_too() -> None:
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
 def test_every_array_comes_back_as_a_copy_in_memory_would_be(array: Any) -> None:
-    disk = Disk(".")
+    disk = Disk(None)
     parked = disk.park(array)
     back, copied = disk.fetch(parked, [], ()), np.array(array)
     assert parked.nbytes == copied.nbytes
@@ -71,11 +71,11 @@ def test_every_array_comes_back_as_a_copy_in_memory_would_be(array: Any) -> None
 
 
 def test_places_are_used_again() -> None:
-    disk = Disk(".")
+    disk = Disk(None)
     first, second = disk.park(np.zeros(8)), disk.park(np.ones(8))
     del first
     third = disk.park(np.full(8, 3.0))
-    assert disk.end == 128
+    assert disk.file.end == 128
     assert disk.fetch(second, [], ())[0] == 1
     assert disk.fetch(third, [], ())[0] == 3
 
@@ -85,19 +85,129 @@ def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
         tc.on_disk(tmp_path / "missing")
 
 
-def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Disk(".")
-    monkeypatch.setattr(disk, "file", FullFile())
-    with pytest.raises(tc.BackendError, match=r"80 B cannot be written in .*No space left"):
-        disk.park(np.zeros(10))
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("\0", r"on_disk: no file can be made in '\\x00': embedded null"),
+        ("\ud800", r"on_disk: no file can be made in '\\ud800': "),
+        ("x" * 5000, "on_disk: no file can be made in .*File name too long"),
+        (5, "folder=5; on_disk expects a folder's path"),
+        (True, "folder=True; on_disk expects a folder's path"),
+        (["/tmp"], r"folder=\['/tmp'\]; on_disk expects a folder's path"),
+    ],
+)
+def test_a_folder_that_is_none(folder: Any, message: str) -> None:
+    with pytest.raises((tc.BackendError, tc.OptionError), match=message):
+        tc.on_disk(folder)
 
 
-class FullFile:
-    def seek(self, place: int) -> int:
-        return place
+def test_a_folder_may_be_any_path(tmp_path: Path) -> None:
+    for folder in (tmp_path, str(tmp_path), os.fsencode(tmp_path)):
+        host = tc.on_disk(folder).host
+        assert isinstance(host, Disk)
+        assert host.folder == str(tmp_path)
+
+
+class SmallDisk:
+    """A file on a disk of some bytes, which may be written to in parts."""
+
+    def __init__(self, file: Any, size: int, most: int = 1 << 30) -> None:
+        self.file, self.size, self.most = file, size, most
+        self.seek, self.readinto, self.truncate = file.seek, file.readinto, file.truncate
 
     def write(self, data: Any) -> int:
-        raise OSError(28, "No space left on device")
+        room = min(self.size - self.file.tell(), self.most)
+        if room <= 0 and len(data):
+            raise OSError(28, "No space left on device")
+        return int(self.file.write(data[:room]))
+
+
+@pytest.mark.parametrize("most", [1, 7, 1 << 30])
+def test_a_disk_that_is_full_takes_nothing_and_is_as_it_was(most: int) -> None:
+    disk = Disk(None)
+    disk.file.raw = SmallDisk(disk.file.raw, 200, most)
+    kept = disk.park(np.arange(10.0))
+    for _ in range(3):
+        with pytest.raises(tc.BackendError, match=r"160 B cannot be written in .*with 80 B in use"):
+            disk.park(np.zeros(20))
+        assert disk.file.end == 80
+        assert disk.file.raw.seek(0, os.SEEK_END) == 80
+        other = disk.park(np.arange(15.0))
+        assert disk.fetch(other, [], ()).tolist() == list(range(15))
+        del other
+    assert disk.fetch(kept, [], ()).tolist() == list(range(10))
+
+
+@settings(max_examples=examples(60))
+@given(st.data())
+def test_a_full_disk_takes_what_has_room_and_mixes_up_nothing(data: Any) -> None:
+    size = 8 * data.draw(st.integers(0, 40))
+    disk = Disk(None)
+    disk.file.raw = SmallDisk(disk.file.raw, size, data.draw(st.sampled_from((3, 1 << 30))))
+    waiting: list[tuple[Any, Any]] = []
+    for number in range(data.draw(st.integers(1, 30))):
+        if waiting and data.draw(st.booleans()):
+            assert came_back(disk, *waiting.pop(data.draw(st.integers(0, len(waiting) - 1))))
+            continue
+        array = np.full(data.draw(st.integers(0, 9)), float(number))
+        try:
+            waiting.append((array, disk.park(array)))
+        except tc.BackendError:
+            # There is no room for it between those that wait, nor behind them.
+            spans = sorted((p.place, p.place + p.nbytes) for _, p in waiting)
+            ends, begins = [0, *(end for _, end in spans)], [*(begin for begin, _ in spans), size]
+            assert all(b - e < array.nbytes for e, b in zip(ends, begins, strict=True))
+    assert all(came_back(disk, *pair) for pair in waiting)
+    # Once nothing waits, all of the disk is there again.
+    waiting.clear()
+    assert came_back(disk, np.arange(size // 8), disk.park(np.arange(size // 8)))
+
+
+def came_back(disk: Disk, array: Any, parked: Any) -> bool:
+    return np.array_equal(disk.fetch(parked, [], ()), array)
+
+
+def test_values_that_touch_make_room_for_a_larger_one() -> None:
+    disk = Disk(None)
+    disk.file.raw = SmallDisk(disk.file.raw, 400)
+    parked = [disk.park(np.full(10, float(number))) for number in range(5)]
+    del parked[1:3]
+    larger = disk.park(np.arange(15.0))
+    assert disk.fetch(larger, [], ()).tolist() == list(range(15))
+    smaller = disk.park(np.arange(5.0))  # in what the larger one left
+    assert disk.file.end == 400
+    assert disk.fetch(smaller, [], ()).tolist() == list(range(5))
+    assert [disk.fetch(kept, [], ())[9] for kept in parked] == [0, 3, 4]
+
+
+def test_an_interrupt_while_a_value_is_written_takes_nothing() -> None:
+    disk = Disk(None)
+    kept = disk.park(np.ones(10))
+    own, disk.file.raw = disk.file.raw, Interrupting(disk.file.raw)
+    with pytest.raises(KeyboardInterrupt):
+        disk.park(np.zeros(10))
+    disk.file.raw = own
+    assert disk.file.end == 80
+    other = disk.park(np.zeros(10))
+    assert disk.file.end == 160
+    assert (disk.fetch(kept, [], ())[0], disk.fetch(other, [], ())[0]) == (1, 0)
+
+
+class Interrupting(SmallDisk):
+    def __init__(self, file: Any) -> None:
+        super().__init__(file, 1 << 30)
+
+    def write(self, data: Any) -> int:
+        super().write(data[:5])
+        raise KeyboardInterrupt
+
+
+def test_a_file_that_was_cut_short() -> None:
+    disk = Disk(None)
+    parked = disk.park(np.ones(10))
+    disk.file.raw.truncate(40)
+    with pytest.raises(tc.BackendError, match=r"80 B cannot be read in .*the file was cut short"):
+        disk.fetch(parked, [], ())
 
 
 PROGRAM = """
@@ -128,12 +238,12 @@ def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path: Path) -> N
 
 
 def test_a_file_in_which_nothing_waits_begins_anew() -> None:
-    disk = Disk(".")
+    disk = Disk(None)
     for count in range(1, 50):
         parked = disk.park(np.zeros(count))
         del parked
     kept = disk.park(np.ones(8))
-    assert disk.end == 64
+    assert disk.file.end == 64
     assert disk.fetch(kept, [], ())[0] == 1
 
 
@@ -147,6 +257,12 @@ try:
     tc.run(tc.plan(tc.networks.chain(16), "offload"), np.ones((8, 8)), backend=backend)
 except tc.BackendError as error:
     print(error)
+assert (disk.fetch(kept, [], ()) == np.arange(2_000.0)).all()
+x = np.linspace(-1, 1, 64).reshape(8, 8)
+for x in (x, x[:5, :5].copy(), x):  # values of other sizes too
+    schedule = tc.plan(tc.networks.chain(6, x.shape), "offload")
+    expected = tc.run(schedule, x).gradients
+    assert np.array_equal(tc.run(schedule, x, backend=backend).gradients, expected)
 assert (disk.fetch(kept, [], ()) == np.arange(2_000.0)).all()
 """
 
