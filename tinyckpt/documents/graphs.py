@@ -33,14 +33,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 from tinyckpt.building.check import check_graph
 from tinyckpt.cost import LARGEST_MEMORY
 from tinyckpt.display import printable
-from tinyckpt.documents.reader import LARGEST, Reader, write
-from tinyckpt.errors import GraphError
+from tinyckpt.documents.reader import LARGEST, Reader, read_bytes, write
+from tinyckpt.errors import FormatError, GraphError
 from tinyckpt.graph import (
     DTYPES,
     SOURCES,
@@ -323,7 +322,7 @@ def read_operator(
 def is_graph(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a JSON document that says it is a graph."""
     try:
-        content = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(read_bytes(path))
+    except (FormatError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and content.get("schema") == "tinyckpt.graph"

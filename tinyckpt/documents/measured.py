@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tinyckpt.documents.pickles import read_pickle
-from tinyckpt.documents.reader import Reader
+from tinyckpt.documents.reader import Reader, read_bytes
 from tinyckpt.documents.snapshots import read_snapshot
 from tinyckpt.errors import FormatError, OptionError
 from tinyckpt.units import size_text
 
-LARGEST_FILE = 2**30  # bytes of a file that is read: one gibibyte
 MOST_SAMPLES = 1_000_000  # of a list; pages draw a tenth of them
 PICKLE = 0x80  # with which every pickle since protocol 2 begins
 Unit = Literal["seconds", "events"]
@@ -113,7 +112,7 @@ def load_measured(path: str | os.PathLike[str], *, device: int | None = None) ->
         OptionError: if there is no such device, or one must be chosen.
     """
     name = Path(path).name
-    content = read_bytes(path)
+    content = read_bytes(path, ": record fewer events (max_entries=100000)")
     if content[:1] == bytes([PICKLE]):
         found = read_snapshot(path, read_pickle(content, path), device)
         what = f"device {found.device} of a PyTorch snapshot"
@@ -123,20 +122,6 @@ def load_measured(path: str | os.PathLike[str], *, device: int | None = None) ->
         raise OptionError(f"device {device}: {path} is a list, which has no devices")
     times, held = read_samples(Reader(path), content)
     return Measured(name, "a list of seconds and bytes", "seconds", times, held).less()
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return a file that is not too large."""
-    try:
-        size = Path(path).stat().st_size
-        if size > LARGEST_FILE:
-            raise FormatError(
-                f"{path}: {size_text(size)}; at most {size_text(LARGEST_FILE)} are read: record "
-                "fewer events (max_entries=100000)"
-            )
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def read_samples(reader: Reader, content: bytes) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -1,21 +1,76 @@
 """JSON documents: a schema name, a version, and a reader that says where one is damaged.
 
-A document that is damaged, cut short, hostile or of another version gives one FormatError.
+A document that is damaged, cut short, hostile or of another version gives one FormatError. Whatever
+is read here or elsewhere comes out of a regular file, and no more of it than the limit: a device
+without an end fills no memory, and a pipe that nobody writes into does not wait.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from pathlib import Path
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
 from typing import Any, NoReturn
 
 from tinyckpt.errors import FormatError
 from tinyckpt.files import write_atomically
+from tinyckpt.units import size_text
 
 VERSION = 2
 LARGEST = 2**63  # bytes and extents from here on belong to no machine
+LARGEST_FILE = 2**30  # bytes of a file that is read as a whole: one gibibyte
+
+
+@contextmanager
+def open_regular(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
+    """Yield a regular file, opened for reading; links are followed.
+
+    Raises:
+        FormatError: if it is a folder, a device or a pipe, or cannot be opened.
+    """
+    # Asked before it is opened, since a pipe is then taken from whoever reads it; and after, since
+    # a path may have become another's: not even then does a pipe keep this waiting.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError) as error:  # the other for a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"cannot read {path}: {reason}") from error
+    try:
+        if regular:
+            with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+                regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+                if regular:
+                    yield file
+    except OSError as error:
+        raise FormatError(f"cannot read {path}: {error.strerror or error}") from error
+    if not regular:
+        raise FormatError(f"cannot read {path}: it is no regular file")
+
+
+def read_bytes(path: str | os.PathLike[str], cure: str = "") -> bytes:
+    """Return the content of a regular file that is not too large.
+
+    Args:
+        path: of the file.
+        cure: how to get a smaller one, for the error.
+
+    Raises:
+        FormatError: if it cannot be read, is no regular file, or is larger than ``LARGEST_FILE``.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > LARGEST_FILE else file.read(size + 1)
+        if len(content) > size:  # it grows, or says nothing of its size, as in /proc
+            content += file.read(LARGEST_FILE - size)
+            size = len(content)
+    if size > LARGEST_FILE:
+        most = size_text(LARGEST_FILE)
+        raise FormatError(f"{path}: {size_text(size)}; at most {most} are read{cure}")
+    return content
 
 
 def write(kind: str, document: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -43,9 +98,7 @@ class Reader:
     def document(self, kind: str) -> dict[str, Any]:
         """Return the document, after checking schema and version."""
         try:
-            content = json.loads(Path(self.path).read_bytes())
-        except OSError as error:
-            raise FormatError(f"cannot read {self.path}: {error.strerror or error}") from error
+            content = json.loads(read_bytes(self.path))
         except (ValueError, RecursionError) as error:
             raise FormatError(
                 f"{self.path} is not a complete JSON document ({error}); was the file cut short?"

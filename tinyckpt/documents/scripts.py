@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tinyckpt.errors import GraphError, TinyckptError, meant
+from tinyckpt.documents.reader import read_bytes
+from tinyckpt.errors import FormatError, GraphError, TinyckptError, meant
 
 
 def function_of_file(path: str, name: str) -> Callable[..., Any]:
@@ -19,6 +20,10 @@ def function_of_file(path: str, name: str) -> Callable[..., Any]:
         GraphError: if the file cannot be read, is not valid Python, raises anything, or has no
             such function.
     """
+    try:
+        read_bytes(path)  # a regular file, and of a size that can be read
+    except FormatError as error:
+        raise GraphError(str(error)) from error
     with user_code(path, name):
         spec = importlib.util.spec_from_file_location(Path(path).stem, path)
         assert spec is not None  # the path ends in .py
