@@ -1,14 +1,17 @@
 """Files of parameters and of whole training states: ``.npz``, or ``.safetensors`` for exchange.
 
 Every leaf of the tree is an array under its path, such as ``parameters/layers/0/w``, so that other
-programs can read the file; how they nest stands beside them as JSON. What is read is checked before
-memory is taken for it, and nothing in a file is ever run.
+programs can read the file; how they nest stands beside them as JSON, with a checksum of all.
+Reading gives the tree that was saved, or one error: a file that is damaged in any bit is refused,
+unless the bit means nothing, as in a date. Files without a checksum, which earlier versions wrote,
+load; in a ``.safetensors`` of theirs nothing detects a flipped bit of a number. Sizes are checked
+before memory is taken, and nothing in a file is ever run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import os
 import zipfile
 import zlib
@@ -17,12 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.documents.archives import read_archive
+from tinyckpt.documents.reader import open_regular
 from tinyckpt.errors import FormatError, GraphError
 from tinyckpt.files import replacing, write_atomically
 from tinyckpt.graph import checked_dtype
 from tinyckpt.tree import Tree
 
 NESTING = "__tree__"  # the entry that says how the arrays nest
+NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # how what it says begins
+CHECKSUM = "__tree__/checksum"  # of it and of all arrays; no array of a tree has such a name
 RESERVED = (NESTING, "__metadata__")  # the other one is where safetensors has its own
 MOST_NAMED = 2**16 - 1 - len(".npy")  # bytes of an array's name; a .zip has two for their number
 KINDS = ".npz", ".safetensors"
@@ -52,14 +59,24 @@ def save_params(tree: Tree, path: str | os.PathLike[str]) -> None:
     arrays: dict[str, Any] = {}
     nesting = json.dumps(parted(tree, "", arrays))
     if kind_of(path) == ".npz":
-        entries = {**arrays, NESTING: np.frombuffer(nesting.encode(), np.uint8)}
+        texts = {NESTING: nesting, CHECKSUM: checksum(nesting, arrays)}
+        entries = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
         # As np.savez does, which takes no array by the name of one of its own arguments.
         with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in entries.items():
+            for name, array in {**arrays, **entries}.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
         return
-    write_atomically(path, safetensors().save(arrays, metadata={NESTING: nesting}))
+    library = safetensors()
+    # That format has one order of bytes.
+    arrays = {name: a.astype(a.dtype.newbyteorder("<"), copy=False) for name, a in arrays.items()}
+    texts = {NESTING: nesting, CHECKSUM: checksum(nesting, arrays)}
+    try:
+        content = library.save(arrays, metadata=texts)
+    except Exception as error:
+        # Its errors have a type of its own, which no other module knows.
+        raise FormatError(f"cannot write {path}: {error}") from error
+    write_atomically(path, content)
 
 
 def load_params(path: str | os.PathLike[str]) -> Tree:
@@ -69,20 +86,29 @@ def load_params(path: str | os.PathLike[str]) -> Tree:
         FormatError: if the file cannot be read, or is damaged.
     """
     kind = kind_of(path)
-    if not Path(path).is_file():
-        raise FormatError(f"cannot read {path}: there is no such file")
+    with open_regular(path) as file:
+        if kind == ".npz":
+            arrays = read_archive(file, path)
+            texts = {name: text_in(arrays, name) for name in (NESTING, CHECKSUM) if name in arrays}
+        else:
+            arrays, texts = safetensors_file(path)
+    if NESTING not in texts and CHECKSUM not in texts:
+        return arrays
     try:
-        arrays, nesting = (numpy_file if kind == ".npz" else safetensors_file)(path)
-        return arrays if nesting is None else joined(json.loads(nesting), arrays)
-    except FormatError:
-        raise
+        if NESTING not in texts:
+            raise ValueError("it does not say how its arrays nest")
+        nesting = texts[NESTING]
+        if texts.get(CHECKSUM) not in (None, checksum(nesting, arrays)):
+            raise ValueError("its checksum is not that of its arrays and their nesting")
+        left = dict(arrays)
+        tree = joined(json.loads(nesting), "", left)
+        if left:
+            raise ValueError(f"its nesting leaves out {', '.join(left):.80}")
     except GraphError as error:
         raise FormatError(f"cannot read {path}: {error}") from error
-    except (
-        OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError,
-        zipfile.BadZipFile, zlib.error,
-    ) as error:  # fmt: skip
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is no file of parameters, or is damaged: {error}") from error
+    return tree
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
@@ -110,11 +136,17 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
         items = [parted(item, f"{path}{number}/", arrays) for number, item in enumerate(tree)]
         return {type(tree).__name__: items}
     leaf = tree.get() if hasattr(tree, "get") and hasattr(tree, "dtype") else tree  # CuPy's
+    where = path.removesuffix("/") or "the tree"
     if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.kind == "O":
         raise FormatError(
-            f"{path.removesuffix('/') or 'the tree'}: expected an array, got a "
-            f"{type(tree).__name__}; legal are arrays of numbers, and dicts, lists and tuples of "
-            "them" + (", such as its _asdict()" if hasattr(tree, "_asdict") else "")
+            f"{where}: expected an array, got a {type(tree).__name__}; legal are arrays of "
+            "numbers, and dicts, lists and tuples of them"
+            + (", such as its _asdict()" if hasattr(tree, "_asdict") else "")
+        )
+    # A type that another package registered is read back as bytes without a meaning.
+    if leaf.dtype.hasobject or (leaf.dtype.isbuiltin == 2 and leaf.dtype.name != "bfloat16"):
+        raise FormatError(
+            f"{where}: files have no {leaf.dtype}; legal are NumPy's own numbers, and bfloat16"
         )
     name = path.removesuffix("/") or "array"
     if len(name.encode()) > MOST_NAMED:
@@ -133,62 +165,69 @@ def is_name(key: Any) -> bool:
     return not set(key) & {"/", "\0"} and key.encode(errors="replace").decode() == key
 
 
-def joined(nesting: Any, arrays: dict[str, Any]) -> Tree:
-    """Return the tree of arrays that nest as JSON data says."""
-    if nesting is None:
-        return None
-    if isinstance(nesting, list):
-        name, dtype = nesting
-        array = arrays[name]
-        return array.view(checked_dtype(dtype)) if dtype == "bfloat16" else array
-    ((kind, content),) = nesting.items()
-    if kind == "dict":
-        return {key: joined(value, arrays) for key, value in content.items()}
-    return {"list": list, "tuple": tuple}[kind](joined(value, arrays) for value in content)
+def joined(nesting: Any, path: str, arrays: dict[str, Any]) -> Tree:
+    """Return the tree of arrays that nest as JSON data says, and take them out of ``arrays``.
+
+    Raises:
+        ValueError: if it is no such data, or is about other arrays.
+    """
+    where = path.removesuffix("/") or "the tree"
+    match nesting:
+        case None:
+            return None
+        case [str(name), str(dtype)]:
+            if name != (path.removesuffix("/") or "array") or name not in arrays:
+                raise ValueError(f"{where} is to be the array {name!r:.80}, which is elsewhere")
+            array = arrays.pop(name)
+            if array.dtype.name != ("uint16" if dtype == "bfloat16" else dtype):
+                raise ValueError(f"{where} is to be of {dtype:.80}, and is of {array.dtype}")
+            return array.view(checked_dtype(dtype)) if dtype == "bfloat16" else array
+        case {"dict": dict(items), **others} if not others:
+            return {key: joined(value, f"{path}{key}/", arrays) for key, value in items.items()}
+        case {"list": list(items), **others} if not others:
+            return [joined(item, f"{path}{i}/", arrays) for i, item in enumerate(items)]
+        case {"tuple": list(items), **others} if not others:
+            return tuple(joined(item, f"{path}{i}/", arrays) for i, item in enumerate(items))
+    raise ValueError(f"{where} is neither an array nor a dict, a list or a tuple: {nesting!r:.80}")
 
 
-def numpy_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | None]:
-    """Return the arrays of a ``.npz`` and how they nest, if it says so."""
-    arrays = {}
-    with zipfile.ZipFile(path) as archive:
-        check_sizes(archive, Path(path).stat().st_size)
-        # Not by np.load, to which "w" and "w.npy" are the same.
-        for entry in archive.infolist():
-            with archive.open(entry) as member:
-                name = entry.filename.removesuffix(".npy")
-                arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
-    nesting = arrays.pop(NESTING, None)
-    return arrays, None if nesting is None else nesting.tobytes().decode()
+def checksum(nesting: str, arrays: dict[str, Any]) -> str:
+    """Return a checksum of arrays, with their names, types and shapes, and of how they nest."""
+    digest = hashlib.sha256(nesting.encode())
+    for name in sorted(arrays.keys() - {NESTING, CHECKSUM}):
+        array: Any = np.ascontiguousarray(arrays[name])
+        # A CRC-32 of the numbers: it finds every error of up to 32 bits in a row, and is as fast as
+        # files are read. Bytes are viewed, since dates and their like show no others theirs.
+        crc = zlib.crc32(array.reshape(-1).view(np.uint8)) if array.nbytes else 0
+        digest.update(f"\0{name}\0{array.dtype.str}\0{arrays[name].shape}\0{crc}\0".encode())
+    return digest.hexdigest()
 
 
-def check_sizes(archive: zipfile.ZipFile, size: int) -> None:
-    """Raise a FormatError if arrays claim to be larger than the file that they are in."""
-    readers = {(1, 0): np.lib.format.read_array_header_1_0}
-    for entry in archive.infolist():
-        where = f"{archive.filename}: {entry.filename}"
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise FormatError(f"{where} is compressed; store it as it is")
-        with archive.open(entry) as member:
-            version = np.lib.format.read_magic(member)
-            read = readers.get(version, np.lib.format.read_array_header_2_0)
-            shape, _, dtype = read(member)
-            claimed = math.prod(shape) * dtype.itemsize + member.tell()
-        if claimed != entry.file_size or entry.file_size > size:
-            raise FormatError(f"{where} is damaged: wrong size")
+def text_in(arrays: dict[str, Any], name: str) -> str:
+    """Take the text of an entry out of a file's arrays."""
+    array = arrays.pop(name)
+    if array.dtype != np.uint8 or array.ndim != 1:
+        raise FormatError(f"{name} is no text, but an array of {array.dtype}")
+    return bytes(array).decode(errors="replace")
 
 
-def safetensors_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | None]:
-    """Return the arrays of a ``.safetensors`` and how they nest, if it says so."""
+def safetensors_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arrays of a ``.safetensors``, and its texts that are about all of them."""
     library = safetensors()
     try:
         from safetensors import safe_open
 
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-        return library.load_file(path), metadata.get(NESTING)
+        arrays = library.load_file(path)
     except Exception as error:
         # Its errors have a type of its own, which no other module knows.
         raise FormatError(f"{path} is no safetensors file, or is damaged: {error}") from error
+    if {NESTING, CHECKSUM} & metadata.keys() and not metadata.keys() <= {NESTING, CHECKSUM}:
+        raise FormatError(f"{path} is damaged: it says {', '.join(metadata):.80}")
+    if NESTING not in metadata and any(text.startswith(NESTINGS) for text in metadata.values()):
+        raise FormatError(f"{path} is damaged: it says how its arrays nest under another name")
+    return arrays, metadata
 
 
 def safetensors() -> Any:

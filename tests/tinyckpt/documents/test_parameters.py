@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.conftest import examples, require
-from tinyckpt.tree import leaves
 
 
 class Pair(NamedTuple):
@@ -67,25 +66,25 @@ def test_others_can_read_it_and_be_read(tmp_path: Path) -> None:
 
 @settings(max_examples=examples(100))
 @given(st.data())
-def test_a_damaged_file_is_one_clear_error_or_another_tree(
+def test_a_file_with_many_damages_is_one_clear_error_or_the_same_tree(
     tmp_path_factory: Any, data: Any
 ) -> None:
     path = tmp_path_factory.mktemp("damaged") / "state.npz"
     tc.save_params(TREE, path)
     content = bytearray(path.read_bytes())
-    if data.draw(st.booleans()):
-        del content[data.draw(st.integers(0, len(content) - 1)) :]
-    else:
-        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    places = st.integers(0, len(content) - 1)
+    for _ in range(data.draw(st.integers(1, 4))):
+        begin, length = data.draw(places), data.draw(st.integers(0, 60))
+        if data.draw(st.booleans()):
+            there = data.draw(places)  # from elsewhere: another name, header or number
+            content[begin : begin + length] = content[there : there + length]
+        else:
+            content[begin] = data.draw(st.integers(0, 255))
     path.write_bytes(content)
     try:
-        found = tc.load_params(path)
+        same(TREE, tc.load_params(path))
     except tc.FormatError:
         return
-    # A flipped bit in what the archive does not check, such as a date, changes no array.
-    assert {str(array.tolist()) for array in leaves(found)} <= {
-        str(array.tolist()) for array in leaves(TREE)
-    }
 
 
 def test_a_file_that_claims_more_than_it_holds_is_refused_before_memory_is_taken(
@@ -129,7 +128,7 @@ def test_what_cannot_be_saved(tmp_path: Path, tree: Any, name: str, message: str
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
-    with pytest.raises(tc.FormatError, match="there is no such file"):
+    with pytest.raises(tc.FormatError, match=r"cannot read .*none\.npz: No such file"):
         tc.load_params(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(tc.FormatError, match="is no file of parameters, or is damaged"):
