@@ -24,7 +24,7 @@ from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
 from tinyckpt.schedule import Schedule
 from tinyckpt.trace import Trace
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.tree import check_depth, leaves, map_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +302,21 @@ def signature(args: Any) -> Any:
 
     Raises:
         AttributeError: if a leaf is no array.
+        GraphError: if the tree contains itself, or is nested too deep.
     """
+    try:
+        return signature_below(args)
+    except RecursionError:
+        check_depth("an argument", args)
+        raise
+
+
+def signature_below(args: Any) -> Any:
+    """Return what ``signature`` does."""
     if isinstance(args, dict):
-        return dict, tuple([(key, signature(value)) for key, value in args.items()])
+        return dict, tuple([(key, signature_below(value)) for key, value in args.items()])
     if isinstance(args, list | tuple):
-        return type(args), tuple([signature(value) for value in args])
+        return type(args), tuple([signature_below(value) for value in args])
     if args is None:
         return None
     return tuple(args.shape), args.dtype

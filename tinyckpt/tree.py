@@ -4,43 +4,61 @@ A *template* is the same nesting with an integer in the place of every leaf: wha
 its arguments and results. ``None`` stands for "nothing here" and holds no leaf, as in JAX.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tinyckpt.errors import GraphError
+from tinyckpt.errors import GraphError, TinyckptError
 
 Tree = Any  # leaves nested in dicts, lists and tuples
 Template = Any  # the same nesting, an int for every leaf
-
+# The nodes at one depth by their id, each with the id of who holds it, and under which key.
+Level = Mapping[int, tuple[Tree, int, Any]]
 
 # Python's own parser reads 200 brackets within each other, and compiled programs are Python.
 DEEPEST = 190
 
 
-def check_depth(what: str, tree: Tree) -> None:
-    """Raise a GraphError if a tree contains itself, or is nested too deep to be written out."""
-    level = [tree]
-    for _ in range(DEEPEST + 1):
-        inner = [leaf for node in level for leaf in children(node)]
-        level = list({id(node): node for node in inner}.values())
-        if not level:
+def check_depth(what: str, tree: Tree, error: type[TinyckptError] = GraphError) -> None:
+    """Raise an error that says where, if a tree contains itself or is nested more than DEEPEST.
+
+    It goes down level by level, with no recursion, and looks once a level at what is held twice.
+    """
+    levels: list[Level] = [{id(tree): (tree, 0, None)}]
+    while len(levels) <= DEEPEST + 1:
+        inner = {
+            id(value): (value, holder, key)
+            for holder, (node, _, _) in levels[-1].items()
+            for key, value in children(node)
+        }
+        if not inner:
             return
-    raise too_deep(what)
+        levels.append(inner)
+    raise error(f"{what}: {endless(levels)}; dicts, lists and tuples may hold each other")
 
 
-def children(node: Tree) -> Sequence[Tree]:
-    """Return what one node of a tree holds; nothing if it is a leaf."""
+def children(node: Tree) -> Iterable[tuple[Any, Tree]]:
+    """Return what one node of a tree holds, each with its key; nothing if it is a leaf."""
     if isinstance(node, dict):
-        return tuple(node.values())
-    return node if isinstance(node, list | tuple) else ()
+        return node.items()
+    return enumerate(node) if isinstance(node, list | tuple) else ()
 
 
-def too_deep(what: str) -> GraphError:
-    """Return the error about a tree without an end."""
-    return GraphError(
-        f"{what}: contains itself, or is nested more than {DEEPEST} deep; dicts, lists and tuples "
-        "may hold each other, not themselves"
-    )
+def endless(levels: Sequence[Level]) -> str:
+    """Return what is wrong with one of the longest ways down a tree, and where that is."""
+    node = next(iter(levels[-1]))
+    way = []
+    for level in reversed(levels):
+        _, holder, key = level[node]
+        way.append((node, f"[{key!r:.40}]"))
+        node = holder
+    way.reverse()
+    met: dict[int, int] = {}
+    for depth, (node, _) in enumerate(way):
+        first = met.setdefault(node, depth)
+        if first < depth:
+            path, again = ("".join(key for _, key in way[1:][:end]) for end in (first, depth))
+            return f"contains itself: {again} is {path or 'the whole'} again"
+    return f"nested more than {DEEPEST} deep, at {''.join(key for _, key in way[1:])[:80]}..."
 
 
 def leaves_with_paths(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
@@ -49,16 +67,25 @@ def leaves_with_paths(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
     >>> list(leaves_with_paths({"w": 1, "b": [2, 3]}, "params"))
     [("params['w']", 1), ("params['b'][0]", 2), ("params['b'][1]", 3)]
     """
+    try:
+        yield from paths_below(tree, path)
+    except RecursionError:
+        check_depth(path, tree)
+        raise
+
+
+def paths_below(tree: Tree, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield what ``leaves_with_paths`` does."""
     if tree is None:
         return
     if isinstance(tree, dict):
         for key, value in tree.items():
             if not isinstance(key, str | int):
                 raise GraphError(f"{path}: the key {key!r} is neither a string nor an integer")
-            yield from leaves_with_paths(value, f"{path}[{key!r}]")
+            yield from paths_below(value, f"{path}[{key!r}]")
     elif isinstance(tree, list | tuple):
         for index, value in enumerate(tree):
-            yield from leaves_with_paths(value, f"{path}[{index}]")
+            yield from paths_below(value, f"{path}[{index}]")
     else:
         yield path, tree
 
@@ -88,17 +115,25 @@ def mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 def leaves(tree: Tree) -> list[Any]:
     """Return the leaves in order."""
-    if tree is None:
-        return []
-    if not isinstance(tree, dict | list | tuple):
-        return [tree]
-    found = []
-    for value in tree.values() if isinstance(tree, dict) else tree:
-        if value is None or isinstance(value, dict | list | tuple):
-            found.extend(leaves(value))
-        else:
-            found.append(value)
+    found: list[Any] = []
+    try:
+        collect(tree, found)
+    except RecursionError:
+        check_depth("an argument", tree)
+        raise
     return found
+
+
+def collect(tree: Tree, found: list[Any]) -> None:
+    """Append the leaves of a tree, in order."""
+    if isinstance(tree, dict | list | tuple):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            if isinstance(value, dict | list | tuple):
+                collect(value, found)
+            elif value is not None:
+                found.append(value)
+    elif tree is not None:
+        found.append(tree)
 
 
 def fill(template: Template, values: Sequence[Any]) -> Tree:

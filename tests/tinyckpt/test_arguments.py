@@ -9,7 +9,7 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
-from tinyckpt.tree import leaves
+from tinyckpt.tree import check_depth, leaves
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -116,6 +116,28 @@ def innermost(tree: Any) -> Any:
     return tc.sum(tree * tree)
 
 
+def test_what_contains_itself_is_named_with_where() -> None:
+    inner: dict[str, Any] = {"w": np.ones(2)}
+    inner["up"] = [inner]
+    whole: list[Any] = [np.ones(2)]
+    whole.append((whole,))
+    shared = [np.ones(2)]
+    for tree, message in [
+        (
+            {"a": [inner]},
+            r"tree: contains itself: \['a'\]\[0\]\['up'\]\[0\] is \['a'\]\[0\] again;",
+        ),
+        (whole, r"tree: contains itself: \[1\]\[0\] is the whole again;"),
+        ([shared, nested(190)], r"tree: nested more than 190 deep, at \[1\]\[0\]\[0\]"),
+    ]:
+        with pytest.raises(tc.GraphError, match=message):
+            check_depth("tree", tree)
+    tree: Any = shared
+    for _ in range(150):  # 2 ** 150 ways down it
+        tree = [tree, tree]
+    check_depth("tree", tree)
+
+
 def test_deep_parameters_work_or_are_refused_in_words() -> None:
     gradient = tc.grad(innermost)(nested(189))
     assert leaves(gradient)[0].tolist() == [2.0, 2.0]
@@ -124,11 +146,33 @@ def test_deep_parameters_work_or_are_refused_in_words() -> None:
     twice: dict[str, Any] = {"w": np.ones(2)}
     twice.update(a=twice, b=twice)
     schedule = tc.plan(tc.build(innermost, nested(1)))
-    for tree in (nested(191), nested(900), nested(5000), cyclic, twice):
-        for runner in (tc.grad(innermost), lambda tree: tc.build(innermost, tree)):
-            with pytest.raises(tc.GraphError, match="contains itself, or is nested more than 190"):
+    step = tc.train_step(innermost, tc.sgd(0.1))
+    state = step.init(nested(1))
+    for tree in (nested(191), nested(300), nested(900), nested(10_000), cyclic, twice):
+        deep = tree is not cyclic and tree is not twice
+        message = (
+            "nested more than 190 deep, at .*0" if deep else "contains itself: .* again; dicts"
+        )
+        for runner in (
+            tc.grad(innermost),
+            tc.value_and_grad(innermost),
+            tc.jit(innermost),
+            step.init,
+            lambda tree: step({**state, "parameters": tree}),
+            lambda tree: step(state, tree),
+            lambda tree: tc.train_step(innermost, tc.sgd(0.1), carry=True).init(nested(1), tree),
+            lambda tree: tc.build(innermost, tree),
+            lambda tree: tc.build(lambda x: tree, nested(1)),
+            lambda tree: tc.rewrite(innermost, tree),
+            lambda tree: tc.check_gradient(innermost, tree),
+        ):
+            with pytest.raises(tc.GraphError, match=message):
                 runner(tree)
-        for runner in (lambda tree: tc.run(schedule, tree), tc.compile(schedule)):
+        for runner in (
+            lambda tree: tc.run(schedule, tree),
+            tc.compile(schedule),
+            lambda tree: tc.build(lambda x: tc.gradients(innermost(x), tree), nested(1)),
+        ):
             with pytest.raises(tc.GraphError):
                 runner(tree)
 

@@ -25,7 +25,7 @@ from tinyckpt.documents.reader import open_regular
 from tinyckpt.errors import FormatError, GraphError
 from tinyckpt.files import replacing, write_atomically
 from tinyckpt.graph import checked_dtype
-from tinyckpt.tree import Tree
+from tinyckpt.tree import Tree, check_depth
 
 NESTING = "__tree__"  # the entry that says how the arrays nest
 NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # how what it says begins
@@ -56,6 +56,7 @@ def save_params(tree: Tree, path: str | os.PathLike[str]) -> None:
     ...     tc.load_params(f"{folder}/a.npz")
     {'w': array([1., 1.]), 'layers': [array([0.])]}
     """
+    check_depth("the tree", tree, FormatError)
     arrays: dict[str, Any] = {}
     nesting = json.dumps(parted(tree, "", arrays))
     if kind_of(path) == ".npz":

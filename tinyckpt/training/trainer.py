@@ -25,7 +25,7 @@ from tinyckpt.planning.plan import plan
 from tinyckpt.schedule import Schedule
 from tinyckpt.training.optimizers import Optimizer, as_dtype, paired, zeros_like
 from tinyckpt.training.steps import LossScale, Part, Recipe, step_graph
-from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
+from tinyckpt.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
 
 State = dict[str, Any]
 
@@ -125,8 +125,11 @@ class TrainStep:
             carried: what the loss is to be given beside them, where the step has ``carry``.
 
         Raises:
-            GraphError: if a parameter is no floating-point array.
+            GraphError: if a parameter is no floating-point array, or a tree contains itself or is
+                nested too deep.
         """
+        check_depth("parameters", parameters)
+        check_depth("carried", carried)
         for path, leaf in leaves_with_paths(parameters, "parameters"):
             kind = getattr(getattr(leaf, "dtype", None), "kind", None)
             if kind not in ("f", "V"):

@@ -127,6 +127,26 @@ def test_what_cannot_be_saved(tmp_path: Path, tree: Any, name: str, message: str
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("depth", [191, 900, 10_000])
+@pytest.mark.parametrize(
+    "hold", [lambda tree: {"k": tree}, lambda tree: [tree], lambda tree: (tree,)]
+)
+def test_a_tree_without_an_end(tmp_path: Path, hold: Any, depth: int) -> None:
+    tree = np.ones(2)
+    for _ in range(depth - 1):
+        tree = hold(tree)
+        if depth == 191 and _ == 188:
+            tc.save_params(tree, tmp_path / "deep.npz")
+            same(tree, tc.load_params(tmp_path / "deep.npz"))
+    with pytest.raises(tc.FormatError, match="the tree: nested more than 190 deep, at"):
+        tc.save_params(hold(tree), tmp_path / "a.npz")
+    loop: dict[str, Any] = {"w": np.ones(2)}
+    loop["l"] = hold(loop)
+    with pytest.raises(tc.FormatError, match="the tree: contains itself: "):
+        tc.save_params(loop, tmp_path / "a.npz")
+    assert not (tmp_path / "a.npz").exists()
+
+
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(tc.FormatError, match=r"cannot read .*none\.npz: No such file"):
         tc.load_params(tmp_path / "none.npz")
