@@ -15,6 +15,7 @@ from tinyckpt.backend import NUMPY, Backend, dense, get_backend, moved
 from tinyckpt.build import trace, weak_float
 from tinyckpt.building.belonging import ACTIVE_BUILDER
 from tinyckpt.building.calls import Call, call_of, function_name
+from tinyckpt.building.programs import Programs
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
 from tinyckpt.errors import BackendError, GraphError
@@ -144,7 +145,8 @@ def value_and_grad(
 
     It builds, differentiates, plans and compiles on the first call with new shapes or new static
     arguments, and runs straight-line code from then on. What the function takes from outside of
-    its arguments is looked at in that first call only.
+    its arguments is looked at in that first call only. The 128 programs that were used last are
+    kept (``tinyckpt.building.programs.MOST_PROGRAMS``).
 
     Called by a function that is being traced, it adds the loss and its gradients to that graph,
     as ``gradients`` does: derivatives of derivatives are written as they are thought of, and the
@@ -234,7 +236,7 @@ def compiled_when_called(
         policy, backend, options: as in ``value_and_grad``.
     """
     library = get_backend(backend)
-    programs: dict[Any, Compiled] = {}
+    programs = Programs[Compiled]()
 
     def evaluate(call: Call) -> tuple[Any, Any]:
         arrays = map_leaves(as_array, call.arguments)
@@ -248,9 +250,9 @@ def compiled_when_called(
         except AttributeError:
             trace(call)  # says which argument is no array
             raise
-        if key not in programs:
-            programs[key] = compile(plan(make_graph(call), policy, **options), library)
-        program = programs[key]
+        program = programs.get(
+            key, lambda: compile(plan(make_graph(call), policy, **options), library)
+        )
         value, gradients = program.evaluate(*arrays)
         own = partial(writable, ids_of(leaves(arrays), program.constants))
         return map_leaves(own, value), map_leaves(own, gradients)

@@ -16,6 +16,7 @@ from tinyckpt.api import as_array, ids_of, signature, writable
 from tinyckpt.arguments import sources_of
 from tinyckpt.backend import NUMPY, Backend, get_backend, moved
 from tinyckpt.building.calls import Call, call_of, function_name
+from tinyckpt.building.programs import Programs
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.errors import BackendError, GraphError, OptionError
 from tinyckpt.execute import execute
@@ -98,7 +99,11 @@ def train_step(
 
 
 class TrainStep:
-    """A step of training; ``train_step`` makes one. It holds programs, and nothing of the state."""
+    """A step of training; ``train_step`` makes one. It holds programs, and nothing of the state.
+
+    Programs are made for the shapes that come, and those that were used last are kept, as by
+    ``value_and_grad``. It may be pickled if the loss may, without its programs.
+    """
 
     def __init__(
         self,
@@ -112,7 +117,7 @@ class TrainStep:
     ) -> None:
         self.loss, self.recipe, self.policy, self.backend = loss, recipe, policy, backend
         self.static, self.options, self.check_nan = static, options, check_nan
-        self._programs: dict[Any, Compiled] = {}
+        self._programs = Programs[Compiled]()
 
     def __repr__(self) -> str:
         return f"<TrainStep of {function_name(self.loss)} by {self.recipe.optimizer.name}>"
@@ -227,10 +232,12 @@ class TrainStep:
     ) -> Compiled:
         """Return the program for arrays of these shapes, made the first time that they are met."""
         key = signature(arrays), call.places, call.static, part
-        if key not in self._programs:
+
+        def made() -> Compiled:
             graph = step_graph(self.recipe, call, state, part)
-            self._programs[key] = compile(plan(graph, self.policy, **self.options), self.backend)
-        return self._programs[key]
+            return compile(plan(graph, self.policy, **self.options), self.backend)
+
+        return self._programs.get(key, made)
 
     def watched(self, schedule: Schedule, arrays: tuple[Any, ...]) -> Any:
         """Run a schedule, and fail at the first value that is not a number."""
