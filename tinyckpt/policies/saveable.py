@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tinyckpt.cost import Costs
 from tinyckpt.errors import PolicyOptionError, meant
@@ -49,7 +50,36 @@ def never(graph: Graph, operator: Operator, node: DataNode) -> bool:
     return False
 
 
-everything_saveable = SavePolicy("everything_saveable", lambda graph, operator, node: True)
+def always(graph: Graph, operator: Operator, node: DataNode) -> bool:
+    """Save everything."""
+    return True
+
+
+def is_one_of(names: Sequence[str], graph: Graph, operator: Operator, node: DataNode) -> bool:
+    """Whether the value has one of these names."""
+    return node.label in names
+
+
+def is_none_of(names: Sequence[str], graph: Graph, operator: Operator, node: DataNode) -> bool:
+    """Whether the value has no name, or another."""
+    return node.label not in names
+
+
+def is_named_otherwise(
+    names: Sequence[str], graph: Graph, operator: Operator, node: DataNode
+) -> bool:
+    """Whether the value has a name, and it is none of these."""
+    return node.label is not None and node.label not in names
+
+
+def is_either(
+    first: Predicate, second: Predicate, graph: Graph, operator: Operator, node: DataNode
+) -> bool:
+    """Whether one of two predicates holds."""
+    return first(graph, operator, node) or second(graph, operator, node)
+
+
+everything_saveable = SavePolicy("everything_saveable", always)
 nothing_saveable = SavePolicy("nothing_saveable", never)
 dots_saveable = SavePolicy("dots_saveable", is_dot)
 dots_with_no_batch_dims_saveable = SavePolicy("dots_with_no_batch_dims_saveable", is_plain_dot)
@@ -57,29 +87,24 @@ dots_with_no_batch_dims_saveable = SavePolicy("dots_with_no_batch_dims_saveable"
 
 def save_only_these_names(*names: str) -> SavePolicy:
     """Save the values of these names and no others."""
-    return SavePolicy("save_only_these_names", lambda graph, operator, node: node.label in names)
+    return SavePolicy("save_only_these_names", partial(is_one_of, names))
 
 
 def save_any_names_but_these(*names: str) -> SavePolicy:
     """Save all values that have a name, but not one of these."""
-    return SavePolicy(
-        "save_any_names_but_these",
-        lambda graph, operator, node: node.label is not None and node.label not in names,
-    )
+    return SavePolicy("save_any_names_but_these", partial(is_named_otherwise, names))
 
 
 def save_anything_except_these_names(*names: str) -> SavePolicy:
     """Save all values but those of these names."""
-    return SavePolicy(
-        "save_anything_except_these_names", lambda graph, operator, node: node.label not in names
-    )
+    return SavePolicy("save_anything_except_these_names", partial(is_none_of, names))
 
 
 def save_from_both_policies(first: SavePolicy, second: SavePolicy) -> SavePolicy:
     """Save what either policy saves."""
     return SavePolicy(
         f"save_from_both_policies({first.name}, {second.name})",
-        lambda *where: first.saves(*where) or second.saves(*where),
+        partial(is_either, first.saves, second.saves),
     )
 
 
@@ -91,8 +116,8 @@ def save_and_offload_only_these_names(
     """Save some names on the device and others in the host's memory."""
     return SavePolicy(
         "save_and_offload_only_these_names",
-        lambda graph, operator, node: node.label in names_which_can_be_saved,
-        lambda graph, operator, node: node.label in names_which_can_be_offloaded,
+        partial(is_one_of, names_which_can_be_saved),
+        partial(is_one_of, names_which_can_be_offloaded),
     )
 
 

@@ -1,7 +1,8 @@
 """Optimisers: pure functions on trees of parameters, of tinyckpt's own operators.
 
 An optimiser says what state it begins with and how one step changes parameters and state. It holds
-nothing itself; ``train_step`` puts what it computes into the graph, where a schedule sees it.
+nothing itself; ``train_step`` puts what it computes into the graph, where a schedule sees it. It
+can be pickled if its learning rate can: a function defined in a module, not a lambda.
 
 >>> import numpy as np, tinyckpt as tc
 >>> def loss(params, x):
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 # A learning rate: a number, or a function of the number of steps taken so far, an int64 Var.
 Rate = float | Callable[["Var"], "Var"]
+# From (gradients, state, parameters, step) to (parameters, state).
+Update = Callable[[Tree, Tree, Tree, "Var"], tuple[Tree, Tree]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Optimizer:
 
     name: str
     init: Callable[[Tree], Tree]
-    update: Callable[[Tree, Tree, Tree, Var], tuple[Tree, Tree]]
+    update: Update
     gradient_dtype: str | None = None
 
 
@@ -74,16 +77,26 @@ def sgd(rate: Rate, momentum: float = 0.0) -> Optimizer:
         OptionError: if a number is out of its range.
     """
     check(rate=(rate, 0, None), momentum=(momentum, 0, 1))
+    update = partial(descended, rate, momentum)
+    if momentum:
+        return Optimizer("momentum", zeros_like, update)
+    return Optimizer("sgd", no_state, update)
 
-    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
-        rates = rates_at(rate, step)
-        if momentum:
-            state = paired(lambda v, g: moving_sum(v, g, momentum), state, gradients)
-            gradients = state
-        return paired(lambda p, g: descend(p, g, rates(p)), parameters, gradients), state
 
-    name = "momentum" if momentum else "sgd"
-    return Optimizer(name, zeros_like if momentum else lambda parameters: (), update)
+def no_state(parameters: Tree) -> Tree:
+    """Return the state of an optimiser that has none."""
+    return ()
+
+
+def descended(
+    rate: Rate, momentum: float, gradients: Tree, state: Tree, parameters: Tree, step: Var
+) -> tuple[Tree, Tree]:
+    """Return parameters and state after a step of gradient descent."""
+    rates = rates_at(rate, step)
+    if momentum:
+        state = paired(lambda v, g: moving_sum(v, g, momentum), state, gradients)
+        gradients = state
+    return paired(lambda p, g: descend(p, g, rates(p)), parameters, gradients), state
 
 
 def momentum(rate: Rate, decay: float = 0.9) -> Optimizer:
@@ -123,22 +136,36 @@ def adamw(
         weight_decay=(weight_decay, 0, None),
     )  # fmt: skip
 
-    def init(parameters: Tree) -> Tree:
-        return {"mean": zeros_like(parameters), "square": zeros_like(parameters)}
+    update = partial(adam_update, rate, (beta1, beta2), epsilon, weight_decay)
+    return Optimizer("adamw" if weight_decay else "adam", no_moments, update)
 
-    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
-        rates = rates_at(rate, step)
-        corrections = [numbers(1.0 - power(beta, taken(step))) for beta in (beta1, beta2)]
-        mean = paired(lambda m, g: moving_average(m, g, beta1), state["mean"], gradients)
-        square = paired(lambda v, g: moving_square(v, g, beta2), state["square"], gradients)
 
-        def moved(p: Var, m: Var, v: Var) -> Var:
-            first, second = (correction(p) for correction in corrections)
-            return adam_step(p, m, v, rates(p), (first, second), epsilon, weight_decay)
+def no_moments(parameters: Tree) -> Tree:
+    """Return Adam's state before the first step: both moving averages are 0."""
+    return {"mean": zeros_like(parameters), "square": zeros_like(parameters)}
 
-        return paired(moved, parameters, mean, square), {"mean": mean, "square": square}
 
-    return Optimizer("adamw" if weight_decay else "adam", init, update)
+def adam_update(
+    rate: Rate,
+    betas: tuple[float, float],
+    epsilon: float,
+    weight_decay: float,
+    gradients: Tree,
+    state: Tree,
+    parameters: Tree,
+    step: Var,
+) -> tuple[Tree, Tree]:
+    """Return parameters and state after a step of Adam."""
+    rates = rates_at(rate, step)
+    corrections = [numbers(1.0 - power(beta, taken(step))) for beta in betas]
+    mean = paired(lambda m, g: moving_average(m, g, betas[0]), state["mean"], gradients)
+    square = paired(lambda v, g: moving_square(v, g, betas[1]), state["square"], gradients)
+
+    def moved(p: Var, m: Var, v: Var) -> Var:
+        first, second = (correction(p) for correction in corrections)
+        return adam_step(p, m, v, rates(p), (first, second), epsilon, weight_decay)
+
+    return paired(moved, parameters, mean, square), {"mean": mean, "square": square}
 
 
 # Around an optimiser ------------------------------------------------------------------------------
@@ -156,14 +183,18 @@ def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
     if norm == 0:
         raise OptionError(f"norm={norm!r}; it must be more than 0")
 
-    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
-        squares = [astype(sum(multiply(g, g)), "float64") for g in leaves(gradients)]
-        scale = minimum(1.0, norm / maximum(sqrt(reduce(add, squares)), 1e-6))
-        scales = numbers(scale)
-        scaled = map_leaves(lambda g: multiply(g, scales(g)), gradients)
-        return optimizer.update(scaled, state, parameters, step)
-
+    update = partial(clipped_update, optimizer.update, norm)
     return replace(optimizer, name=f"{optimizer.name}, clipped to {norm:g}", update=update)
+
+
+def clipped_update(
+    own: Update, norm: float, gradients: Tree, state: Tree, parameters: Tree, step: Var
+) -> tuple[Tree, Tree]:
+    """Return parameters and state after a step with gradients of at most a norm."""
+    squares = [astype(sum(multiply(g, g)), "float64") for g in leaves(gradients)]
+    scale = minimum(1.0, norm / maximum(sqrt(reduce(add, squares)), 1e-6))
+    scales = numbers(scale)
+    return own(map_leaves(lambda g: multiply(g, scales(g)), gradients), state, parameters, step)
 
 
 MASTERS = "float32", "float64"  # more than 16 bits
@@ -187,17 +218,25 @@ def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimiz
     if dtype not in MASTERS:
         raise OptionError(f"dtype={dtype!r:.80}; master weights are {' or '.join(MASTERS)}")
 
-    def init(parameters: Tree) -> Tree:
-        master = map_leaves(lambda leaf: as_dtype(leaf, dtype), parameters)
-        return {"master": master, "own": optimizer.init(master)}
-
-    def update(gradients: Tree, state: Tree, parameters: Tree, step: Var) -> tuple[Tree, Tree]:
-        wide = map_leaves(lambda g: astype(g, dtype), gradients)
-        master, own = optimizer.update(wide, state["own"], state["master"], step)
-        narrow = paired(lambda m, p: astype(m, p.dtype), master, parameters)
-        return narrow, {"master": master, "own": own}
-
+    init = partial(with_masters, optimizer.init, dtype)
+    update = partial(masters_update, optimizer.update, dtype)
     return Optimizer(f"{optimizer.name} with {dtype} master weights", init, update, dtype)
+
+
+def with_masters(own: Callable[[Tree], Tree], dtype: str, parameters: Tree) -> Tree:
+    """Return the master copy of the parameters, and the state of the optimiser that updates it."""
+    master = map_leaves(lambda leaf: as_dtype(leaf, dtype), parameters)
+    return {"master": master, "own": own(master)}
+
+
+def masters_update(
+    own: Update, dtype: str, gradients: Tree, state: Tree, parameters: Tree, step: Var
+) -> tuple[Tree, Tree]:
+    """Return parameters and state after a step of the master copy."""
+    wide = map_leaves(lambda g: astype(g, dtype), gradients)
+    master, kept = own(wide, state["own"], state["master"], step)
+    narrow = paired(lambda m, p: astype(m, p.dtype), master, parameters)
+    return narrow, {"master": master, "own": kept}
 
 
 # Trees and numbers --------------------------------------------------------------------------------

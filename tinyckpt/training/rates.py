@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tinyckpt.errors import OptionError
@@ -39,14 +40,7 @@ def cosine_rate(
         OptionError: if a number is out of its range.
     """
     check_phases(peak, steps, warmup, floor)
-
-    def rate(step: Any) -> Var:
-        taken = astype(step, "float64")
-        share = minimum(1.0, maximum(0.0, (taken - warmup) / (steps - warmup)))
-        falling = floor + (peak - floor) * 0.5 * (1.0 + cos(share * math.pi))
-        return warmed(taken, falling, peak, warmup)
-
-    return rate
+    return partial(rate_at, cosine_fall, peak, steps, warmup, floor)
 
 
 def linear_rate(
@@ -61,18 +55,32 @@ def linear_rate(
         OptionError: if a number is out of its range.
     """
     check_phases(peak, steps, warmup, floor)
-
-    def rate(step: Any) -> Var:
-        taken = astype(step, "float64")
-        share = minimum(1.0, maximum(0.0, (taken - warmup) / (steps - warmup)))
-        return warmed(taken, peak + (floor - peak) * share, peak, warmup)
-
-    return rate
+    return partial(rate_at, linear_fall, peak, steps, warmup, floor)
 
 
-def warmed(taken: Var, later: Var, peak: float, warmup: int) -> Var:
-    """Return the rate of the rise while that lasts, and the later one from then on."""
+def rate_at(
+    fall: Callable[[float, float, Var], Var],
+    peak: float,
+    steps: int,
+    warmup: int,
+    floor: float,
+    step: Any,
+) -> Var:
+    """Return the rate of a step: of the rise while that lasts, and of the fall from then on."""
+    taken = astype(step, "float64")
+    share = minimum(1.0, maximum(0.0, (taken - warmup) / (steps - warmup)))
+    later = fall(peak, floor, share)
     return where(taken < warmup, (taken + 1.0) * (peak / warmup), later) if warmup else later
+
+
+def cosine_fall(peak: float, floor: float, share: Var) -> Var:
+    """Return the rate after a share of the fall along a cosine."""
+    return floor + (peak - floor) * 0.5 * (1.0 + cos(share * math.pi))
+
+
+def linear_fall(peak: float, floor: float, share: Var) -> Var:
+    """Return the rate after a share of the fall in a line."""
+    return peak + (floor - peak) * share
 
 
 def check_phases(peak: float, steps: int, warmup: int, floor: float) -> None:
