@@ -5,9 +5,9 @@ It does so where something is drawn, so that plans need NumPy alone.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -36,7 +36,7 @@ from tinyckpt.cli.request import (
     traces_of,
     wrong_usage,
 )
-from tinyckpt.cli.streams import ending_cleanly, open_closed_streams
+from tinyckpt.cli.streams import discard, ending_cleanly, open_closed_streams
 from tinyckpt.cost import cost_of
 from tinyckpt.display import printable
 from tinyckpt.documents.export import save_chrome_trace, save_csv
@@ -77,11 +77,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_closed_streams()
     if list(sys.argv[1:] if arguments is None else arguments)[:1] == ["pipe"]:
         supervise()  # if a launcher started it, and before anything is said
-    options = make_parser(JOBS).parse(arguments)
     try:
+        code = answered(arguments)
+    except SystemExit as end:
+        raise SystemExit(finished(int(end.code or 0))) from None
+    return finished(code)
+
+
+def answered(arguments: Sequence[str] | None) -> int:
+    """Do what the command line asks for; return the exit code.
+
+    Raises:
+        SystemExit: with 2 for wrong usage, with 0 after ``--help``.
+    """
+    try:
+        options = make_parser(JOBS).parse(arguments)
         with ending_cleanly():
-            result: int = options.job(options)
-            sys.stdout.flush()
+            return int(options.job(options))
     except OptionError as error:
         wrong_usage(options, str(error))
     except TinyckptError as error:
@@ -91,21 +103,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         return failed(f"not enough memory: {error}")
     except BrokenPipeError:
-        # Whoever read the output has seen enough; Python must not flush into the pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         return 0
     except OSError as error:
-        return failed(str(error))
+        return failed(str(error) if error.filename else f"{error.strerror or error}")
     except KeyboardInterrupt:
         failed("interrupted")
         return 130
-    return result
+
+
+def finished(code: int) -> int:
+    """Write what was said and is not yet written; return the exit code, which says if that fails.
+
+    That whoever reads a pipe has seen enough is no failure.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        discard(sys.stdout)
+        if code == 0 and not isinstance(error, BrokenPipeError):
+            code = failed(f"cannot write the output: {error.strerror or error}")
+    try:
+        sys.stderr.flush()
+    except OSError:  # then the code alone says what is wrong
+        discard(sys.stderr)
+    return code
 
 
 def failed(reason: str) -> int:
     """Say why a job failed; return its exit code."""
     after_rank_0()
-    print(f"tinyckpt: {printable(reason)}", file=sys.stderr)
+    with suppress(OSError):  # then the code alone says it
+        print(f"tinyckpt: {printable(reason)}", file=sys.stderr)
     return 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -85,6 +86,13 @@ class Parser(argparse.ArgumentParser):
             message += meant(found[1], re.findall(r"\w+", found[2]))
         after_rank_0()
         super().error(printable(message))
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write a text; one that is asked for, and not written, is an error."""
+        if file is sys.stdout:  # which argparse leaves out without a word
+            file.write(message)
+        else:
+            super()._print_message(message, file)
 
 
 def make_parser(jobs: Mapping[str, Job]) -> Parser:

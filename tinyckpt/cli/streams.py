@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 # What ends a process that has not asked for anything else: kill, and a terminal that is gone.
@@ -27,6 +27,15 @@ def open_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def discard(stream: Any) -> None:
+    """Let what is still to be written to a stream go nowhere, or Python tries again at its end."""
+    with suppress(OSError):  # a stream that is no file of the system's
+        descriptor = stream.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The command as a process: closed output, signals, files of the user's, and what was meant."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -31,6 +32,49 @@ COMMAND = f"{sys.executable} -m tinyckpt"
 def test_closed_output_is_no_failure(line: str, code: int) -> None:
     result = subprocess.run(f"{COMMAND} {line}", shell=True, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (code, "")
+
+
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@FULL
+@pytest.mark.parametrize(
+    ("line", "code", "unbuffered"),
+    [
+        ("--help", 1, ""),
+        ("--help", 1, "1"),
+        ("--version", 1, ""),
+        ("plan chain:3", 1, ""),
+        ("plan chain:3", 1, "1"),
+        ("plan sphere", 2, ""),
+        ("plan chain:3 --budget 1", 1, ""),
+    ],
+)
+def test_an_output_that_is_full_is_a_failure(line: str, code: int, unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = f"{COMMAND} {line}"
+    result = subprocess.run(
+        f"{command} > /dev/full", shell=True, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert result.returncode == code
+    if not ("sphere" in line or "budget" in line):
+        assert result.stderr.splitlines() == [result.stderr.strip()]
+        assert result.stderr.startswith("tinyckpt: ")
+        assert "No space left on device" in result.stderr
+    result = subprocess.run(f"{command} > /dev/full 2>&1", shell=True, env=environment)
+    assert result.returncode == code
+
+
+@pytest.mark.parametrize(("line", "unbuffered"), [("--help", "1"), ("plan chain:60", "")])
+def test_a_reader_that_has_seen_enough_is_no_failure(line: str, unbuffered: str) -> None:
+    result = subprocess.run(
+        f"{{ {COMMAND} {line}; echo $? >&2; }} | head -c 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert (len(result.stdout), result.stderr) == (1, "0\n")
 
 
 def test_a_file_is_written_where_output_is_closed(tmp_path: Path) -> None:
