@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -36,9 +35,8 @@ from tinyckpt.cli.request import (
     traces_of,
     wrong_usage,
 )
-from tinyckpt.cli.streams import discard, ending_cleanly, open_closed_streams
+from tinyckpt.cli.streams import discard, ending_cleanly, failed, finished, open_closed_streams
 from tinyckpt.cost import cost_of
-from tinyckpt.display import printable
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
@@ -46,7 +44,7 @@ from tinyckpt.errors import OptionError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.networks import random_arrays
 from tinyckpt.orders.retaining import expected_length
-from tinyckpt.pipeline.supervising import after_rank_0, supervise
+from tinyckpt.pipeline.supervising import supervise
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.explain import explain
 from tinyckpt.planning.plan import best_within_each, frontier, plan
@@ -110,32 +108,6 @@ def answered(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         failed("interrupted")
         return 130
-
-
-def finished(code: int) -> int:
-    """Write what was said and is not yet written; return the exit code, which says if that fails.
-
-    That whoever reads a pipe has seen enough is no failure.
-    """
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        discard(sys.stdout)
-        if code == 0 and not isinstance(error, BrokenPipeError):
-            code = failed(f"cannot write the output: {error.strerror or error}")
-    try:
-        sys.stderr.flush()
-    except OSError:  # then the code alone says what is wrong
-        discard(sys.stderr)
-    return code
-
-
-def failed(reason: str) -> int:
-    """Say why a job failed; return its exit code."""
-    after_rank_0()
-    with suppress(OSError):  # then the code alone says it
-        print(f"tinyckpt: {printable(reason)}", file=sys.stderr)
-    return 1
 
 
 def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:

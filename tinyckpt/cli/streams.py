@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
+from tinyckpt.display import printable
+from tinyckpt.pipeline.supervising import after_rank_0
+
 # What ends a process that has not asked for anything else: kill, and a terminal that is gone.
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -36,6 +39,32 @@ def discard(stream: Any) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor)
         os.close(nowhere)
+
+
+def finished(code: int) -> int:
+    """Write what was said and is not yet written; return the exit code, which says if that fails.
+
+    That whoever reads a pipe has seen enough is no failure.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        discard(sys.stdout)
+        if code == 0 and not isinstance(error, BrokenPipeError):
+            code = failed(f"cannot write the output: {error.strerror or error}")
+    try:
+        sys.stderr.flush()
+    except OSError:  # then the code alone says what is wrong
+        discard(sys.stderr)
+    return code
+
+
+def failed(reason: str) -> int:
+    """Say why a job failed; return its exit code."""
+    after_rank_0()
+    with suppress(OSError):  # then the code alone says it
+        print(f"tinyckpt: {printable(reason)}", file=sys.stderr)
+    return 1
 
 
 @contextmanager
