@@ -51,6 +51,7 @@ LONG = {
     "tests/tinyckpt/exact/chain_optima.py": "a machine of its own, and what it may leave out",
     "tests/tinyckpt/exact/test_optimal.py": "the exhaustive search that the solver is held to",
     "tests/tinyckpt/policies/test_schedules.py": "the verifier's errors, one by one",
+    "tests/torch_traps.py": "a table of models, one for each thing that a forward writes to",
     "tests/viz/player/test_player.py": "one page, control by control",
 }
 FOLDERS = ("tinyckpt", "viz", "tests", "lessons", "examples", "benchmarks", "docs")

@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.choosing import Choosing
 from tinyckpt.interop.torch.modules import norms_in, not_averaging, recorded, unwrapped
+from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
@@ -107,6 +108,7 @@ class Advice:
         return model
 
 
+@preserving
 def advise(
     model: nn.Module,
     *args: Any,

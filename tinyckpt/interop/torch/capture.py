@@ -33,8 +33,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tinyckpt.errors import GraphError
+from tinyckpt.interop.torch.aliases import Whole
 from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic
 from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.preserving import replaced
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 
 # What other files need of PyTorch that has no name without an underscore there.
@@ -66,14 +68,15 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
         placed(model, args) as (given, _),
         fx.traceback.preserve_node_meta(),
     ):
-        graph = aot_export_joint_with_descriptors(stack, model, given).graph_module
+        whole = Whole(model)
+        graph = aot_export_joint_with_descriptors(stack, whole, given).graph_module
     descriptors = output_node(graph).meta["desc"]
     # An input without a gradient has no descriptor in the place of one.
     backward = (
         i for i, of in enumerate(descriptors) if of is None or isinstance(of, GradAOTOutput)
     )
     count = next(backward, len(descriptors))
-    joint = joint_of_graph(graph, count, name)
+    joint = joint_of_graph(graph, count, name, whole.names)
     returned = [
         joint.values.get(node)
         for node, found in zip(joint.forward, descriptors, strict=False)
@@ -83,13 +86,16 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
     return joint
 
 
-def joint_of_graph(graph: fx.GraphModule, forward_outputs: int, name: str) -> Joint:
+def joint_of_graph(
+    graph: fx.GraphModule, forward_outputs: int, name: str, names: Mapping[str, str] | None = None
+) -> Joint:
     """Read a joint graph, as AOTAutograd hands it to partitioners.
 
     Args:
         graph: whose nodes are left as they are, but for those that nobody reads.
         forward_outputs: how many of its outputs belong to the forward half.
         name: what errors call it.
+        names: what parameters and buffers are called, if the graph has other names for them.
 
     Raises:
         GraphError: if it has shapes that are not known, collectives, or higher-order operators.
@@ -128,20 +134,21 @@ def joint_of_graph(graph: fx.GraphModule, forward_outputs: int, name: str) -> Jo
         gradients=results[forward_outputs:],
         mutations=mutations,
         writes=writes,
-        inputs={node: what for node, found in described.items() if (what := input_of(found))},
+        inputs={
+            node: what for node, found in described.items() if (what := input_of(found, names))
+        },
         gradient_of=tuple(
-            input_of(found.grad_of) if isinstance(found, GradAOTOutput) else None
+            input_of(found.grad_of, names) if isinstance(found, GradAOTOutput) else None
             for found in descriptors[forward_outputs:]
         ),
     )
 
 
-def input_of(descriptor: Any) -> tuple[str, Any] | None:
+def input_of(descriptor: Any, names: Mapping[str, str] | None) -> tuple[str, Any] | None:
     """Return what an input is, as ``Joint.inputs`` says it; None if the graph does not say."""
-    if isinstance(descriptor, ParamAOTInput):
-        return "parameter", descriptor.target
-    if isinstance(descriptor, BufferAOTInput):
-        return "buffer", descriptor.target
+    if isinstance(descriptor, ParamAOTInput | BufferAOTInput):
+        kind = "parameter" if isinstance(descriptor, ParamAOTInput) else "buffer"
+        return kind, names[descriptor.target] if names else descriptor.target
     if isinstance(descriptor, PlainAOTInput):
         return "argument", descriptor.idx
     return None
@@ -202,19 +209,11 @@ def placed(
     On ``meta`` PyTorch has other operators, some of them without gradients. Yields the arguments
     likewise, and the mode of these FakeTensors, which is that of any that were there before.
     """
-    stores = [s for m in model.modules() for s in (m._parameters, m._buffers)]
-    held = [(store, key, value) for store in stores for key, value in store.items()]
-    leaves = [*(value for _, _, value in held), *tree_leaves(tuple(args))]
+    leaves = [*model.parameters(), *model.buffers(), *tree_leaves(tuple(args))]
     mode = mode_of(leaves) or FakeTensorMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
-    moved = [(store, key, value) for store, key, value in held if id(value) in of_meta]
-    try:
-        for store, key, value in moved:
-            store[key] = of_meta[id(value)]
+    with replaced(model, of_meta):
         yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
-    finally:
-        for store, key, value in moved:
-            store[key] = value
 
 
 def on_cpu(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:

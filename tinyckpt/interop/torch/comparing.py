@@ -28,6 +28,7 @@ from tinyckpt.interop.torch.importer import graph_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.lower import min_cut_backend
 from tinyckpt.interop.torch.min_cut import BUDGETS, schedule_at
+from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.workspace import allocator_peak
 from tinyckpt.planning.plan import frontier
@@ -125,6 +126,7 @@ class Comparison:
         ]  # fmt: skip
 
 
+@preserving
 def compare(
     model: nn.Module,
     *args: Any,

@@ -36,6 +36,7 @@ from tinyckpt.interop.torch.capture import (
 )
 from tinyckpt.interop.torch.checks import captured, check_loss
 from tinyckpt.interop.torch.distinct import Operators
+from tinyckpt.interop.torch.preserving import replaced
 
 NEVER = 2**62  # a time after all others
 
@@ -174,9 +175,8 @@ class Watch(DispatchMode):  # type: ignore[misc]
 
     def step(self, model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> None:
         """Make the step: the forward half, and if autograd saves, the backward half."""
-        state = dict((*model.named_parameters(), *model.named_buffers()))
         with self.mode:
-            faked = {name: self.fake(value) for name, value in state.items()}
+            faked = {id(x): self.fake(x) for x in (*model.parameters(), *model.buffers())}
             given = tree_map(self.fake, tuple(args))
         every = {found for x in tree_leaves((faked, given)) if (found := storage_of(x))}
         self.source_bytes = sum(nbytes for _, nbytes in every)
@@ -187,9 +187,10 @@ class Watch(DispatchMode):  # type: ignore[misc]
             # From 2.14 on PyTorch warns that selective checkpoints will heed such hooks one day.
             warnings.filterwarnings("ignore", "A saved_tensors_hooks context", FutureWarning)
             stack.enter_context(self.watching(watched))
+            stack.enter_context(replaced((model, given), faked))
             stack.enter_context(self)
             with hooks:
-                loss = torch.func.functional_call(model, faked, given)
+                loss = model(*given)
             self.forward = self.clock
             if self.saving:
                 check_returned(loss, type(model).__name__)

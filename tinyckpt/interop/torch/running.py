@@ -10,6 +10,7 @@ from torch import fx
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.frameworks import check_traced
+from tinyckpt.interop.torch.aliases import check_names
 from tinyckpt.interop.torch.capture import tree_flatten
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.importer import name_of
@@ -22,10 +23,12 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
     """Return a function that runs a schedule of a traced model in PyTorch.
 
     It takes what ``trace`` was given, with the same shapes, and returns the loss and the gradients,
-    by the names of parameters; an argument that requires a gradient is ``args[0]``. It holds what
-    ``replay`` of the schedule says, and no autograd tape. Parameters are those that the model has
-    when it is called, and its buffers are written to as by a call of the model, once. ``.grad`` is
-    left as it is::
+    by the names that ``named_parameters()`` gives: one for each parameter, however many names that
+    has in the model, and none for one that is frozen or of no use. An argument that requires a
+    gradient is ``args[0]``. It holds what ``replay`` of the schedule says, and no autograd tape.
+    Parameters are those that the model has when it is called, and its buffers are written to as by
+    a call of the model, once. What else forward writes, such as a count of its calls, is not
+    written. ``.grad`` is left as it is::
 
         loss, gradients = step(x, y)
         for name, parameter in model.named_parameters():
@@ -42,7 +45,8 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
     Raises:
         ScheduleError: if the schedule is none, is not legal, is of another graph, or moves values
             to the host; or if the second is not what ``trace`` returned. When called, a GraphError
-            if arguments or parameters are not as they were traced, before anything runs.
+            if arguments or parameters are not as they were traced, or tied otherwise, before
+            anything runs.
     """
     check_traced(traced, Traced)
     joint = traced.imported.joint
@@ -52,6 +56,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
 
     def run(*args: Any) -> tuple[Any, dict[str, Any]]:
         leaves = checked_arguments(traced, args)
+        check_names(traced.names, traced.model)
         given = [source_of(traced, node, leaves) for node in inputs]
         with torch.no_grad():
             results = program(*given)

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import (
 from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import norms_in, not_averaging, recorded, unwrapped
+from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.wrapping import STATE_BYTES, Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
@@ -94,6 +95,7 @@ class Selective:
         return model
 
 
+@preserving
 def selective(
     model: nn.Module,
     *args: Any,

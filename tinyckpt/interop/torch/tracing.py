@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -11,10 +11,12 @@ import torch
 
 from tinyckpt.errors import GraphError, OptionError, meant
 from tinyckpt.graph import TrainingGraph
+from tinyckpt.interop.torch.aliases import first_names
 from tinyckpt.interop.torch.capture import joint_of_module, tree_flatten
 from tinyckpt.interop.torch.checks import check_measurable
 from tinyckpt.interop.torch.importer import Cost, Imported, graph_of
 from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.preserving import preserving
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,11 +28,13 @@ class Traced:
         model: the module; parameters and buffers are looked up in it whenever a step runs.
         arguments: the nesting of the arguments that it was traced with, and its leaves: FakeTensors
             in place of tensors.
+        names: for each name of a parameter or buffer the first one that the same tensor has.
     """
 
     imported: Imported
     model: torch.nn.Module
     arguments: tuple[Any, tuple[Any, ...]]
+    names: Mapping[str, str]
 
     @property
     def graph(self) -> TrainingGraph:
@@ -41,6 +45,7 @@ class Traced:
         return f"<Traced {self.graph.name}, {len(self.graph.operators)} operators>"
 
 
+@preserving
 def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) -> Traced:
     """Return the graph of a training step of a PyTorch module, captured without memory.
 
@@ -48,7 +53,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     backward operator as the adjoint of its forward one. No kernel runs but, once each and alone,
     those whose temporaries are to be known. The model, its buffers and the state of the random
     numbers are left as they are. Results are the loss and the new values of buffers, gradients go
-    by the names of parameters.
+    by the names of parameters: the first, of one that has several.
 
     Args:
         model: a module whose forward returns a scalar loss; or a program of ``torch.export`` whose
@@ -76,7 +81,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     check_measurable(model, arguments, workspace or cost == "measured")
     joint = joint_of_module(model, arguments)
     imported = graph_of(joint, type(model).__name__, cost, workspace)
-    return Traced(imported, model, layout_of(joint, arguments))
+    return Traced(imported, model, layout_of(joint, arguments), first_names(model))
 
 
 def module_and_arguments(model: Any, args: Sequence[Any]) -> tuple[torch.nn.Module, Sequence[Any]]:

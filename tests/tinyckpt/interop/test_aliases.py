@@ -1,0 +1,156 @@
+"""Parameters under several names: one gradient each, and training as plain PyTorch trains."""
+
+from collections.abc import Callable
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import Tensor, nn
+
+from tests.torch_models import GPT, eager_step, tokens_for
+from tests.torch_traps import WIDTH, Trap, trap
+from tinyckpt.interop import torch as tct
+
+TIED = ["Named", "NamedTwice", "Tied", "TiedParametrized", "TiedHooked", "Copied"]
+
+
+@pytest.mark.parametrize("policy", ["store_all", "recompute_all"])
+@pytest.mark.parametrize("name", TIED)
+def test_a_parameter_has_one_gradient_under_its_first_name(name: str, policy: str) -> None:
+    plain, x = trap(name)
+    expected = eager_step(plain, (x,))()
+    gradients = {n: p.grad for n, p in plain.named_parameters() if p.grad is not None}
+    model, x = trap(name)  # the same numbers again
+    traced = tct.trace(model, x, workspace=False)
+    loss, own = tct.step(tc.plan(traced.graph, policy), traced)(x)
+    assert torch.equal(loss, expected)
+    assert own.keys() == gradients.keys() == traced.graph.gradients.keys()
+    assert all(torch.equal(own[each], gradients[each]) for each in own)
+    assert all(map(torch.equal, model.buffers(), plain.buffers()))
+
+
+def tied_gpt(first: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Return a GPT whose head is its embedding, whichever of them made the parameter."""
+    torch.manual_seed(0)
+    model = GPT(2, 16, 2, 8)
+    if first == "tokens":
+        model.head.weight = model.tokens.weight
+    else:
+        model.tokens.weight = model.head.weight
+    return tokens_for(model, 2, 8)
+
+
+@pytest.mark.parametrize("first", ["tokens", "head"])
+def test_a_tied_gpt_trains_with_steps_as_with_plain_pytorch_to_the_last_bit(first: str) -> None:
+    plain, args = tied_gpt(first)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(5):
+        losses.append(eager_step(plain, args)())
+        optimizer.step()
+    model, args = tied_gpt(first)
+    traced = tct.trace(model, *args, workspace=False)
+    step = tct.step(tc.plan(traced.graph, "sqrt_n"), traced)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    own = []
+    for _ in range(5):
+        loss, gradients = step(*args)
+        own.append(loss)
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients.get(name)
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    assert [x.item() for x in own] == [x.item() for x in losses]
+    assert all(map(torch.equal, model.state_dict().values(), plain.state_dict().values()))
+
+
+def test_the_sum_of_a_tied_parameters_gradients_is_in_the_predicted_peak() -> None:
+    model, args = tied_gpt("tokens")
+    traced = tct.trace(model, *args)
+    for policy in ("store_all", "sqrt_n"):
+        schedule = tc.plan(traced.graph, policy)
+        step = tct.step(schedule, traced)
+        peak, _ = tct.allocator_peak(lambda step=step: step(*args))
+        assert peak == pytest.approx(tc.replay(schedule).peak_bytes, rel=0.002)
+
+
+def untie(model: Trap) -> None:
+    model.layers[1].weight = nn.Parameter(torch.zeros(WIDTH, WIDTH))
+
+
+def tie(model: Trap) -> None:
+    model.layers[0].weight = model.layers[1].weight
+
+
+def remove(model: Trap) -> None:
+    del model.layers[0].bias
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            untie,
+            r"Tied: .* is a tensor of its own; when .* same tensor as layers\.1\.weight",
+        ),
+        (tie, r"Tied: .* is the same tensor as layers\.0\.weight; when .* trace it again"),
+        (remove, r"layers\.0\.bias is not there; when the model was traced it was a tensor of its"),
+    ],
+)
+def test_a_model_that_is_tied_otherwise_than_traced_is_refused(
+    change: Callable[[Trap], None], says: str
+) -> None:
+    model, x = trap("Tied")
+    traced = tct.trace(model, x, workspace=False)
+    step = tct.step(tc.plan(traced.graph), traced)
+    change(model)
+    with pytest.raises(tc.GraphError, match=says):
+        step(x)
+
+
+class Assigning(Trap):
+    """Assigns something to a buffer, or to a parameter."""
+
+    def __init__(self, name: str, value: Callable[[Tensor], Tensor | None]) -> None:
+        super().__init__()
+        self.name, self.value = name, value
+        self.register_buffer("running", torch.zeros(WIDTH))
+        self.register_buffer("alias", self.running)
+
+    def write(self, x: Tensor) -> None:
+        setattr(self, self.name, self.value(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("running", lambda x: x.detach().mean(0)),  # and not its other name
+        ("running", lambda x: None),
+        ("running", lambda x: x.detach()),
+        ("layers", lambda x: nn.ModuleList([nn.Identity(), nn.Linear(WIDTH, WIDTH)])),
+    ],
+)
+def test_what_a_step_cannot_assign_is_refused(
+    name: str, value: Callable[[Tensor], Tensor | None]
+) -> None:
+    model, x = Assigning(name, value), torch.randn(6, WIDTH)
+    with pytest.raises(tc.GraphError, match=r"Assigning: forward assigns .*; legal is"):
+        tct.trace(model, x, workspace=False)
+
+
+def test_buffers_that_are_assigned_anew_are_written_to() -> None:
+    plain, x = trap("BuffersAnew")
+    for _ in range(3):
+        plain(x)
+    model, x = trap("BuffersAnew")
+    traced = tct.trace(model, x, workspace=False)
+    step = tct.step(tc.plan(traced.graph), traced)
+    for _ in range(3):
+        step(x)
+    assert torch.equal(model.running, plain.running)
+    assert model.twin is model.running

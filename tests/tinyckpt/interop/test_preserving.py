@@ -1,0 +1,124 @@
+"""A model is left as it is, whatever its forward writes, and however a call ends."""
+
+import contextlib
+import gc
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import examples, require
+
+require("torch")
+
+import torch
+
+from tests import torch_traps
+from tests.torch_fingerprint import changes, fingerprint
+from tests.torch_traps import CALLS, INTERRUPTED, TRAPS, Interrupt, Trap, trap
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch import preserving
+
+PUBLIC: dict[str, Callable[..., Any]] = {
+    "trace": lambda model, x: tct.trace(model, x, workspace=False),
+    "advise": lambda model, x: tct.advise(model, x, budget=1.0, workspace=False),
+    "selective": lambda model, x: tct.selective(model, x, budget=1.0, workspace=False),
+}
+# In each run; with the others, in CI.
+FEW = ("CachedOnce", "Objects", "Globals", "Hooks", "Drawing", "BuffersAnew", "Named", "Tied")
+NAMES = [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in TRAPS]
+OURS = str(Path(preserving.__file__).parent), torch_traps.__file__
+
+
+def left(model: Trap, x: Any) -> Any:
+    """Return the fingerprint of a model, its argument and the globals that it writes to."""
+    return fingerprint(model, x, torch_traps.SEEN, torch_traps.LATEST)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_calls_leave_a_model_as_it_is(name: str) -> None:
+    model, x = trap(name)
+    before = left(model, x)
+    for call in PUBLIC.values():
+        call(model, x)
+        assert changes(before, left(model, x)) == []
+    assert type(model(x)) is torch.Tensor
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_so_do_plans_and_steps_buffers_aside(name: str) -> None:
+    model, x = trap(name)
+    traced = tct.trace(model, x, workspace=False)
+    before = left(model, x)
+    tct.min_cut_schedules(traced, [0.5])
+    step = tct.step(tc.plan(traced.graph), traced)
+    assert changes(before, left(model, x)) == []
+    step(x)
+    buffers = {id(buffer) for buffer in model.buffers()}
+    numbers = ("bytes", "version", "random numbers")
+    expected = changes(before, left(model, x))
+    assert bool(expected) == bool(buffers or name in ("Drawing", "Checkpointed"))
+    assert all(change.split(":")[-2].endswith(numbers) for change in expected)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_in_forward_leaves_it_as_it_is(
+    name: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = trap(name)
+    monkeypatch.setattr(Interrupt, "error", error)
+    before = left(model, x)
+    for call in PUBLIC.values():
+        for forwards in (0, 1):
+            INTERRUPTED.clear()
+            INTERRUPTED.add(next(CALLS) + 1 + forwards)
+            with contextlib.suppress(tc.GraphError, KeyboardInterrupt):
+                call(model, x)
+                pytest.fail("nothing was raised")
+            assert changes(before, left(model, x)) == []
+
+
+def interrupted(call: Callable[[], Any], at: int) -> int:
+    """Raise a KeyboardInterrupt at one of the calls that a call makes; return how many there were.
+
+    At the beginning of a function Python looks whether there is a signal. Counted are functions of
+    the interop and of models, and the context managers in them; PyTorch's own are not made for it.
+    """
+    calls = 0
+
+    def traced(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        own = frame.f_back if frame.f_code.co_filename == contextlib.__file__ else frame
+        if own.f_code.co_filename.startswith(OURS):
+            calls += 1
+            if calls == at:
+                raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    gc.collect()  # what is held by frames of the traceback
+    return calls
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["Lists", "NamedTwice", "Hooks"])
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_an_interrupt_at_any_moment_leaves_it_as_it_is(kind: str, name: str) -> None:
+    model, x = trap(name)
+    before = left(model, x)
+    moments = interrupted(lambda: PUBLIC[kind](model, x), 0)
+    drawn = random.Random(0).sample(range(2, moments), examples(8))
+    for at in [*range(2, 40, 9), *drawn, *range(moments - 40, moments, 3)]:
+        assert interrupted(lambda: PUBLIC[kind](model, x), at) <= moments
+        assert changes(before, left(model, x)) == [], at

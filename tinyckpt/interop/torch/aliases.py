@@ -1,0 +1,121 @@
+"""Parameters, buffers and modules that stand in a model under several names.
+
+A parameter is one, with one gradient, which goes by the first of its names, as
+``named_parameters`` has it, whichever of them was assigned first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tinyckpt.errors import GraphError
+from tinyckpt.interop.torch.checks import value_text
+from tinyckpt.interop.torch.preserving import replaced
+
+Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
+
+
+class Whole(torch.nn.Module):  # type: ignore[misc]
+    """A model with each parameter and buffer once, under however many names it has them.
+
+    PyTorch goes by names: a parameter with two would be two inputs, with a part of the gradient
+    each, and a module with two would not get its own parameters back. Whatever forward writes to
+    attributes is taken back after each call, so that PyTorch, which calls it again and again, sees
+    the same one; but a buffer that it assigns anew is written to, as the model's would be.
+
+    Attributes:
+        names: by the name of a parameter or buffer here the first one that it has in the model.
+    """
+
+    names: dict[str, str]
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.names = {}
+        self.own: dict[int, str] = {}  # by the id of a tensor
+        object.__setattr__(self, "model", model)  # a module in it would show PyTorch its names
+        parameters = dict(model.named_parameters())
+        for name, value in (parameters | dict(model.named_buffers())).items():
+            if id(value) not in self.own:
+                own = self.own[id(value)] = f"tensor_{len(self.names)}"
+                (self._parameters if name in parameters else self._buffers)[own] = value
+                self.names[own] = name
+
+    def forward(self, *args: Any) -> Any:
+        given = {key: getattr(self, own) for key, own in self.own.items()}
+        with replaced((self.model, args), given):
+            before = tensors_of(self.model)
+            result = self.model(*args)
+            write_assigned(before, self.model)
+        return result
+
+
+def write_assigned(before: Tensors, model: torch.nn.Module) -> None:
+    """Write to buffers what a forward assigned to their names.
+
+    Args:
+        before: the tensors of the model before the forward.
+        model: as the forward left it.
+
+    Raises:
+        GraphError: if it assigned to a parameter, or a tensor unlike the buffer, or not the same
+            under all names of a buffer.
+    """
+    after, parameters = tensors_of(model), dict(model.named_parameters(remove_duplicate=False))
+    assigned: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+    for name, tensor in before.items():
+        value = after.get(name)
+        _, first = assigned.setdefault(id(tensor), (tensor, value))
+        if value is tensor is first:
+            continue
+        if value is not first or name in parameters or value_text(value) != value_text(tensor):
+            raise GraphError(
+                f"{type(model).__name__}: forward assigns {value_text(value)} to {name}, which is "
+                f"{value_text(tensor)}; legal is to assign a tensor of the same dtype and shape "
+                "to a buffer, under all of its names"
+            )
+    with torch.no_grad():
+        for tensor, value in assigned.values():
+            if value is not None and value is not tensor:
+                tensor.copy_(value)
+
+
+def tensors_of(model: torch.nn.Module) -> Tensors:
+    """Return a model's parameters and buffers under each of their names, parameters first."""
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+
+
+def first_names(model: torch.nn.Module) -> dict[str, str]:
+    """Return for each name of a parameter or buffer the first one that the same tensor has."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(x), name) for name, x in tensors_of(model).items()}
+
+
+def check_names(traced: Mapping[str, str], model: torch.nn.Module) -> None:
+    """Raise a GraphError unless names are of the same tensors as when a model was traced.
+
+    Args:
+        traced: what ``first_names`` was then.
+        model: as it is now.
+    """
+    now = first_names(model)
+    for name in {**traced, **now}:
+        before, after = traced.get(name), now.get(name)
+        if before != after and (before is not None or after in traced):
+            raise GraphError(
+                f"{type(model).__name__}: {name} is {tie_text(name, after)}; when the model was "
+                f"traced it was {tie_text(name, before)}: trace it again"
+            )
+
+
+def tie_text(name: str, first: str | None) -> str:
+    """Return what a name is of: a tensor, another name's, or none."""
+    if first is None:
+        return "not there"
+    return "a tensor of its own" if first == name else f"the same tensor as {first}"
