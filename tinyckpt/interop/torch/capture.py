@@ -173,7 +173,7 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
         target = node.target
         what = None
         if any(map(is_symbolic, tree_leaves(node.meta.get("val")))):
-            what = "has a shape that is not known; legal are fixed shapes (dynamic=False)"
+            what = "has a shape that depends on the numbers in tensors; legal are fixed shapes"
         elif isinstance(target, HigherOrderOperator):
             what = "is a higher-order operator; legal are operators on tensors alone"
         elif isinstance(target, OpOverload) and target.namespace in COLLECTIVES:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
+from torch._guards import CompileContext
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
 from tinyckpt.errors import ScheduleError
@@ -218,6 +219,17 @@ def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
         fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition
     )
     return made
+
+
+def last_of_limit() -> int:
+    """Return Dynamo's limit of programs for one code if it compiles the last one now, else 0."""
+    compiled = CompileContext.current_compile_id()
+    if compiled is None or compiled.frame_compile_id is None:
+        return 0  # AOTAutograd without Dynamo
+    from torch._dynamo import config
+
+    limit: int = config.recompile_limit
+    return limit if compiled.frame_compile_id + 1 == limit else 0
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -9,8 +10,9 @@ from torch import fx
 
 from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.importer import Cost, graph_of
-from tinyckpt.interop.torch.lower import eager_backend, halves_of, inductor_pass
+from tinyckpt.interop.torch.lower import eager_backend, halves_of, inductor_pass, last_of_limit
 from tinyckpt.interop.torch.min_cut import seeded
+from tinyckpt.interop.torch.specializing import specialize
 from tinyckpt.planning.plan import Budget, plan
 from tinyckpt.schedule import Schedule
 
@@ -36,15 +38,22 @@ def partitioner(
 
     ``backend`` is that with compilers that leave the halves as they are.
 
+    Each call with other shapes is planned anew: symbolic shapes are replaced by those of the call.
+    Dynamo compiles one code for 8 of them, and says at the 9th call that it stops: with
+    ``fullgraph=True`` it raises, without it such calls run as plain PyTorch, **without a plan**. A
+    RuntimeWarning at the 8th plan says so, too; ``torch._dynamo.config.recompile_limit`` is the
+    number. ``dynamic=False`` makes the first compilation for each shape faster.
+
     What PyTorch's own partitioner would do is among what is compared, as in ``min_cut_schedules``,
     for up to a quarter of the time: the plan costs no more than that within the same memory.
 
     Args:
-        budget: the peak of the whole step, as ``tc.plan`` takes it; None for store-all.
+        budget: the peak of the whole step, as ``tc.plan`` takes it; None for store-all. Bytes are
+            the same for all shapes, shares are of each shape's own peak.
         cost, workspace: as in ``trace``.
         fuses: whether the compiler makes one kernel of an operator on single elements and what
             reads it, as Inductor does, so that what is between them never stands in memory.
-        on_plan: is called with each schedule, for ``print`` or ``tc.replay``.
+        on_plan: is called with each schedule, one for each shape, for ``print`` or ``tc.replay``.
         options: those of ``tc.plan``, such as ``time_limit``.
 
     Raises, when it is called, which ``torch.compile`` wraps in an error of its own:
@@ -60,6 +69,7 @@ def partitioner(
         static_lifetime_input_indices: Sequence[int] | None = None,
         **_: Any,
     ) -> Halves:
+        specialize(joint_module)
         joint = joint_of_graph(joint_module, num_fwd_outputs, "compiled")
         imported = graph_of(joint, "compiled", cost, workspace, fuses)
         resident = static_lifetime_input_indices or ()
@@ -68,6 +78,7 @@ def partitioner(
         )
         if on_plan is not None:
             on_plan(schedule)
+        warn_of_limit(last_of_limit())
         return halves_of(schedule, imported)
 
     return partition
@@ -88,7 +99,8 @@ def backend(
         model = torch.compile(model, backend=tct.backend("2 GiB"), fullgraph=True)
 
     A step evaluates PyTorch's own kernels, those of an eager step. Without ``fullgraph=True`` a
-    model may fall into several graphs, and the budget is for each.
+    model may fall into several graphs, and the budget is for each. Calls with other shapes, such
+    as the last batch of an epoch, are planned anew, up to Dynamo's limit: see ``partitioner``.
 
     Args:
         budget, cost, workspace, on_plan, options: as in ``partitioner``.
@@ -128,3 +140,15 @@ def inductor_partitioner(
     return inductor_pass(
         partitioner(budget, cost=cost, workspace=False, fuses=True, on_plan=on_plan, **options)
     )
+
+
+def warn_of_limit(limit: int) -> None:
+    """Warn that Dynamo compiles a code no more after this plan, unless the limit is 0."""
+    if limit:
+        warnings.warn(
+            f"plan {limit} of one code, and PyTorch compiles it no more than that: a call with "
+            "other shapes raises with fullgraph=True, and runs without a plan otherwise; "
+            f"torch._dynamo.config.recompile_limit = {8 * limit} allows more",
+            RuntimeWarning,
+            stacklevel=2,
+        )

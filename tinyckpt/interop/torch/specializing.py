@@ -1,0 +1,71 @@
+"""Specialisation of joint graphs with symbolic shapes to the shapes that they are compiled for.
+
+Dynamo compiles a function with fixed shapes first, and with symbolic ones when it is called with
+others, such as the last and smaller batch of an epoch. A plan needs bytes, so each symbol is
+replaced by its number here. To read that number adds a guard: a call with another one is compiled,
+and planned, anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
+
+from tinyckpt.interop.torch.capture import storage_of, tree_leaves, tree_map, values_of
+from tinyckpt.interop.torch.checks import is_symbolic
+
+SYMBOLS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
+def specialize(graph: fx.GraphModule) -> None:
+    """Replace the symbols of a joint graph by their numbers, in place.
+
+    Symbols that depend on numbers in tensors have none; they are left, and the graph as it was.
+    """
+    nodes = list(graph.graph.nodes)
+    found = [x for node in nodes for x in tree_leaves(node.meta.get("val")) if is_symbolic(x)]
+    if not found or any(map(has_free_unbacked_symbols, found)):
+        return
+    numbers = {
+        node: number_of(node.meta["val"]) for node in nodes if type(node.meta.get("val")) in SYMBOLS
+    }
+    storages: dict[Any, torch.Tensor] = {}
+    for node in nodes:
+        node.args = fx.node.map_arg(node.args, lambda each: numbers.get(each, each))
+        node.kwargs = fx.node.map_arg(node.kwargs, lambda each: numbers.get(each, each))
+        if node.op == "placeholder":
+            node.meta["val"] = tree_map(lambda x: fixed(x, storages), node.meta.get("val"))
+    for node in numbers:
+        if node.op != "placeholder":
+            graph.graph.erase_node(node)
+    for node, value in values_of(graph).items():
+        node.meta["val"] = value
+    graph.recompile()
+
+
+def number_of(symbol: Any) -> Any:
+    """Return the number that a symbol is in this call, and guard on it."""
+    return SYMBOLS[type(symbol)](symbol)
+
+
+def fixed(value: Any, storages: dict[Any, torch.Tensor]) -> Any:
+    """Return a symbol's number, or a FakeTensor with fixed extents in place of one without.
+
+    Args:
+        value: of a placeholder.
+        storages: the memory of those before, which it may share with them.
+    """
+    if type(value) in SYMBOLS:
+        return number_of(value)
+    if not is_symbolic(value):
+        return value
+    shape, strides, offset = map(int, value.shape), map(int, value.stride()), value.storage_offset()
+    key, nbytes = storage_of(value) or (0, 0)
+    with value.fake_mode, torch.no_grad():
+        if (key, value.dtype) not in storages:
+            size = int(nbytes) // value.element_size()
+            storages[key, value.dtype] = torch.empty(size, dtype=value.dtype, device=value.device)
+        return storages[key, value.dtype].as_strided(tuple(shape), tuple(strides), int(offset))
