@@ -25,6 +25,7 @@ from tinyckpt.documents.reader import open_regular
 from tinyckpt.errors import FormatError, GraphError
 from tinyckpt.files import replacing, write_atomically
 from tinyckpt.graph import checked_dtype
+from tinyckpt.training.interrupted import WHAT_TO_DO, is_mixed
 from tinyckpt.tree import Tree, check_depth
 
 NESTING = "__tree__"  # the entry that says how the arrays nest
@@ -48,7 +49,8 @@ def save_params(tree: Tree, path: str | os.PathLike[str]) -> None:
         path: ends in ``.npz``, or ``.safetensors``, which needs the package of that name.
 
     Raises:
-        FormatError: if the tree holds something else, or the file cannot be written.
+        FormatError: if the tree holds something else, or a training state that a step left in its
+            middle, or the file cannot be written.
 
     >>> import numpy as np, tempfile, tinyckpt as tc
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -125,6 +127,8 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
     if tree is None:
         return None
     if isinstance(tree, dict):
+        if is_mixed(tree):
+            raise FormatError(f"{path.removesuffix('/') or 'the tree'}: {WHAT_TO_DO}")
         for key in tree:
             if not is_name(key):
                 raise FormatError(

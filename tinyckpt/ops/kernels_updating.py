@@ -1,13 +1,26 @@
 """Kernels of updates and of optimisers' arithmetic; the rules for kernels stand in ``kernels``.
 
-``write_over`` is the one kernel that writes to an argument.
+``write_over`` is the one kernel that writes to an argument. It tells whoever wants to know, such as
+a training step, before it does and after.
 """
+
+from contextvars import ContextVar
+from typing import Any
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 
+WRITES: ContextVar[Any] = ContextVar("WRITES", default=None)  # has begin(source) and end(source)
+
+
 def write_over(xp, source, value):
+    writes = WRITES.get()
+    if writes is None:
+        source[...] = value
+        return source
+    writes.begin(source)
     source[...] = value
+    writes.end(source)
     return source
 
 

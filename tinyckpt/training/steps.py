@@ -28,6 +28,7 @@ from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.ops.updating import assign
 from tinyckpt.orders.backward import reordered
+from tinyckpt.training.interrupted import rest_of
 from tinyckpt.training.optimizers import Optimizer, numbers, paired
 from tinyckpt.training.placing import SCOPE, beside, is_of_optimizer, placed
 from tinyckpt.tree import Tree, leaves, leaves_like, map_leaves
@@ -142,7 +143,6 @@ def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
     """Return the call that is traced: of the loss, with all of the state among its arguments."""
     carried = 1 + recipe.carry
     parameters, batch = call.arguments[0], call.arguments[carried:]
-    rest = {key: tree for key, tree in state.items() if key != "parameters"}
 
     def function(parameters: Tree, state: Tree, *batch: Tree) -> Tree:
         own = (parameters, state["carried"]) if recipe.carry else (parameters,)
@@ -158,7 +158,7 @@ def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
         function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, kind) for name in names]
         )
-    arguments = (parameters, rest, *batch)
+    arguments = (parameters, rest_of(state), *batch)
     return Call(function, arguments, {}, tuple(range(len(arguments))))
 
 

@@ -20,10 +20,18 @@ from tinyckpt.building.programs import Programs
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.errors import BackendError, GraphError, OptionError
 from tinyckpt.execute import execute
-from tinyckpt.graph import Spec, TrainingGraph
+from tinyckpt.graph import Spec, TrainingGraph, updated_sources
+from tinyckpt.ops.kernels_updating import WRITES
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
 from tinyckpt.schedule import Schedule
+from tinyckpt.training.interrupted import (
+    OF_A_STATE,
+    WHAT_TO_DO,
+    Writes,
+    is_mixed,
+    rest_of,
+)
 from tinyckpt.training.optimizers import Optimizer, as_dtype, paired, zeros_like
 from tinyckpt.training.steps import LossScale, Part, Recipe, step_graph
 from tinyckpt.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
@@ -117,7 +125,7 @@ class TrainStep:
     ) -> None:
         self.loss, self.recipe, self.policy, self.backend = loss, recipe, policy, backend
         self.static, self.options, self.check_nan = static, options, check_nan
-        self._programs = Programs[Compiled]()
+        self._programs = Programs[tuple[Compiled, list[int]]]()
 
     def __repr__(self) -> str:
         return f"<TrainStep of {function_name(self.loss)} by {self.recipe.optimizer.name}>"
@@ -182,13 +190,24 @@ class TrainStep:
         Raises:
             GraphError: if the state is not one that this step can write to, or an argument does
                 not fit.
-            BackendError: if a kernel fails, or makes a NaN that is looked for. The state may be
-                updated in part then: go back to one that was saved.
+            BackendError: if a kernel fails, or makes a NaN that is looked for.
+
+        If it ends in its middle, for one of these or for Ctrl-C, the state may be updated in part.
+        It then has an entry ``mixed``: no step takes it, and ``save_params`` does not save it.
         """
         self.check(state, (*batch, named))
+        try:
+            return state, self.value_of(state, batch, named)
+        except BaseException as error:
+            if is_mixed(state):
+                error.add_note(f"The state is not to be used as it is: {WHAT_TO_DO}.")
+            raise
+
+    def value_of(self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """Take a step, in one part or one for each micro-batch; return the loss's value."""
         count = self.recipe.micro_batches
         if count == 1:
-            return state, self.take(state, batch, named, "whole")
+            return self.take(state, batch, named, "whole")
         parts: list[Part] = ["first", *["middle"] * (count - 2), "last"]  # type: ignore[list-item]
         values = [
             self.take(
@@ -200,19 +219,21 @@ class TrainStep:
             for number, part in enumerate(parts)
         ]
         mean = self.backend.xp.asarray
-        return state, paired(lambda *group: mean(sum(group) / count), *values)
+        return paired(lambda *group: mean(sum(group) / count), *values)
 
     def take(
         self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any], part: Part
     ) -> Any:
         """Run the program of one part of a step."""
         call = self.call_with(state, batch, named)
-        rest = {key: tree for key, tree in state.items() if key != "parameters"}
         own = map_leaves(as_array, call.arguments[1 + self.recipe.carry :])
         if self.backend is not NUMPY:
             own = map_leaves(partial(moved, self.backend), own)
-        arrays = (state["parameters"], rest, *own)
-        program = self.program_for(call, state, arrays, part)
+        arrays = (state["parameters"], rest_of(state), *own)
+        program, written = self.program_for(call, state, arrays, part)
+        flat = leaves(arrays)
+        writes = Writes(state, {id(flat[place]) for place in written}, part in ("whole", "last"))
+        token = WRITES.set(writes)
         overflows = self.recipe.loss_scale is not None
         try:
             with np.errstate(
@@ -222,20 +243,24 @@ class TrainStep:
                     value = self.watched(program.schedule, arrays)
                 else:
                     (_, value), _ = program.evaluate(*arrays)
-        except BackendError as error:
-            error.add_note("The state may be updated in part: go back to one that was saved.")
-            raise
-        return map_leaves(partial(writable, ids_of(leaves(arrays), program.constants)), value)
+        finally:
+            WRITES.reset(token)
+        return map_leaves(partial(writable, ids_of(flat, program.constants)), value)
 
     def program_for(
         self, call: Call, state: State, arrays: tuple[Any, ...], part: Part
-    ) -> Compiled:
-        """Return the program for arrays of these shapes, made the first time that they are met."""
+    ) -> tuple[Compiled, list[int]]:
+        """Return the program for arrays of these shapes, and the places of those it updates.
+
+        It is made the first time that they are met. What gradients add up in does not count.
+        """
         key = signature(arrays), call.places, call.static, part
 
-        def made() -> Compiled:
+        def made() -> tuple[Compiled, list[int]]:
             graph = step_graph(self.recipe, call, state, part)
-            return compile(plan(graph, self.policy, **self.options), self.backend)
+            written = updated_sources(graph) - {*leaves(graph.arguments[1].get("accumulated"))}
+            places = [n for n, data in enumerate(leaves(graph.arguments)) if data in written]
+            return compile(plan(graph, self.policy, **self.options), self.backend), places
 
         return self._programs.get(key, made)
 
@@ -265,8 +290,10 @@ class TrainStep:
 
         Nor may the batch show one: what is read of it would change while the step is taken.
         """
-        if not isinstance(state, dict) or not {"parameters", "optimizer", "step"} <= set(state):
+        if not isinstance(state, dict) or not set(state) >= OF_A_STATE:
             raise GraphError("the state: expected what step.init(parameters) returned")
+        if is_mixed(state):
+            raise GraphError(f"the state: {WHAT_TO_DO}")
         spans = []
         for path, leaf in leaves_with_paths(state, "state"):
             if not isinstance(leaf, self.backend.xp.ndarray) or not leaf.flags.c_contiguous:
