@@ -301,7 +301,7 @@ class TrainStep:
                     f"{path}: expected a C-contiguous array of {self.backend.name}, which the step "
                     f"updates in place, got {type(leaf).__name__}"
                 )
-            if self.backend is NUMPY:
+            if self.backend.xp is np:
                 if not leaf.flags.writeable:
                     raise GraphError(
                         f"{path}: the array is read-only; the step updates it in place"

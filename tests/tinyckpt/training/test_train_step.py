@@ -241,11 +241,12 @@ def test_a_state_that_cannot_be_updated_is_refused() -> None:
         step.init(np.arange(3))
 
 
-def test_a_batch_that_shows_the_state_is_refused() -> None:
+@pytest.mark.parametrize("backend", ["numpy", tc.on_disk()])
+def test_a_batch_that_shows_the_state_is_refused(backend: Any) -> None:
     def near(params: Any, old: Any, seed: Any = 0) -> Any:
         return tc.half_squared_norm(tc.sin(params["w"] * old[::-1]))
 
-    step = tc.train_step(near, tc.momentum(0.1))
+    step = tc.train_step(near, tc.momentum(0.1), backend=backend)
     state = step.init({"w": np.arange(1.0, 5.0)})
     own = state["parameters"]["w"]
     for old in (own, own[::-1], own[2:3], own.reshape(2, 2)):
