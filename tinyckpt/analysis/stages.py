@@ -14,6 +14,7 @@ chain ``b_i``, which reads ``f_i``, goes with the stage behind ``f_i``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -294,14 +295,14 @@ def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
     """Return places to cut: behind every operator whose results the backward half will read.
 
     A state kept at such a place is kept for the backward's sake as well. If there are too many
-    places, those stay where least crosses.
+    places, they are divided into as many runs of equal length, and in each that place stays where
+    least crosses: no stretch of the graph is left without a cut, whatever its values weigh.
 
     Args:
         flat: a training graph.
         costs: tells what the values weigh.
         most: the largest number of cuts.
     """
-    weights = crossing_weights(flat, costs)
     graph = flat.graph
     places = [
         operator.id
@@ -311,7 +312,11 @@ def useful_cuts(flat: Flat, costs: Costs, most: int = 200) -> list[int]:
             for data in operator.outputs
         )
     ]
-    return sorted(sorted(places, key=lambda place: (weights[place], place))[:most])
+    if len(places) <= most:
+        return places
+    weights = crossing_weights(flat, costs)
+    edges = [len(places) * run // most for run in range(most + 1)]
+    return [min(places[a:b], key=lambda place: weights[place]) for a, b in pairwise(edges)]
 
 
 def crossing_weights(flat: Flat, costs: Costs) -> Integers:

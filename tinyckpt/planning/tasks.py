@@ -128,13 +128,14 @@ def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
         if len(graph.operators) > LARGEST_QUICK:
             found += [Task(as_it_is(problem, *policy, pace), 1) for policy in AS_THEY_ARE[1:]]
         found += [Task(attempts, 1) for attempts in chain_planners(problem)]
-        found += [Task(rotor_plans(problem, rotors, half), 1) for half in (False, True)]
+        found += [Task(rotor_plans(problem, rotors, share), 1) for share in rotor.HALVES]
     found.append(Task(lambda clock: all_states(problem, levels, clock), 2))
     if halves:
         found.append(Task(as_it_is(problem, "recompute_all", {}, pace), 2))
     rounds = min(RESTARTS, EFFORT // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
     found += [Task(restart(problem, levels, sweep, number), 2) for number in range(rounds)]
-    return found
+    finer = rotor.FINER if halves else ()
+    return found + [Task(rotor_plans(problem, rotors, share), 2) for share in finer]
 
 
 def reordered_sequence(problem: Problem, clock: Clock) -> list[Candidate]:
@@ -224,17 +225,17 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
     yield from (revolved, filled, segmented, recursive)
 
 
-def rotor_plans(problem: Problem, made: Callable[[Clock], rotor.Sweep], half: bool) -> Attempts:
+def rotor_plans(problem: Problem, made: Callable[[Clock], rotor.Sweep], share: int) -> Attempts:
     """Return what Rotor makes of one of its tables, and the same without what is spare."""
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
         sweep, plans = made(clock), []
-        for order, actions in sweep.plans(half, limit=clock):
+        for order, actions in sweep.plans(share, limit=clock):
             plans.append((problem.cost_of(order), problem.peak(order), order))
             yield Candidate("rotor", sweep.note(actions), order)
         for step in range(1, PRUNED_BUDGETS):
             clock.check()
-            budget = sweep.highest * step // PRUNED_BUDGETS // (2 if half else 1)
+            budget = sweep.highest * step // PRUNED_BUDGETS // share
             fitting = [(cost, order) for cost, peak, order in plans if peak <= budget]
             if fitting:
                 order = pruned(problem, min(fitting)[1], budget, clock)

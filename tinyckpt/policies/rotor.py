@@ -43,6 +43,9 @@ from tinyckpt.units import counted, memory_text
 LEVELS = 256
 MOST_LEVELS = 1_000  # the tables of 200 stages at so many levels take 400 MB
 UNITS_TRIED = 500
+# Shares of store-all's peak, one in so many, with a table each. Half is where most budgets are; one
+# of the others is for what half finds nothing for, since its levels are larger than the values.
+HALVES, FINER = (1, 2), (4, 8, 16, 32)
 
 
 class Table:
@@ -169,10 +172,14 @@ def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
 
 
 def candidates(
-    problem: Problem, parts: Stages, largest: int, levels: int, limit: Clock = ENDLESS
+    graph: Graph,
+    parts: Stages,
+    sizes: StageSizes,
+    largest: int,
+    levels: int,
+    limit: Clock = ENDLESS,
 ) -> Iterator[tuple[list[int], list[Action]]]:
     """Yield orders of evaluations and their actions, from much memory to little, each once."""
-    sizes = stage_sizes(problem, parts, limit)
     table = Table(sizes, unit_of(sizes, largest, levels), levels, limit)
     before = None
     for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):
@@ -181,15 +188,15 @@ def candidates(
             return
         actions = [Action("keep", 0), *table.actions(level)]
         if actions != before:
-            yield without_dead(problem.graph, order_of(parts, actions)), actions
+            yield without_dead(graph, order_of(parts, actions)), actions
         before = actions
 
 
 class Sweep:
     """Rotor's plans of one graph, from tables that no budget decides.
 
-    One table is for all of store-all's peak, and one, which is finer, for the lower half of it. The
-    backward half is in the order in which memory grows least.
+    One table is for all of store-all's peak, and others, each finer, for the lower half of it, and
+    of that. The backward half is in the order in which memory grows least.
     """
 
     def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
@@ -197,24 +204,32 @@ class Sweep:
         self.reordered = frugal_problem(problem, limit)
         flat = self.reordered.flat
         self.parts = stages(flat, useful_cuts(flat, self.reordered.costs))
+        self.sizes = stage_sizes(self.reordered, self.parts, limit)
         self.highest = problem.peak(range(len(self.sequence)))
 
     def plans(
-        self, half: bool, levels: int = LEVELS, limit: Clock = ENDLESS
+        self, share: int, levels: int = LEVELS, limit: Clock = ENDLESS
     ) -> Iterator[tuple[list[int], list[Action]]]:
         """Yield orders of evaluations and their actions, from much memory to little.
 
         Args:
-            half: whether for the lower half of memory.
+            share: one in so many of store-all's peak is what they are within, about.
             levels: into how many levels that is divided.
             limit: of the time.
 
         Raises:
             OutOfTimeError: if the time is up.
         """
-        largest = self.highest // 2 if half else self.highest
-        for order, actions in candidates(self.reordered, self.parts, largest, levels, limit):
+        largest = self.highest // share
+        if share in FINER and self.unit(share, levels) == self.unit(2, levels):
+            return  # no finer than what was tried
+        found = candidates(self.reordered.graph, self.parts, self.sizes, largest, levels, limit)
+        for order, actions in found:
             yield translated(order, self.sequence), actions
+
+    def unit(self, share: int, levels: int) -> int:
+        """Return the size of a level."""
+        return unit_of(self.sizes, self.highest // share, levels)
 
     def note(self, actions: list[Action]) -> str:
         """Return what was done, in a sentence."""
@@ -237,8 +252,9 @@ def plan_rotor(
         costs: what evaluations cost and values weigh.
         budget: the peak to stay within, in the memory unit of the costs; if not given, half of
             store-all's peak, or the smallest that is found.
-        levels: into how many levels store-all's peak, or the lower half of it, is divided. Sizes
-            are rounded to them; the peak is checked exactly.
+        levels: into how many levels store-all's peak, or the lower half of it, is divided; or a
+            smaller share of it, if half has no plan within the budget. Sizes are rounded to them;
+            the peak is checked exactly.
         time_limit: seconds after which it is given up.
 
     Raises:
@@ -256,14 +272,18 @@ def plan_rotor(
         return from_order(graph, stored, "rotor", note="every operator is evaluated once")
     sweep = Sweep(problem, clock)
     smallest: tuple[int, list[int], list[Action]] = (sweep.highest, stored, [])
-    for half in (limit <= sweep.highest // 2, True):
-        for order, actions in sweep.plans(half, levels, clock):
+    fine = [share for share in FINER if sweep.highest // share >= limit]
+    shares = [*HALVES, *fine[-1:]]
+    if limit <= sweep.highest // 2:
+        shares.append(shares.pop(0))
+    for share in shares:
+        if share == 1 and smallest[2]:
+            break  # all of memory has the largest levels, and finds nothing smaller
+        for order, actions in sweep.plans(share, levels, clock):
             peak = problem.peak(order)
             if peak <= limit:
                 return rotor_schedule(sweep, levels, order, actions)
             smallest = min(smallest, (peak, order, actions), key=lambda entry: entry[0])
-        if half:
-            break
     if budget is None:
         return rotor_schedule(sweep, levels, *smallest[1:])
     unit = costs.memory_unit
