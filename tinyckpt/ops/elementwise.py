@@ -180,10 +180,18 @@ DIVIDE_VJP = Primitive(
     ),
     flops=per_element(3),  # the product, the quotient, the sign
 )
+
+
+def infer_larger_vjp(x: Spec, y: Spec, g: Spec) -> tuple[Spec, ...]:
+    # x and y are compared, as any numbers are; what comes out is g, or nothing.
+    infer.require_float(g)
+    return (Spec(infer.broadcast_shape(x, y, g), g.dtype),)
+
+
 LARGER_VJP: Primitive = Primitive(
     "larger_vjp",  # (x, y, g) -> g where x > y, half of it where they tie
     kernels.larger_vjp,
-    infer.float_elementwise,
+    infer_larger_vjp,
     vjp=(
         zero,
         zero,
@@ -230,7 +238,8 @@ def vjp_powers_base(ct: Any, ins: Any, outs: Any) -> Var:
 def vjp_powers_exponent(ct: Any, ins: Any, outs: Any) -> Var:
     # Nothing where the base is 0; not a number where it is negative, as of every logarithm.
     x, _ = ins
-    return multiply(multiply(ct[0], outs[0]), log(where(equal(x, 0), 1, x)))
+    # In the result's dtype: of small integers NumPy takes logarithms in 16 bits.
+    return multiply(multiply(ct[0], outs[0]), log(astype(where(equal(x, 0), 1, x), outs[0].dtype)))
 
 
 POWERS = binary("powers", kernels_functions.powers, vjp_powers_base, vjp_powers_exponent)

@@ -110,13 +110,11 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Var:
 
 def fmax(x: Any, y: Any) -> Var:
     """Return the larger of each pair; the other one where one is not a number."""
-    x, y = as_var(x), as_var(y)
     return where(isnan(x), y, where(isnan(y), x, maximum(x, y)))
 
 
 def fmin(x: Any, y: Any) -> Var:
     """Return the smaller of each pair; the other one where one is not a number."""
-    x, y = as_var(x), as_var(y)
     return where(isnan(x), y, where(isnan(y), x, minimum(x, y)))
 
 
