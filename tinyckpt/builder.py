@@ -39,6 +39,8 @@ class Builder:
         self.operators: list[Operator] = []
         self.constants: dict[int, Any] = {}
         self.updated: set[int] = set()  # sources that have their update
+        # What the rules of one operator share: operands that are joined, and their running sum.
+        self.edges: tuple[Sequence[Var], list[int]] | None = None
         self._here = Belonging()
         self._region_count = 0
         self._contiguous: list[bool] = []

@@ -293,8 +293,9 @@ def unstack(x: Var, axis: int = 0) -> tuple[Var, ...]:
     """Return the slices of ``x`` along an axis, without that axis."""
     x = as_var(x)
     position = infer.checked_axis(axis, x.ndim)
-    before = (slice(None),) * position
-    return tuple(index(x, (*before, place)) for place in range(x.shape[position]))
+    # By one operator, whose adjoint is one too: of so many slices, each would be as large as x.
+    parts = split(x, range(1, x.shape[position]), position) if x.shape[position] else ()
+    return tuple(index(part, (slice(None),) * position + (0,)) for part in parts)
 
 
 # Diagonals ---------------------------------------------------------------------------------------

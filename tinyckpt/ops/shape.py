@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,11 +101,23 @@ def vjp_transpose(ct: Any, ins: Any, outs: Any, axes: tuple[int, ...]) -> Var:
 
 def vjp_concatenate(position: int) -> Any:
     def rule(ct: Any, ins: Any, outs: Any, axis: int) -> Var:
-        start = sum(operand.shape[axis] for operand in ins[:position])
-        stop = start + ins[position].shape[axis]
+        start, stop = edges_along(axis, ins)[position : position + 2]
         return index(ct[0], (slice(None),) * axis + (slice(start, stop),))
 
     return rule
+
+
+def edges_along(axis: int, operands: Sequence[Var]) -> list[int]:
+    """Return where each operand begins once they are joined, and where the last one ends.
+
+    The rules of one operator are called one by one with the same operands, of which there may be
+    many: the builder remembers the running sum until those of another operator are.
+    """
+    builder = active_builder("concatenate")
+    if builder.edges is None or builder.edges[0] is not operands:
+        extents = (operand.shape[axis] for operand in operands)
+        builder.edges = operands, [*accumulate(extents, initial=0)]
+    return builder.edges[1]
 
 
 def vjp_split(ct: Any, ins: Any, outs: Any, boundaries: tuple[int, ...], axis: int) -> Var:
