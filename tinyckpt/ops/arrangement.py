@@ -211,8 +211,8 @@ def repeat(x: Var, repeats: Any, axis: int | None = None) -> Var:
             f"repeat: repeats {repeats!r} along axis {position} of {x.spec}: give one number of 0 "
             f"or more, or {extent}"
         )
-    if len(counts) > 1:
-        return taken(x, np.repeat(np.arange(extent), counts), position)
+    if len(counts) != 1:
+        return taken(x, np.repeat(np.arange(extent), np.asarray(counts, int)), position)
     shape = (*x.shape[: position + 1], counts[0], *x.shape[position + 1 :])
     wide = broadcast_to(expand_dims(x, position + 1), shape)
     return reshape(wide, (*x.shape[:position], extent * counts[0], *x.shape[position + 1 :]))
@@ -237,8 +237,11 @@ def pad(x: Var, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         raise GraphError(f"pad: pad_width {pad_width!r} must be integers of 0 or more")
     pairs = [(int(before), int(after)) for before, after in widths]
     if mode in PAD_MODES:
+        whole = x.spec
         for axis, (extent, pair) in enumerate(zip(x.shape, pairs, strict=True)):
             if any(pair):
+                if not extent:
+                    raise GraphError(f"pad: axis {axis} of {whole} has no elements for {mode!r}")
                 x = taken(x, np.pad(np.arange(extent), pair, mode), axis)  # type: ignore[call-overload]
         return x
     if mode != "constant":

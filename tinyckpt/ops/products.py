@@ -258,20 +258,27 @@ def vdot(x: Any, y: Any) -> Var:
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Var:
-    """Return the sum of products along one axis, over what broadcasts."""
-    terms = multiply(moveaxis(as_var(x), axis, -1), moveaxis(as_var(y), axis, -1))
+    """Return the sum of products along one axis, over what broadcasts of the others."""
+    x, y = moveaxis(as_var(x), axis, -1), moveaxis(as_var(y), axis, -1)
+    if x.shape[-1] != y.shape[-1]:
+        raise GraphError(f"vecdot: {x.spec} and {y.spec} differ in length along the axis")
+    terms = multiply(x, y)
     return astype(sum(terms, -1), terms.dtype)
 
 
 def matvec(x: Any, y: Any) -> Var:
     """Return matrices times vectors, over what broadcasts."""
-    y = as_var(y)
+    x, y = as_var(x), as_var(y)
+    if x.ndim < 2 or y.ndim < 1:
+        raise GraphError(f"matvec: {x.spec} and {y.spec} are no matrix, of two axes, and vector")
     return index(matmul(x, index(y, (..., None))), (..., 0))
 
 
 def vecmat(x: Any, y: Any) -> Var:
     """Return vectors times matrices, over what broadcasts."""
-    x = as_var(x)
+    x, y = as_var(x), as_var(y)
+    if x.ndim < 1 or y.ndim < 2:
+        raise GraphError(f"vecmat: {x.spec} and {y.spec} are no vector and matrix, of two axes")
     return index(matmul(index(x, (..., None, slice(None))), y), (..., 0, slice(None)))
 
 
