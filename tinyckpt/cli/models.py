@@ -7,7 +7,7 @@ from typing import Any
 
 from tinyckpt.cli.request import number_or_text, searching, time_to_search, wrong_usage
 from tinyckpt.cost import cost_of, given
-from tinyckpt.documents.scripts import function_of_file, user_code
+from tinyckpt.documents.scripts import function_of_file, importing, user_code
 from tinyckpt.errors import BudgetError, GraphError
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.planning.explain import explain
@@ -28,6 +28,12 @@ model = torch.compile(model, backend=tct.backend({budget}), fullgraph=True)"""
 
 def torch_job(options: Any) -> int:
     """Say whether a model fits in a budget, what its bytes are, and what to write."""
+    with importing(options.model.rpartition(":")[0]):  # a forward may import neighbours, too
+        return answered(options)
+
+
+def answered(options: Any) -> int:
+    """Print the answer about the model that the options name."""
     model, args = model_of(options)
     if options.advise:
         if options.play or options.explain:

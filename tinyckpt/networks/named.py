@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 from tinyckpt.documents.graphs import load_graph
-from tinyckpt.documents.scripts import function_of_file, user_code
+from tinyckpt.documents.scripts import function_of_file, importing, user_code
 from tinyckpt.errors import GraphError, meant
 from tinyckpt.graph import Graph
 from tinyckpt.networks.bert import bert, roberta
@@ -147,4 +149,10 @@ def network_of_file(path: str, name: str) -> Network:
             f"{path}:{name} returned a {type(network).__name__}; it must return a "
             "tc.networks.Network(name, loss, specs)"
         )
-    return network
+
+    @wraps(network.loss)
+    def loss(*args: Any) -> Any:
+        with importing(path):
+            return network.loss(*args)
+
+    return replace(network, loss=loss)

@@ -1,5 +1,6 @@
 """``tinyckpt torch``: will it fit, and what to write."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,19 @@ def kind():
     return GPT, ()
 """
 
+LAYERS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        from later_here import squares
+        return squares(self.layer(x))
+"""
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
@@ -69,6 +83,24 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     code = main(["torch", *arguments, "--time-limit", "2"])
     out, err = capsys.readouterr()
     return code, out, err
+
+
+def test_a_model_imports_its_neighbours_also_in_its_forward(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "layers_here.py").write_text(LAYERS)
+    (tmp_path / "later_here.py").write_text("def squares(x): return x.square().sum()")
+    path = tmp_path / "net_here.py"
+    path.write_text(
+        "import torch\nfrom layers_here import Net\ndef make(): return Net(), (torch.ones(2, 4),)"
+    )
+    paths = list(sys.path)
+    for options in ([], ["--advise"]):
+        code, out, _ = said(capsys, f"{path}:make", "--budget", "1 MiB", *options)
+        assert (code, out.splitlines()[0].split(" ")[:2]) == (0, ["Net", "fits"])
+    assert sys.path == paths
+    for name in ("net_here", "layers_here", "later_here"):
+        del sys.modules[name]
 
 
 def test_what_fits_needs_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
