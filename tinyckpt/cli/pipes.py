@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
@@ -21,6 +22,7 @@ from tinyckpt.cli.request import (
     policies_of,
     wrong_usage,
 )
+from tinyckpt.errors import OptionError
 from tinyckpt.graph import TrainingGraph
 from tinyckpt.pipeline import (
     PIPELINES,
@@ -38,15 +40,16 @@ from tinyckpt.pipeline import (
     stages_of,
 )
 from tinyckpt.pipeline.channel import PATIENCE
+from tinyckpt.pipeline.mpi import get_mpi
 from tinyckpt.table import table
 from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
 from tinyckpt.units import cost_text, size_text
 
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
 process is a device, and works on random arrays, as in
-  mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
+  mpiexec -n 4 tinyckpt pipe mlp:8x64 --micro-batches 16
 with --optimizer it trains, on the same batch in every step, as in
-  mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16 --optimizer adam --steps 3
+  mpiexec -n 4 tinyckpt pipe mlp:8x64 --micro-batches 16 --optimizer adam --steps 3
 with --replicas R, R times as many processes, which share out what --zero says; then stages are
 what is gathered and scattered at a time, so have several a device, as in
   mpiexec -n 4 tinyckpt pipe mlp:8x64 --stages 1 --micro-batches 2 --schedule interleaved
@@ -58,6 +61,7 @@ OPTIMIZERS: dict[str, Callable[[float], Optimizer]] = {
     "sgd": sgd, "momentum": momentum, "adam": adam, "adamw": adamw,
 }  # fmt: skip
 RATE = 1e-3
+SIZE_NAMES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # where launchers say how many ranks there are
 RUNNING = ("steps", "rate", "patience")  # options of what a launcher runs
 
 
@@ -65,7 +69,10 @@ def add_pipe(parser: Any) -> None:
     """Add what ``tinyckpt pipe`` is told."""
     parser.epilog = f"{parser.epilog}\n\n{PIPE_HELP}"
     parser.add_argument("network", metavar="NETWORK", help="what to cut, see below")
-    parser.add_argument("--stages", type=int, required=True, metavar="K", help="devices")
+    parser.add_argument(
+        "--stages", type=int, metavar="K",
+        help="devices; under a launcher as many as processes for a replica, if not given",
+    )  # fmt: skip
     parser.add_argument(
         "--micro-batches", type=int, required=True, metavar="M",
         help="into how many a batch is parted; of each replica",
@@ -118,6 +125,8 @@ def pipe_job(options: Any) -> int:
     under_launcher = launched_rank() is not None
     schedules = options.schedule or ["1f1b"]
     check(options, schedules, under_launcher)
+    if options.stages is None:
+        options.stages = max(1, processes(options.patience or PATIENCE) // options.replicas)
     name, optimizer = asked_optimizer(options)
     graph, specs = graph_of(options)
     costs = COSTS[options.cost]
@@ -146,6 +155,8 @@ def check(options: Any, schedules: Sequence[str], under_launcher: bool) -> None:
     """Refuse options that would do nothing, or not together, before any work is done."""
     if under_launcher and (options.output or len(schedules) > 1):
         wrong_usage(options, "a launcher runs one --schedule, and draws nothing with -o")
+    if not under_launcher and options.stages is None:
+        wrong_usage(options, "the following arguments are required: --stages; a launcher knows it")
     for name in () if under_launcher else RUNNING:
         if getattr(options, name) is not None:
             wrong_usage(
@@ -173,6 +184,22 @@ def check(options: Any, schedules: Sequence[str], under_launcher: bool) -> None:
         wrong_usage(options, f"--steps {options.steps}: it must be 1 or more")
     if options.patience is not None and not 0 < options.patience < inf:
         wrong_usage(options, f"--patience {options.patience}: it must be a number of seconds")
+
+
+def processes(patience: float) -> int:
+    """Return how many processes the launcher started.
+
+    Raises:
+        OptionError: if its MPI is not the one that mpi4py was built for: then each is alone.
+    """
+    size = int(get_mpi(patience).COMM_WORLD.Get_size())
+    told = [os.environ.get(name, "") for name in SIZE_NAMES]
+    if any(text.isdecimal() and int(text) != size for text in told):
+        raise OptionError(
+            f"the launcher started {next(filter(None, told))} processes, and MPI knows of {size}: "
+            "is it the launcher of the MPI that mpi4py was built for?"
+        )
+    return size
 
 
 def asked_optimizer(options: Any) -> tuple[str, Optimizer | None]:

@@ -2,11 +2,12 @@
 
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.conftest import require
-from tinyckpt.cli import main
+from tinyckpt.cli import main, pipes
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -118,6 +119,26 @@ def test_replicas_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, error = run(capsys, *shared, "--chunks", "4")
     assert code == 2
     assert "--chunks is for --schedule interleaved, not 1f1b" in error
+
+
+def test_stages_are_as_many_as_processes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, "mlp:4x8", "--micro-batches", "4")
+    assert (code, out) == (2, "")
+    assert "arguments are required: --stages; a launcher knows it" in err
+    world = SimpleNamespace(Get_size=lambda: 3)
+    monkeypatch.setattr(pipes, "get_mpi", lambda patience: SimpleNamespace(COMM_WORLD=world))
+    monkeypatch.setattr(import_module("tinyckpt.cli.main"), "supervise", lambda: None)
+    monkeypatch.setattr(pipes, "run_rank", lambda pipeline, *_: print(pipeline.devices) or 0)
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert run(capsys, "mlp:4x8", "--micro-batches", "4")[:2] == (0, "3\n")
+    assert run(capsys, "mlp:4x8", "--micro-batches", "4", "--stages", "2")[:2] == (0, "2\n")
+    # A launcher of another MPI: each process would be alone, with all stages.
+    monkeypatch.setenv("PMI_SIZE", "4")
+    code, out, err = run(capsys, "mlp:4x8", "--micro-batches", "4")
+    assert (code, out) == (2, "")
+    assert "the launcher started 4 processes, and MPI knows of 3" in err
 
 
 def test_options_that_would_do_nothing(capsys: pytest.CaptureFixture[str]) -> None:

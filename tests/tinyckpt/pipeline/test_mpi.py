@@ -157,6 +157,8 @@ def test_as_many_processes_as_devices() -> None:
     [
         (("--stages", "2", "--micro-batches", "0"), "error: 1f1b: micro-batches=0; it must be"),
         (("--stages", "3", "--micro-batches", "2"), "1f1b on 3 devices takes 3 processes; there"),
+        (("--replicas", "3", "--micro-batches", "2"), "on 1 devices in 3 replicas takes 3 proc"),
+        (("--replicas", "5", "--micro-batches", "2"), "on 1 devices in 5 replicas takes 5 proc"),
         (("--stages", "2"), "error: the following arguments are required: --micro-batches"),
     ],
 )
@@ -178,6 +180,12 @@ def test_the_command_runs_under_a_launcher() -> None:
     assert one.returncode == two.returncode == 0, one.stderr + two.stderr
     assert "zb-h1 of mlp:4x16 in 4 processes: loss " in one.stdout
     assert "1f1b of mlp:4x16 in 4 processes: loss " in two.stdout
+    plain = launched(*command, "8", "--schedule", "zb-h1")  # as many stages as processes
+    halves = launched(*command, "4", "--replicas", "2", "--optimizer", "none")
+    for done, same in ((plain, one), (halves, two)):
+        assert done.returncode == 0, done.stderr
+        ours, theirs = (re.sub(r", [\d.]+ ms", "", each.stdout) for each in (done, same))
+        assert ours == theirs
     three = launched(
         *command, "2", "--stages", "1", "--replicas", "4", "--zero", "3", "--chunks", "4",
         "--schedule", "interleaved", "--optimizer", "adamw", "--steps", "3", "--rate", "0.01",
