@@ -40,9 +40,10 @@ from tinyckpt.cost import cost_of
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
-from tinyckpt.errors import OptionError, TinyckptError
+from tinyckpt.errors import BackendError, OptionError, TinyckptError
 from tinyckpt.graph import Graph
 from tinyckpt.networks import random_arrays
+from tinyckpt.networks.memory import check_memory
 from tinyckpt.orders.retaining import expected_length
 from tinyckpt.pipeline.supervising import supervise
 from tinyckpt.planning.budget import parse_budget
@@ -203,8 +204,12 @@ def graph_job(options: Any) -> int:
 def run_job(options: Any) -> int:
     """Execute a schedule."""
     graph, specs = graph_of(options)
+    check_memory(f"the arguments of {graph.name} take", graph.source_bytes)
     (schedule,) = schedules_of(graph, one_policy(options), options, strict=True)
     expected = replay(schedule)
+    if options.backend == "numpy":  # whose arrays are in this memory
+        held = graph.source_bytes + expected.peak_bytes
+        check_memory(f"{graph.name} under {schedule.policy} takes, arguments included,", held)
     result, seconds = seconds_of(expected, random_arrays(specs), options.backend)
     print(result.trace.summary())
     if result.value is not None:
@@ -270,6 +275,10 @@ def time_of(trace: Trace, specs: Any, options: Any) -> str:
     """Return how long a schedule takes; a dash if it has no kernels or would take too long."""
     operators = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
     if any(operator.primitive is None for operator in trace.graph.operators):
+        return "-"
+    try:
+        check_memory("it takes", trace.graph.source_bytes + trace.peak_bytes)
+    except BackendError:
         return "-"
     flops = sum(trace.graph.operators[operator].flops for operator in operators)
     if RUNS * flops > time_to_search(options) * FLOPS_A_SECOND:

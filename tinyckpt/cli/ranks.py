@@ -12,6 +12,7 @@ import numpy as np
 
 from tinyckpt.errors import GraphError, OptionError
 from tinyckpt.networks import random_arrays
+from tinyckpt.networks.memory import memory_of_machine
 from tinyckpt.pipeline import (
     Pipeline,
     PipelineResult,
@@ -192,11 +193,8 @@ def check_memory(nbytes: int, environment: Mapping[str, str]) -> None:
     """
     numbers = [environment.get(name, "") for name in LOCAL_NAMES]
     ranks = next((int(text) for text in numbers if text.isdecimal()), 1)
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # no POSIX
-        return
-    if ranks * nbytes > there:
+    there = memory_of_machine()
+    if there is not None and ranks * nbytes > there:
         raise OptionError(
             f"a process takes about {size_text(nbytes)}, and this machine, with {ranks} of them, "
             f"has {size_text(there)}; without a launcher, everything is counted and nothing held"

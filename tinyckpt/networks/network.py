@@ -18,6 +18,7 @@ from tinyckpt.build import build, scope
 from tinyckpt.differentiate import differentiate
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Spec, TrainingGraph
+from tinyckpt.networks.memory import check_memory
 from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh
 from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.nn import cross_entropy
@@ -58,7 +59,11 @@ class Network:
         return differentiate(build(self.loss, *self.specs, graph_name=self.name))
 
     def arrays(self, seed: int = 0) -> tuple[Any, ...]:
-        """Return random arguments; see ``random_arrays``."""
+        """Return random arguments; see ``random_arrays``.
+
+        Raises:
+            BackendError: if they are larger than this machine's memory.
+        """
         arrays: tuple[Any, ...] = random_arrays(self.specs, seed)
         return arrays
 
@@ -77,6 +82,9 @@ def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = Non
         needed: the leaves that are wanted, by their place; those others show one zero, and the
             wanted ones have the same numbers as ever. All, if not given.
 
+    Raises:
+        BackendError: if they are larger than this machine's memory; before one is made.
+
     Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", arXiv 1502.01852, section 2.2.
     """
     generator = np.random.default_rng(seed)
@@ -86,8 +94,11 @@ def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = Non
             return np.full(spec.shape, CONSTANTS.get(name, 0), spec.dtype)
         return (deviation(name, spec.shape) * generator.normal(size=spec.shape)).astype(spec.dtype)
 
+    pairs = list(leaves_with_paths(specs, ""))
+    wanted = [spec for place, (_, spec) in enumerate(pairs) if needed is None or place in needed]
+    check_memory("the arrays take", sum(spec.nbytes for spec in wanted))
     arrays = []
-    for place, (path, spec) in enumerate(leaves_with_paths(specs, "")):
+    for place, (path, spec) in enumerate(pairs):
         array = draw(name_of(path), spec)
         is_needed = needed is None or place in needed
         arrays.append(array if is_needed else np.broadcast_to(np.zeros((), spec.dtype), spec.shape))

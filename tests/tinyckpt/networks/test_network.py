@@ -1,9 +1,14 @@
 """What a network begins training with, and how its parameters are counted."""
 
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 
 import tinyckpt as tc
-from tinyckpt.networks import Network, mlp, random_arrays
+from tinyckpt.networks import Network, memory, mlp, random_arrays
+from tinyckpt.tree import leaves
 
 
 def test_parameters_are_counted_from_specs() -> None:
@@ -48,3 +53,32 @@ def test_arrays_without_elements_are_drawn_like_others() -> None:
     shapes = ((0, 4), (0,), (3, 0, 2, 2), (4, 0))
     arrays = random_arrays([{"w": tc.Spec(shape, "float32")} for shape in shapes])
     assert [array["w"].shape for array in arrays] == list(shapes)
+
+
+def test_arrays_that_do_not_fit_are_refused_before_one_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = tc.networks.mlp(1, 10**7)  # a petabyte
+    with pytest.raises(tc.BackendError, match=r"the arrays take .* TiB, and this machine has "):
+        network.arrays()
+    small = tc.networks.mlp(2, 8)
+    needed = sum(spec.nbytes for spec in leaves(small.specs))
+    for there in (None, needed):
+        monkeypatch.setattr(memory, "memory_of_machine", lambda there=there: there)
+        small.arrays()
+    monkeypatch.setattr(memory, "memory_of_machine", lambda: needed - 1)
+    with pytest.raises(tc.BackendError, match="plans and pictures take none of it"):
+        small.arrays()
+    assert len(leaves(random_arrays(small.specs, needed={0}))) == len(leaves(small.specs))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of processes")
+def test_the_limits_of_a_process_count() -> None:
+    script = (
+        "import resource; from tinyckpt.networks.memory import memory_of_machine as memory; "
+        "whole = memory(); resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33)); "
+        "assert memory() == min(whole, 2**33); "
+        "resource.setrlimit(resource.RLIMIT_DATA, (2**32,) * 2); "
+        "assert memory() == min(whole, 2**32)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
