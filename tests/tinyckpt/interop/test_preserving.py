@@ -4,10 +4,17 @@ import contextlib
 import gc
 import random
 import sys
+from abc import ABC
+from collections import ChainMap
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import pytest
 
 import tinyckpt as tc
@@ -81,6 +88,101 @@ def test_an_error_in_forward_leaves_it_as_it_is(
                 call(model, x)
                 pytest.fail("nothing was raised")
             assert changes(before, left(model, x)) == []
+
+
+@pytest.mark.parametrize("name", ["Named", "Drawing"])
+def test_a_budget_that_nothing_fits_leaves_it_as_it_is(name: str) -> None:
+    model, x = trap(name)
+    before = left(model, x)
+    for call in (tct.advise, tct.selective):
+        with pytest.raises(tc.BudgetError):
+            call(model, x, budget=10, workspace=False)
+        assert changes(before, left(model, x)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["Attribute", "OfTheClass", "Buffers", "NamedTwice", "Tied"])
+def test_measured_steps_leave_it_as_it_is(name: str) -> None:
+    model, x = trap(name)
+    x.requires_grad_().grad = torch.ones_like(x)
+    before = left(model, x)
+    compared = tct.compare(model, x, budgets=(0.5,), time_limit=1)
+    assert not compared.rows[0].failed
+    assert changes(before, left(model, x)) == []
+    tct.trace(model, x, cost="measured")
+    assert changes(before, left(model, x)) == []
+
+
+class Unfriendly:
+    """Raises whatever one asks of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    __eq__ = __bool__ = __iter__ = __len__ = __getattr__  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+class UnfriendlyDict(Unfriendly, dict[str, Any]):
+    """Has a dict's items, and not its methods."""
+
+    items = keys = values = __setitem__ = clear = Unfriendly.__getattr__  # type: ignore[assignment]
+
+
+class UnfriendlyList(Unfriendly, list[Any]):
+    """Has a list's members, and not its methods."""
+
+    __setitem__ = clear = extend = Unfriendly.__getattr__  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class Record:
+    """Is all in slots."""
+
+    rows: list[Any]
+    more: Any = None
+
+
+class Locked:
+    """Is written to by several threads."""
+
+    def __init__(self) -> None:
+        self.lock, self.rows = Lock(), [0]
+
+
+def test_objects_of_all_kinds_are_put_back_and_what_threads_share_is_left() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"deeper": deep}
+    cycle: list[Any] = [deep]
+    cycle.append(cycle)
+    mapping, members, record = UnfriendlyDict(a=1), UnfriendlyList([1]), Record([1])
+    shared, namespace, array = Locked(), SimpleNamespace(a=[1]), np.arange(3)
+    objects = [
+        Unfriendly(), mapping, members, record, shared, namespace, array, array[::-1], cycle,
+        WeakKeyDictionary(), ChainMap({}), iter([1]), torch.ones(2, requires_grad=True) * 2,
+        torch.nn.LazyLinear(3), torch.eye(2).to_sparse(), np.zeros(0), np.array([None]), print, ABC,
+    ]  # fmt: skip
+    state = preserving.State(objects)
+    dict.update(mapping, b=2)
+    list.append(members, 2)
+    record.rows.append(2)
+    record.more = 3
+    shared.rows.append(1)
+    namespace.a.append(2)
+    namespace.b = 2
+    array += 1
+    cycle.clear()
+    state.restore()
+    state.restore()
+    assert list(dict.items(mapping)) == [("a", 1)]
+    assert list.__len__(members) == 1
+    assert record == Record([1])
+    assert shared.rows == [0, 1]
+    assert namespace == SimpleNamespace(a=[1])
+    assert array.tolist() == [0, 1, 2]
+    assert cycle[0] is deep
+    assert cycle[1] is cycle
 
 
 def interrupted(call: Callable[[], Any], at: int) -> int:

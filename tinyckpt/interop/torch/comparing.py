@@ -21,7 +21,7 @@ from torch import fx, nn
 
 from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.advising import Watched, watched
-from tinyckpt.interop.torch.capture import joint_of_graph
+from tinyckpt.interop.torch.capture import joint_of_graph, tree_map
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.following import Halves
 from tinyckpt.interop.torch.importer import graph_of
@@ -135,9 +135,10 @@ def compare(
 ) -> Comparison:
     """Return what PyTorch's ``activation_memory_budget`` does to a step, and what plans do.
 
-    The step runs for every setting, compiled to PyTorch's own operators (no Inductor), on a copy of
-    the model; it must fit in memory. Buffers that a step both saves and writes to, as BatchNorm's,
-    are saved as copies, without which PyTorch's backward pass raises below a setting of 1.
+    The step runs for every setting, compiled to PyTorch's own operators (no Inductor), on copies of
+    the model and of tensors among the arguments; it must fit in memory. Buffers that a step both
+    saves and writes to, as BatchNorm's, are saved as copies, without which PyTorch's backward pass
+    raises below a setting of 1.
 
     Args:
         model: a module in training whose forward returns a scalar loss.
@@ -201,7 +202,7 @@ def step_or_error(model: nn.Module, args: Sequence[Any], budget: float) -> Taken
 def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Taken:
     """Return what comes of a step under PyTorch's own partitioner, at a setting of it."""
     seen: list[tuple[fx.GraphModule, int, Halves]] = []
-    own = deepcopy(model)
+    own, given = deepcopy(model), tree_map(copied_leaf, tuple(args))
     torch.compiler.reset()
     with (
         torch.random.fork_rng(),
@@ -210,7 +211,7 @@ def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Taken:
         compiled = torch.compile(own, backend=backend, fullgraph=True)
 
         def step() -> None:
-            compiled(*args).backward()
+            compiled(*given).backward()
 
         step()  # compiles
         own.zero_grad(set_to_none=True)
@@ -219,6 +220,13 @@ def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Taken:
     torch.compiler.reset()
     joint, results, halves = seen[-1]
     return Taken(peak, sum(map(flops_in, halves)), joint, results, halves)
+
+
+def copied_leaf(value: Any) -> Any:
+    """Return a copy of an argument, whose gradient is not that of the argument."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def flops_in(half: fx.GraphModule) -> int:

@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 ATOMS = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size}
 # Objects of other classes of these packages are not looked into: locks, threads, handles.
 FOREIGN = (sys.stdlib_module_names - {"collections", "types"}) | {"numpy", "torch", "tinyckpt"}
+# An object that has one of these, such as a lock, may be written to by others meanwhile, and stays.
+SHARED = {"_queue", "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "threading"}
 ABSENT = object()  # in the place of an attribute that is not there
 CELL: Any = vars(CellType)["cell_contents"]  # what a function closes over, as a slot
 CACHED = type(lru_cache(len))
@@ -135,16 +137,18 @@ class State:
             self.note_places(found, base, items)
             return [part for item in items for part in item]
         if issubclass(kind, list | deque):
-            base, members = (list, deque)[issubclass(kind, deque)], list(found)
+            base = deque if issubclass(kind, deque) else list
+            members = list(base.__iter__(found))
             self.puts.append(partial(put_sequence, base, found, members))
             self.note_places(found, base, enumerate(members))
             return members
         if issubclass(kind, set):
-            members = list(found)
+            members = list(set.__iter__(found))
             self.puts.append(partial(put_set, found, members))
             return members
         if issubclass(kind, tuple | frozenset):
-            return list(found)
+            base = tuple if issubclass(kind, tuple) else frozenset
+            return list(base.__iter__(found))
         if issubclass(kind, torch.Tensor):
             if found.is_leaf:  # of others a gradient is not kept
                 self.puts.append(partial(put_leaf, found, found.requires_grad, found.grad))
@@ -174,14 +178,16 @@ class State:
     def take_attributes(self, found: Any) -> list[Any]:
         """Take the attributes of an object, in a dict and in slots, and those of its class."""
         kind = type(found)
-        refers: list[Any] = [kind]
-        for base in kind.__mro__:
-            for member in vars(base).values() if not is_foreign(base) else ():
-                if isinstance(member, MemberDescriptorType):
-                    refers.append(self.take_slot(member, found))
+        own: dict[str, Any] = {}
         with suppress(AttributeError):  # if all of it is in slots
-            refers.append(object.__getattribute__(found, "__dict__"))
-        return refers
+            own = object.__getattribute__(found, "__dict__")
+        if not issubclass(kind, torch.nn.Module) and any(
+            package_of(type(value)) in SHARED for value in own.values()
+        ):
+            return []
+        members = (m for base in kind.__mro__ if not is_foreign(base) for m in vars(base).values())
+        slots = [member for member in members if isinstance(member, MemberDescriptorType)]
+        return [kind, own, *(self.take_slot(member, found) for member in slots)]
 
     def take_slot(self, member: Any, owner: Any) -> Any:
         """Take what is in a slot of an object, or in a cell, and return it."""
@@ -227,8 +233,13 @@ class State:
 
 def is_foreign(made: Any) -> bool:
     """Whether a class or function is of a package that is not looked into."""
+    return package_of(made) in FOREIGN
+
+
+def package_of(made: Any) -> str:
+    """Return the package in which a class or function is made; if it does not say, Python's."""
     module = made.__module__
-    return not isinstance(module, str) or module.partition(".")[0] in FOREIGN
+    return module.partition(".")[0] if isinstance(module, str) else "builtins"
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -256,14 +267,14 @@ def put_items(base: Any, found: Any, items: list[tuple[Any, Any]]) -> None:
 
 def put_sequence(base: Any, found: Any, members: list[Any]) -> None:
     """Put the members of a list or deque back."""
-    if list(map(id, found)) != list(map(id, members)):
+    if list(map(id, base.__iter__(found))) != list(map(id, members)):
         base.clear(found)
         base.extend(found, members)
 
 
 def put_set(found: set[Any], members: list[Any]) -> None:
     """Put the members of a set back."""
-    if set(map(id, found)) != set(map(id, members)):
+    if set(map(id, set.__iter__(found))) != set(map(id, members)):
         set.clear(found)
         set.update(found, members)
 

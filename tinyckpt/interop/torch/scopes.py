@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -34,17 +34,11 @@ def scoped(model: torch.nn.Module) -> Iterator[None]:
         if module in names:
             entered.pop().__exit__(None, None, None)
 
-    hooks = (
-        register_module_forward_pre_hook(enter),
-        register_module_forward_hook(leave, always_call=True),
-    )
-    try:
+    with ExitStack() as stack:
+        stack.callback(lambda: [context.__exit__(None, None, None) for context in entered[::-1]])
+        stack.enter_context(register_module_forward_pre_hook(enter))
+        stack.enter_context(register_module_forward_hook(leave, always_call=True))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        while entered:
-            entered.pop().__exit__(None, None, None)
 
 
 def scope_of(node: fx.Node) -> str:
