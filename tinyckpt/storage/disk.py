@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import Any
-from weakref import finalize
+from weakref import finalize, ref
 
 import numpy as np
 
@@ -93,10 +93,7 @@ class Disk:
         if file.process != process():
             # Two threads may make two of them: what each writes is read from where it was written.
             file = self.file = File(self.folder)
-        place = file.write(dense)
-        parked = Parked(file, place, dense.shape, dense.dtype, order, dense.nbytes)
-        finalize(parked, file.freed.append, (place, dense.nbytes))
-        return parked
+        return file.write(dense, order)
 
     def fetch(self, parked: Parked, bound: Bound, readers: Sequence[int]) -> Any:
         """Return a new array with what was written; it is there at once.
@@ -114,11 +111,12 @@ class Disk:
 class File:
     """A nameless file of one process, and which of its bytes are in use.
 
-    Whatever changes is changed under the lock, but for ``freed``, to which the finalizers of what
-    was written append. The garbage collector calls them at any moment in any thread, also in one
-    that is here and has the lock; ``reclaim`` takes out what they appended.
+    Whatever changes is changed under the lock, but for ``freed``, to which the garbage collector
+    appends what nobody needs any more: at any moment in any thread, also in one that is here and
+    has the lock. ``reclaim`` takes it out. It runs no code of Python's to append, in which an
+    interrupt would be ignored, and the place lost.
 
-    An interrupt anywhere may lose a place until nothing waits any more; none is ever used twice.
+    An interrupt anywhere else may lose a place until nothing waits; none is ever used twice.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -132,11 +130,11 @@ class File:
         self.lock = Lock()
         self.end = 0
         self.unused: dict[int, list[int]] = {}  # places by their size
-        self.waiting = 0
-        self.freed: deque[tuple[int, int]] = deque()  # places and their sizes
+        self.waiting: dict[int, Waiting] = {}  # by their identities
+        self.freed: deque[Waiting] = deque()
 
-    def write(self, dense: Any) -> int:
-        """Write a C-contiguous array where there is room; return the place.
+    def write(self, dense: Any, order: tuple[int, ...]) -> Parked:
+        """Write a C-contiguous array where there is room; return what reads it again.
 
         Raises:
             BackendError: if the system refuses; nothing is taken then.
@@ -157,8 +155,11 @@ class File:
                         f"on_disk: {size_text(dense.nbytes)} cannot be written in {self.folder}, "
                         f"with {size_text(self.end)} in use: {error}"
                     ) from error
-            self.waiting += 1
-        return place
+            parked = Parked(self, place, dense.shape, dense.dtype, order, dense.nbytes)
+            waiting = Waiting(parked, self.freed.append)
+            waiting.place, waiting.nbytes = place, dense.nbytes
+            self.waiting[id(waiting)] = waiting
+        return parked
 
     def put(self, dense: Any, size: int) -> int:
         """Write an array to an unused place of a size, or at the end; return where, and take it."""
@@ -208,9 +209,11 @@ class File:
     def reclaim(self) -> None:
         """Let places be used again in which nothing waits; the whole file, if nothing does."""
         while self.freed:
-            place, nbytes = self.freed.popleft()
-            self.unused.setdefault(nbytes, []).append(place)
-            self.waiting -= 1
+            # In this order: if an interrupt comes between, no place is there to be taken twice.
+            gone = self.freed[0]
+            if self.waiting.pop(id(gone), None) is not None:
+                self.unused.setdefault(gone.nbytes, []).append(gone.place)
+            self.freed.popleft()
         if not self.waiting:
             self.unused.clear()
             self.end = 0
@@ -259,4 +262,12 @@ class Parked:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     order: tuple[int, ...]
+    nbytes: int
+
+
+class Waiting(ref[Parked]):
+    """A weak reference to what was written, with its place and size in the file."""
+
+    __slots__ = ("nbytes", "place")
+    place: int
     nbytes: int

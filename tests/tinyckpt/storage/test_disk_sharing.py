@@ -85,6 +85,36 @@ def test_a_value_that_goes_while_another_is_written(count: int) -> None:
         assert np.array_equal(disk.fetch(written, [], ()), array)
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, numpy as np, tinyckpt as tc
+from tests.tinyckpt.storage.test_disk_sharing import EXPECTED, gradients
+
+backend = tc.on_disk(sys.argv[1])
+disk = backend.host()
+kept = disk.park(np.arange(500.0))
+for seconds in np.random.default_rng(1).uniform(0.0005, 0.01, 60):
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        for _ in range(5000):
+            assert np.array_equal(gradients(backend, 3), EXPECTED[3])
+    except KeyboardInterrupt:
+        timer.join()
+    assert np.array_equal(disk.fetch(kept, [], ()), np.arange(500.0))
+del kept
+disk.park(np.ones(1))
+assert disk.file.end == 8, "places were lost"
+print("exact")
+"""
+
+
+@pytest.mark.long
+def test_interrupts_leave_a_disk_as_good_as_it_was(tmp_path: Any) -> None:
+    run = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("exact\n", "", 0)
+
+
 FORKED = """
 import os, sys, threading, warnings, numpy as np, tinyckpt as tc
 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
@@ -95,7 +125,7 @@ disk = backend.host()
 kept = disk.park(np.arange(1000.0))
 
 def work(scale):
-    return all(np.array_equal(gradients(backend, scale), EXPECTED[scale]) for _ in range(5))
+    return all(np.array_equal(gradients(backend, scale), EXPECTED[scale]) for _ in range(2))
 
 def status_of(work, *args):
     process = os.fork()
