@@ -112,6 +112,8 @@ def inside(value: Any) -> Iterator[tuple[str, Any]]:
 
 def of_tensor(value: torch.Tensor) -> Iterator[tuple[str, Any]]:
     """Yield what a tensor is; its numbers as a hash."""
+    if torch.nn.parameter.is_lazy(value):
+        return  # a parameter without a shape
     yield "layout", f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device}"
     yield "flags", f"requires_grad {value.requires_grad} leaf {value.is_leaf}"
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.device.type == "meta":

@@ -154,3 +154,28 @@ def test_buffers_that_are_assigned_anew_are_written_to() -> None:
         step(x)
     assert torch.equal(model.running, plain.running)
     assert model.twin is model.running
+
+
+def test_a_parameter_that_is_an_argument_or_is_written_to_is_refused() -> None:
+    model, x = trap("Frozen")
+    with pytest.raises(tc.GraphError, match=r"args\[1\] is its own parameter layers\.1\.weight"):
+        tct.trace(model, x, model.layers[1].weight, workspace=False)
+    embedding = nn.Sequential(nn.Embedding(WIDTH, WIDTH, max_norm=0.1), trap("Frozen")[0])
+    with pytest.raises(tc.GraphError, match=r"forward writes to its parameter 0\.weight; legal"):
+        tct.trace(embedding, torch.arange(WIDTH), workspace=False)
+
+
+def test_hooks_on_a_parameters_gradient_are_called() -> None:
+    gradients = []
+    for hooked in (False, True):
+        model, x = trap("Tied")
+        weight = model.layers[1].weight
+        if hooked:
+            weight.register_hook(lambda gradient: gradient * 2)
+            weight.register_hook(lambda gradient: None)
+        traced = tct.trace(model, x, workspace=False)
+        _, own = tct.step(tc.plan(traced.graph), traced)(x)
+        eager_step(model, (x,))()
+        assert torch.equal(own["layers.1.weight"], weight.grad)
+        gradients.append(weight.grad)
+    assert torch.equal(2 * gradients[0], gradients[1])

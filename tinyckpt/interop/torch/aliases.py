@@ -6,13 +6,14 @@ A parameter is one, with one gradient, which goes by the first of its names, as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.checks import value_text
+from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import replaced
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
@@ -32,8 +33,9 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
 
     names: dict[str, str]
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, args: Sequence[Any]) -> None:
         super().__init__()
+        check_apart(model, args)
         self.names = {}
         self.own: dict[int, str] = {}  # by the id of a tensor
         object.__setattr__(self, "model", model)  # a module in it would show PyTorch its names
@@ -81,6 +83,29 @@ def write_assigned(before: Tensors, model: torch.nn.Module) -> None:
         for tensor, value in assigned.values():
             if value is not None and value is not tensor:
                 tensor.copy_(value)
+
+
+def check_apart(model: torch.nn.Module, args: Sequence[Any]) -> None:
+    """Raise a GraphError if a parameter is an argument, too: it would have two gradients."""
+    parameters = {id(value): name for name, value in model.named_parameters()}
+    for position, value in enumerate(args):
+        if id(value) in parameters and value.requires_grad:
+            raise GraphError(
+                f"{type(model).__name__}: args[{position}] is its own parameter "
+                f"{parameters[id(value)]}, which would have two gradients; legal is to pass it "
+                "detached, or to read it in forward"
+            )
+
+
+def check_unwritten(joint: Joint, model: str) -> None:
+    """Raise a GraphError if a forward writes to a parameter that it has a gradient of."""
+    for node in joint.mutations:
+        what = joint.inputs.get(node)
+        if what in joint.gradient_of and what is not None and what[0] == "parameter":
+            raise GraphError(
+                f"{model}: forward writes to its parameter {what[1]}; legal is to write to "
+                "buffers, and to parameters between steps (an embedding has max_norm=None)"
+            )
 
 
 def tensors_of(model: torch.nn.Module) -> Tensors:

@@ -33,7 +33,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.aliases import Whole
+from tinyckpt.interop.torch.aliases import Whole, check_unwritten
 from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import replaced
@@ -68,7 +68,7 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
         placed(model, args) as (given, _),
         fx.traceback.preserve_node_meta(),
     ):
-        whole = Whole(model)
+        whole = Whole(model, given)
         graph = aot_export_joint_with_descriptors(stack, whole, given).graph_module
     descriptors = output_node(graph).meta["desc"]
     # An input without a gradient has no descriptor in the place of one.
@@ -82,6 +82,7 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
         for node, found in zip(joint.forward, descriptors, strict=False)
         if isinstance(found, PlainAOTOutput)
     ]
+    check_unwritten(joint, name)
     check_loss(returned, [joint.values[tangent] for tangent in joint.tangents], name)
     return joint
 
@@ -281,6 +282,14 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
 def with_real_tensors() -> Any:
     """Return a context in which operators compute, though PyTorch is in the middle of tracing."""
     return _disable_current_modes()
+
+
+def hooked(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return a gradient of a tensor after the tensor's own hooks, which autograd would call."""
+    for hook in (value._backward_hooks or {}).values():
+        made = hook(gradient)
+        gradient = gradient if made is None else made
+    return gradient
 
 
 # Operators ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import fx
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.frameworks import check_traced
 from tinyckpt.interop.torch.aliases import check_names
-from tinyckpt.interop.torch.capture import tree_flatten
+from tinyckpt.interop.torch.capture import hooked, tree_flatten
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.importer import name_of
 from tinyckpt.interop.torch.lower import program_of
@@ -28,7 +28,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
     gradient is ``args[0]``. It holds what ``replay`` of the schedule says, and no autograd tape.
     Parameters are those that the model has when it is called, and its buffers are written to as by
     a call of the model, once. What else forward writes, such as a count of its calls, is not
-    written. ``.grad`` is left as it is::
+    written. Hooks on gradients of parameters are called. ``.grad`` is left as it is::
 
         loss, gradients = step(x, y)
         for name, parameter in model.named_parameters():
@@ -52,7 +52,6 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
     joint = traced.imported.joint
     program = program_of(schedule, traced.imported)
     inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
-    names = [name_of(what) if what else "" for what in joint.gradient_of]
 
     def run(*args: Any) -> tuple[Any, dict[str, Any]]:
         leaves = checked_arguments(traced, args)
@@ -64,9 +63,16 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
             made = dict(zip(joint.forward, results[:count], strict=True))
             for buffer, value in joint.mutations.items():
                 given[inputs.index(buffer)].copy_(made.pop(value))
+            values = {
+                joint.inputs.get(node): value for node, value in zip(inputs, given, strict=True)
+            }
+            gradients = {
+                name_of(what): hooked(values[what], gradient)
+                for what, gradient in zip(joint.gradient_of, results[count:], strict=True)
+                if gradient is not None
+            }
         (loss,) = made.values()
-        gradients = zip(names, results[count:], strict=True)
-        return loss, {name: gradient for name, gradient in gradients if gradient is not None}
+        return loss, gradients
 
     return run
 
