@@ -9,19 +9,24 @@ It does not move or reorder operators, as plans for compiled steps do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.errors import BudgetError
 from tinyckpt.interop.torch.choosing import Choosing
-from tinyckpt.interop.torch.modules import norms_in, not_averaging, recorded, unwrapped
+from tinyckpt.interop.torch.modules import (
+    check_restored,
+    listed,
+    recorded,
+    refusals,
+    unwrapped,
+    wrap,
+)
 from tinyckpt.interop.torch.preserving import preserving
+from tinyckpt.interop.torch.restoring import norms_in, slot_of
 from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
@@ -42,6 +47,8 @@ class Advice:
         candidates: the modules that were to choose from.
         optimal: whether every choice of them was looked at.
         averaging: those of the modules that have running averages, as BatchNorm.
+        restored: those of the modules that write to buffers of theirs, and the names of these.
+        refused: modules that could not be chosen, and why.
     """
 
     model: str
@@ -53,6 +60,8 @@ class Advice:
     candidates: tuple[str, ...] = field(repr=False)
     optimal: bool = False
     averaging: tuple[str, ...] = field(default=(), repr=False)
+    restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
+    refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         head = (
@@ -67,26 +76,26 @@ class Advice:
             else f"found by a search among 2**{len(self.candidates)} choices"
         )
         if not self.modules:
-            return f"{head} as it is; nothing to wrap"
-        lines = [
-            f"{head}; {found}.",
-            f"Wrap {len(self.modules)} of {len(self.candidates)} modules:",
-            "",
-            self.source,
-        ]
-        if self.averaging:
-            lines += [
+            lines = [f"{head} as it is; nothing to wrap"]
+        else:
+            lines = [
+                f"{head}; {found}.",
+                f"Wrap {len(self.modules)} of {len(self.candidates)} modules:",
                 "",
-                "Their running averages (BatchNorm) would then be updated twice a step; "
-                "Advice.apply(model) wraps them so that they are not.",
+                self.source,
             ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *refusals(self.refused)])
 
     @property
     def source(self) -> str:
-        """The lines to write, once the model is there."""
+        """The lines to write, once the model is there.
+
+        They are all that is to do, unless modules write to buffers: then they say so, and that
+        ``apply`` takes care of it.
+        """
         names = "".join(f'    "{name}",\n' for name in self.modules)
         return (
+            f"{self.caution}"
             "from functools import partial\n"
             "from torch.utils.checkpoint import checkpoint\n"
             "\n"
@@ -95,16 +104,39 @@ class Advice:
             "    module.forward = partial(checkpoint, module.forward, use_reentrant=False)"
         )
 
+    @property
+    def caution(self) -> str:
+        """Comments on what the lines do not take care of; empty if nothing."""
+        text = ""
+        if self.restored:
+            names = [f"{name}.{buffer}" for name, buffers in self.restored for buffer in buffers]
+            text += (
+                "# Wrong as it stands: the second evaluation would read and update these buffers\n"
+                f"# once more: {listed(names)}.\n"
+                "# Advice.apply(model) wraps so that all stays as in plain steps.\n"
+            )
+        if self.averaging:
+            text += (
+                "# Running averages (BatchNorm) of these modules would be updated twice a step:\n"
+                f"# {listed(self.averaging)}.\n"
+                "# Advice.apply(model) wraps so that they are not.\n"
+            )
+        return text
+
     def apply(self, model: nn.Module) -> nn.Module:
         """Wrap the modules of a model, which may be another one of the same kind; return it.
 
-        Running averages are updated once a step, as without wrapping.
+        Buffers that are written in forward, such as running averages, are updated once a step, as
+        without wrapping, and gradients are those without wrapping.
 
         Raises:
             GraphError: if a module is not there, or is wrapped already; nothing is wrapped then.
         """
-        for module in unwrapped(model, self.modules):
-            wrap(module)
+        restored = dict(self.restored)
+        modules = unwrapped(model, self.modules)
+        check_restored(model, restored)
+        for name, module in zip(self.modules, modules, strict=True):
+            wrap(module, restored.get(name, ()))
         return model
 
 
@@ -148,11 +180,13 @@ class Watched:
         model: the module.
         wrapping: what the step holds for any choice of modules.
         choosing: the modules to choose from, and the choices that were evaluated.
+        refused: modules that cannot be wrapped, and why.
     """
 
     model: nn.Module
     wrapping: Wrapping
     choosing: Choosing
+    refused: tuple[tuple[str, str], ...] = ()
 
     def within(self, budget: str | int | float) -> Advice:
         """Return the cheapest choice of modules within a budget.
@@ -166,10 +200,13 @@ class Watched:
         name, found = type(self.model).__name__, choosing.search(limit)
         if found is None:
             raise unreachable(name, choosing, limit)
-        averaging = tuple(n for n in found.names if norms_in(self.model.get_submodule(n)))
+        restored = {n: own for n, own in self.wrapping.recording.restored.items() if own}
         return Advice(
             name, found.names, found.peak, found.flops / max(flops, 1), plain, sources,
-            choosing.names, choosing.exact, averaging,
+            choosing.names, choosing.exact,
+            tuple(n for n in found.names if averaging(self.model, n, restored)),
+            tuple((n, restored[n]) for n in found.names if n in restored),
+            self.refused,
         )  # fmt: skip
 
 
@@ -177,11 +214,20 @@ def watched(
     model: nn.Module, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
 ) -> Watched:
     """Record a step, and return what there is to choose from; ``advise`` says what is what."""
-    recording, usable = recorded(model, args, modules, workspace)
+    recording, reasons = recorded(model, args, modules, workspace)
     wrapping = Wrapping(recording)
+    usable = [each for each, reason in reasons.items() if not reason]
+    refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     if modules is None:
         usable = [each for each in usable if wrapping.modules[each].inside]
-    return Watched(model, wrapping, Choosing(usable, wrapping.evaluate))
+    return Watched(model, wrapping, Choosing(usable, wrapping.evaluate), refused)
+
+
+def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a module has running averages that are not put back as other buffers are."""
+    module = model.get_submodule(name)
+    owners = {slot_of(module, own)[0] for own in restored.get(name, ())}
+    return any(norm not in owners for norm in norms_in(module))
 
 
 def unreachable(name: str, choosing: Choosing, limit: int) -> BudgetError:
@@ -195,21 +241,3 @@ def unreachable(name: str, choosing: Choosing, limit: int) -> BudgetError:
         best.peak,
         choosing.exact,
     )
-
-
-# Wrapping ----------------------------------------------------------------------------------------
-
-
-def wrap(module: nn.Module) -> None:
-    """Put a module's forward under ``checkpoint``."""
-    context: dict[str, Callable[[], Any]] = {}
-    if norms_in(module):
-        context["context_fn"] = partial(once_averaging, module)
-    module.forward = partial(checkpoint, module.forward, use_reentrant=False, **context)
-
-
-def once_averaging(
-    module: nn.Module,
-) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return contexts for both evaluations of a module; averages are not updated in the second."""
-    return nullcontext(), not_averaging(norms_in(module))

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,11 +33,11 @@ from tinyckpt.interop.torch.capture import (
     storage_of,
     tree_leaves,
     tree_map,
-    written_by,
 )
 from tinyckpt.interop.torch.checks import captured, check_loss
 from tinyckpt.interop.torch.distinct import Operators
 from tinyckpt.interop.torch.preserving import replaced
+from tinyckpt.interop.torch.states import tensors_in
 
 NEVER = 2**62  # a time after all others
 
@@ -51,6 +52,7 @@ class Storage:
         born: when its operator was evaluated.
         died: the last event at which it was there.
         alone: the same, if autograd had saved nothing.
+        stays: whether it is there after a forward pass by itself.
     """
 
     nbytes: int
@@ -58,29 +60,35 @@ class Storage:
     born: int
     died: int = NEVER
     alone: int = NEVER
+    stays: bool = False
 
 
 @dataclass(slots=True)
 class Saved:
-    """What autograd saved once: a storage, from when until when, and when it was read first."""
+    """What autograd saved once: a storage, from when until when, and when it was read first.
+
+    Attributes:
+        used: until when the function that read it had it.
+        reads: how often it was read.
+        source: the address of its storage, as in ``Recording.sources``.
+    """
 
     storage: int
     saved: int
     read: int = NEVER
     released: int = NEVER
+    used: int = -1
+    reads: int = 0
+    source: int = 0
 
 
 @dataclass(slots=True)
 class Called:
-    """A call of a module that was watched: from when until when, and the storages it was given.
-
-    ``writes`` names what it writes to that it did not make, such as its argument.
-    """
+    """A call of a module that was watched: from when until when, and the storages it was given."""
 
     begin: int
     end: int = NEVER
     given: set[int] = field(default_factory=set)
-    writes: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +105,11 @@ class Recording:
         calls: of every module that was watched.
         source_bytes: of parameters, buffers and arguments.
         on_cpu: whether the step is made on a CPU.
+        sources: address and bytes of each parameter and buffer, by name.
+        freed: what is let go of that was there before the step: events and bytes.
+        kept: of modules, by name, which of the storages that they make a second evaluation leaves,
+            and which of the values that it saves.
+        restored: of modules, by name, the buffers that are put back for a second evaluation.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -107,6 +120,10 @@ class Recording:
     calls: dict[str, list[Called]] = field(default_factory=dict)
     source_bytes: int = 0
     on_cpu: bool = True
+    sources: dict[str, tuple[int, int]] = field(default_factory=dict)
+    freed: list[tuple[int, int]] = field(default_factory=list)
+    kept: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def record(
@@ -136,16 +153,23 @@ def record(
             )
         for storage, alone in zip(seen.made, bare.made, strict=False):
             # What is there after a forward pass by itself, is until the end: the loss.
-            storage.alone = alone.died if alone.died < NEVER else storage.died
+            storage.stays = alone.died == NEVER
+            storage.alone = storage.died if storage.stays else alone.died
         for storage in seen.made[len(bare.made) :]:
             storage.alone = storage.died
+        for storage in seen.numbers:
+            storage.alone = storage.died
         return seen.recording(workspace)
+
+
+class Lasting:
+    """Is there as long as what has it."""
 
 
 class Ticket:
     """Stands for a value that autograd saved; gone when autograd lets go of it."""
 
-    def __init__(self, value: Any, saved: Saved | None) -> None:
+    def __init__(self, value: Any, saved: Saved) -> None:
         self.value, self.saved = value, saved
 
 
@@ -155,6 +179,8 @@ class Watch(DispatchMode):  # type: ignore[misc]
     Attributes:
         clock: how many events there were.
         made: storages that operators made, in order.
+        numbers: of these the tensors that were Python's numbers, which autograd makes itself.
+        scaled: the last operator, if it was given a tensor and a number.
         live: which of them is at which address, and None for those that were given.
     """
 
@@ -167,27 +193,27 @@ class Watch(DispatchMode):  # type: ignore[misc]
         self.saved: list[Saved] = []
         self.live: dict[int, int] = {}
         self.calls: dict[str, list[Called]] = {}
-        self.active: list[Called] = []
         self.operators = Operators(mode)
         self.device = "cpu"
         self.source_bytes = 0
+        self.sources: dict[str, tuple[int, int]] = {}
+        self.freed: list[tuple[int, int]] = []
         self.over = False
+        self.off = False
+        self.scaled: Any = None
+        self.numbers: list[Storage] = []
 
     def step(self, model: torch.nn.Module, args: Sequence[Any], watched: Mapping[str, Any]) -> None:
         """Make the step: the forward half, and if autograd saves, the backward half."""
-        with self.mode:
-            faked = {id(x): self.fake(x) for x in (*model.parameters(), *model.buffers())}
-            given = tree_map(self.fake, tuple(args))
-        every = {found for x in tree_leaves((faked, given)) if (found := storage_of(x))}
-        self.source_bytes = sum(nbytes for _, nbytes in every)
-        self.device = next((x.device.type for x in faked.values()), "cpu")
         self.calls = {name: [] for name in watched}
         hooks = saved_tensors_hooks(self.save, self.read)
-        with self.mode, ExitStack() as stack, warnings.catch_warnings():
+        with ExitStack() as stack, warnings.catch_warnings():
             # From 2.14 on PyTorch warns that selective checkpoints will heed such hooks one day.
             warnings.filterwarnings("ignore", "A saved_tensors_hooks context", FutureWarning)
+            given = stack.enter_context(on_fakes(model, args, self.mode))
+            self.note_sources(model, given)
             stack.enter_context(self.watching(watched))
-            stack.enter_context(replaced((model, given), faked))
+            stack.enter_context(states_taken(lambda state: self.register(state, 0, self.tick())))
             stack.enter_context(self)
             with hooks:
                 loss = model(*given)
@@ -197,13 +223,16 @@ class Watch(DispatchMode):  # type: ignore[misc]
                 loss.backward()
             self.over = True  # what is there now is there at the end
 
-    def fake(self, value: Any) -> Any:
-        """Return a tensor without numbers in place of one."""
-        if not isinstance(value, torch.Tensor):
-            return value
-        made = self.mode.from_tensor(value)
-        made.grad = None
-        return made
+    def note_sources(self, model: torch.nn.Module, given: Sequence[Any]) -> None:
+        """Note the storages of parameters, buffers and arguments."""
+        state = [*model.named_parameters(), *model.named_buffers(remove_duplicate=False)]
+        self.sources = {name: (x.untyped_storage()._cdata, x.nbytes) for name, x in state}
+        for storage in {x.untyped_storage() for x in attributes_of(model)}:
+            weakref.finalize(storage, self.let_go, storage.nbytes()).atexit = False
+        leaves = tree_leaves(([value for _, value in state], given))
+        every = {found for x in leaves if (found := storage_of(x))}
+        self.source_bytes = sum(nbytes for _, nbytes in every)
+        self.device = next((x.device.type for _, x in state), "cpu")
 
     def recording(self, measuring: bool) -> Recording:
         """Return what was seen; operators are measured only now."""
@@ -213,22 +242,25 @@ class Watch(DispatchMode):  # type: ignore[misc]
             sizes = outputs.get(storage.born, ())
             storage.nbytes = max([storage.nbytes, *sizes[storage.place : storage.place + 1]])
         return Recording(
-            flops, workspace, self.forward, self.made, self.saved, self.calls,
-            self.source_bytes, self.device == "cpu",
+            flops, workspace, self.forward, [*self.made, *self.numbers], self.saved, self.calls,
+            self.source_bytes, self.device == "cpu", self.sources, self.freed,
         )  # fmt: skip
+
+    def let_go(self, nbytes: int) -> None:
+        """Note that something from before the step is gone."""
+        if not self.over:
+            self.freed.append((self.clock - 1, nbytes))
 
     # What happens -----------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "prim":  # a question about a tensor's device, and the like
+        if self.off or func.namespace == "prim":  # that asks for a tensor's device, and the like
             return func(*args, **(kwargs or {}))
         now = self.tick()
         inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
         result = func(*args, **(kwargs or {}))
         mutable = is_mutable(func)
-        if mutable:
-            self.note_write(func, args, kwargs or {})
         new = False
         for place, value in enumerate(tree_leaves(result)):
             if (found := storage_of(value)) and found[0] not in before:
@@ -236,10 +268,14 @@ class Watch(DispatchMode):  # type: ignore[misc]
                 new = True
         if new or mutable:
             self.operators.note(now, func, args, kwargs or {}, result)
+        self.scaled = (func, args, weakref.ref(result), now) if is_scaled(func, args) else None
         return result
 
     def tick(self) -> int:
         """Count an event; return its number."""
+        if self.scaled is not None:
+            self.note_number(*self.scaled)
+            self.scaled = None
         self.clock += 1
         return self.clock - 1
 
@@ -261,6 +297,24 @@ class Watch(DispatchMode):  # type: ignore[misc]
 
         weakref.finalize(value.untyped_storage(), gone).atexit = False
 
+    def note_number(self, func: Any, args: Any, result: Any, now: int) -> None:
+        """Note the tensor that autograd makes of a Python number and saves, hooks or not."""
+        value = result()
+        node = None if value is None else value.grad_fn
+        place = next(place for place, x in enumerate(args) if not isinstance(x, torch.Tensor))
+        saved = getattr(node, f"_saved_{func._schema.arguments[place].name}", None)
+        if node is None or not isinstance(saved, torch.Tensor) or self.device != "cpu":
+            return
+        made = Storage(saved.untyped_storage().nbytes(), 0, now)
+        self.numbers.append(made)
+
+        def gone(*gradients: Any) -> None:
+            made.died = min(made.died, NEVER if self.over else self.clock - 1)
+
+        node.register_hook(gone)  # it lets go of the number once it was evaluated, or with itself
+        node.metadata["tinyckpt"] = lasting = Lasting()
+        weakref.finalize(lasting, gone).atexit = False
+
     def number(self, value: Any) -> int | None:
         """Return which storage a value is in; None if no operator made it."""
         found = storage_of(value)
@@ -268,8 +322,8 @@ class Watch(DispatchMode):  # type: ignore[misc]
 
     def save(self, value: torch.Tensor) -> Ticket:
         """Stand in for autograd's saving of a value."""
-        now, number = self.tick(), self.number(value)
-        saved = Saved(-1 if number is None else number, now)
+        now, number, found = self.tick(), self.number(value), storage_of(value)
+        saved = Saved(-1 if number is None else number, now, source=found[0] if found else 0)
         self.saved.append(saved)
         ticket = Ticket(value if self.saving else None, saved)
 
@@ -281,49 +335,136 @@ class Watch(DispatchMode):  # type: ignore[misc]
 
     def read(self, ticket: Ticket) -> Any:
         """Stand in for autograd's reading of a value."""
-        if ticket.saved is not None:
-            ticket.saved.read = min(ticket.saved.read, self.tick())
-        return ticket.value
+        saved = ticket.saved
+        saved.read, saved.reads = min(saved.read, self.tick()), saved.reads + 1
+        return self.stand_in(ticket.value, saved)
 
-    def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Note for the modules being called if an operator writes to what they did not make."""
-        if not self.active:
-            return
-        for value in written_by(func, args, kwargs):
-            number = self.number(value)
-            for called in self.active:
-                if number is not None and self.made[number].born < called.begin:
-                    called.writes = str(func)
+    def stand_in(self, value: torch.Tensor, saved: Saved) -> torch.Tensor:
+        """Return a tensor of its own in place of what was saved, to see how long it is used.
+
+        Under ``checkpoint`` the value is gone then: what it evaluates again it hands out once.
+        """
+        made = self.made[saved.storage] if saved.storage >= 0 else None
+        before, self.off = self.off, True
+        try:
+            size = value.untyped_storage().nbytes() // max(value.element_size(), 1)
+            flat = torch.empty(size, dtype=value.dtype, device=value.device)
+            stand = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+        finally:
+            self.off = before
+        key = stand.untyped_storage()._cdata
+        if made is not None:
+            self.live[key] = saved.storage
+
+        def gone() -> None:
+            now = NEVER if self.over else self.clock - 1
+            saved.used = max(saved.used, now)
+            if made is not None and made.died < min(now, self.clock - 1):
+                made.died = now  # what was saved lives on as a gradient
+            self.live.pop(key, None)
+
+        weakref.finalize(stand.untyped_storage(), gone).atexit = False
+        return stand
 
     @contextmanager
     def watching(self, watched: Mapping[str, Any]) -> Iterator[None]:
         """While this is active, note calls of modules."""
 
-        def enter(name: str, args: Any, kwargs: Any) -> None:
-            numbers = map(self.number, tree_leaves((args, kwargs)))
-            called = Called(self.tick(), given={number for number in numbers if number is not None})
+        def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
+            given = map(self.number, tensors_in((args, kwargs)))
+            called = Called(self.tick(), given={number for number in given if number is not None})
             self.calls[name].append(called)
-            self.active.append(called)
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                called.end = self.tick()
 
-        def leave() -> None:
-            self.active.pop().end = self.tick()
-
-        hooks = []
-        for name, module in watched.items():
-            hooks += [
-                module.register_forward_pre_hook(
-                    lambda module, args, kwargs, name=name: enter(name, args, kwargs),
-                    with_kwargs=True,
-                ),
-                module.register_forward_hook(
-                    lambda module, args, result: leave(), always_call=True
-                ),
-            ]
-        try:
+        with forwards(watched, call):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+
+
+@contextmanager
+def states_taken(note: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """While this is active, tell of each state of the generator that ``checkpoint`` takes.
+
+    No operator makes it.
+    """
+    take = torch.get_rng_state
+
+    def taken() -> torch.Tensor:
+        state = take()
+        note(state)
+        return state
+
+    try:
+        torch.get_rng_state = torch.random.get_rng_state = taken
+        yield
+    finally:
+        torch.get_rng_state = torch.random.get_rng_state = take
+
+
+@contextmanager
+def forwards(watched: Mapping[str, torch.nn.Module], call: Callable[..., Any]) -> Iterator[None]:
+    """While this is active, modules call something else, which is given their name and forward.
+
+    That is where ``checkpoint`` stands when it is around them: inside of their hooks.
+    """
+    before = {name: vars(module).get("forward") for name, module in watched.items()}
+    try:
+        for name, module in watched.items():
+            vars(module)["forward"] = partial(call, name, module.forward)
+        yield
+    finally:
+        for name, module in watched.items():
+            vars(module).pop("forward", None)
+            if before[name] is not None:
+                vars(module)["forward"] = before[name]
+
+
+@contextmanager
+def on_fakes(
+    model: torch.nn.Module, args: Sequence[Any], mode: FakeMode
+) -> Iterator[tuple[Any, ...]]:
+    """While this is active, parameters, buffers and arguments, yielded, have no numbers.
+
+    Nothing else refers to them, and whatever else a forward writes is put back.
+    """
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        made = mode.from_tensor(value)
+        made.grad = None
+        return made
+
+    with mode:
+        faked = {id(x): fake(x) for x in attributes_of(model)}
+        given = tree_map(fake, tuple(args))
+        with replaced((model, given), faked):
+            faked.clear()
+            yield given
+
+
+def attributes_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Yield parameters and buffers, and tensors that stand in modules as plain attributes."""
+    yield from model.parameters()
+    yield from model.buffers()
+    for module in model.modules():
+        yield from (x for x in vars(module).values() if isinstance(x, torch.Tensor))
+
+
+def is_scaled(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator on two tensors is given a tensor and a Python number."""
+    kinds = [isinstance(x, torch.Tensor) for x in args]
+    return (
+        func.namespace == "aten"
+        and len(args) == 2
+        and sorted(kinds) == [False, True]
+        and (
+            isinstance(args[kinds.index(False)], int | float | complex)
+            and all(str(a.type) == "Tensor" for a in func._schema.arguments[:2])
+        )
+    )
 
 
 def check_returned(loss: Any, name: str) -> None:

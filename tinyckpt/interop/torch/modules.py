@@ -5,17 +5,18 @@ A module may stand in a model under several names; it is one module, whichever n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.errors import GraphError, meant
-from tinyckpt.interop.torch.capture import NORMS
 from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.eager import Called, Recording, record
+from tinyckpt.interop.torch.replaying import verdicts
+from tinyckpt.interop.torch.restoring import contexts, norms_in
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 NAMED = 6  # modules that an error names
@@ -23,8 +24,10 @@ NAMED = 6  # modules that an error names
 
 def recorded(
     model: Any, args: Sequence[Any], modules: Sequence[str] | None, workspace: bool
-) -> tuple[Recording, list[str]]:
-    """Record a step of a model; return it, and the names of the modules that may be wrapped.
+) -> tuple[Recording, dict[str, str]]:
+    """Record a step of a model; return it, and why modules cannot be wrapped, by name.
+
+    The reason of a module that may be wrapped is empty.
 
     Args:
         model, args, modules, workspace: as ``advise`` takes them.
@@ -43,11 +46,17 @@ def recorded(
         check_apart(names, known, name)
     check_measurable(model, args, workspace)
     recording = record(model, args, {each: known[each] for each in names}, workspace)
-    reasons = {each: unusable(recording.calls[each]) for each in names}
+    reasons = {each: unusable(known[each], recording.calls[each]) for each in names}
+    usable = {each: known[each] for each in names if not reasons[each]}
+    found = verdicts(model, args, usable)
+    for each, verdict in found.items():
+        reasons[each] = verdict.reason or read_again(recording, each)
+    recording.kept = {each: (verdict.kept, verdict.saves) for each, verdict in found.items()}
+    recording.restored = {each: verdict.restored for each, verdict in found.items()}
     bad = next((each for each in names if reasons[each]), None)
     if modules is not None and bad is not None:
         raise GraphError(f"{name}: {bad} {reasons[bad]}; it cannot be wrapped")
-    return recording, [each for each in names if not reasons[each]]
+    return recording, reasons
 
 
 def unwrapped(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
@@ -62,6 +71,18 @@ def unwrapped(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
         if is_wrapped(known[each]):
             raise GraphError(f"{name}: {each} is wrapped already")
     return [known[each] for each in names]
+
+
+def check_restored(model: nn.Module, restored: Mapping[str, Sequence[str]]) -> None:
+    """Raise a GraphError if a module lacks a buffer that is to be put back."""
+    for name, own in restored.items():
+        buffers = dict(model.get_submodule(name).named_buffers(remove_duplicate=False))
+        for each in own:
+            if each not in buffers:
+                raise GraphError(
+                    f"{type(model).__name__}: {name} has no buffer {each}, which is to be put "
+                    "back; legal is a model of the kind that was advised on"
+                )
 
 
 # Names -------------------------------------------------------------------------------------------
@@ -110,12 +131,20 @@ def is_list_of_blocks(module: nn.Module) -> bool:
     )
 
 
-def unusable(calls: Sequence[Called]) -> str:
+def unusable(module: nn.Module, calls: Sequence[Called]) -> str:
     """Return why a module cannot be wrapped, or nothing."""
+    if is_wrapped(module):
+        return "is wrapped already"
     if len(calls) != 1:
         return f"is called {len(calls)} times" if calls else "is never called"
-    if calls[0].writes:
-        return f"writes to what it is given ({calls[0].writes})"
+    return ""
+
+
+def read_again(recording: Recording, name: str) -> str:
+    """Return why the backward pass of a module cannot do with one more evaluation, or nothing."""
+    called = recording.calls[name][0]
+    if any(called.begin <= s.saved <= called.end and s.reads > 1 for s in recording.saved):
+        return "reads in its backward pass more than once what was saved once (ctx.saved_tensors)"
     return ""
 
 
@@ -159,7 +188,7 @@ def apart(names: Sequence[str], known: dict[str, nn.Module]) -> list[str]:
     return found
 
 
-# Wrapped, and evaluated a second time ------------------------------------------------------------
+# Wrapping ----------------------------------------------------------------------------------------
 
 
 def is_wrapped(module: nn.Module) -> bool:
@@ -167,27 +196,31 @@ def is_wrapped(module: nn.Module) -> bool:
     return getattr(vars(module).get("forward"), "func", None) is checkpoint
 
 
-def norms_in(module: nn.Module) -> list[nn.Module]:
-    """Return the modules in one that keep running averages."""
-    return [
-        part
-        for part in module.modules()
-        if isinstance(part, NORMS) and part.training and part.track_running_stats
-    ]
+def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:
+    """Put a module's forward under ``checkpoint``, with its own contexts if it writes to buffers.
 
-
-@contextmanager
-def not_averaging(norms: Sequence[Any]) -> Iterator[None]:
-    """While this is active, running averages take up nothing: the batch counts with factor 0.
-
-    Were they not tracked at all, autograd would save less than the first time, which ``checkpoint``
-    does not allow.
+    Args:
+        module: which is not wrapped yet.
+        restored: names in it of buffers that its second evaluation finds as the first one did.
     """
-    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
-    try:
-        for norm in norms:
-            norm.momentum, norm.num_batches_tracked = 0.0, None
-        yield
-    finally:
-        for norm, momentum, batches in before:
-            norm.momentum, norm.num_batches_tracked = momentum, batches
+    options: dict[str, Any] = {}
+    if restored or norms_in(module):
+        options["context_fn"] = partial(contexts, module, tuple(restored))
+    module.forward = partial(checkpoint, module.forward, use_reentrant=False, **options)
+
+
+# In words ----------------------------------------------------------------------------------------
+
+
+def refusals(refused: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line for each reason why modules cannot be wrapped, which there are before it."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in refused:
+        alike.setdefault(reason, []).append(name)
+    lines = [f"  {listed(names)}: {reason}" for reason, names in alike.items()]
+    return ["", "Not to choose from:", *lines] if lines else []
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return some names, as many as an error names."""
+    return ", ".join(names[:NAMED]) + (f", … ({len(names)})" if len(names) > NAMED else "")

@@ -9,13 +9,12 @@ prediction because it is held there, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -24,10 +23,11 @@ from torch.utils.checkpoint import (
 )
 
 from tinyckpt.errors import BudgetError
+from tinyckpt.interop.torch import restoring
 from tinyckpt.interop.torch.eager import record
-from tinyckpt.interop.torch.modules import norms_in, not_averaging, recorded, unwrapped
+from tinyckpt.interop.torch.modules import check_restored, recorded, refusals, unwrapped
 from tinyckpt.interop.torch.preserving import preserving
-from tinyckpt.interop.torch.wrapping import STATE_BYTES, Wrapping
+from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
 
@@ -53,6 +53,8 @@ class Selective:
         cost: FLOPs of a step, in those of the plain one.
         plain_peak: bytes at the peak of the plain step.
         tried: what was looked at: whose results, peak and cost.
+        restored: those of the modules that write to buffers of theirs, and the names of these.
+        refused: modules that cannot be wrapped, and why.
     """
 
     model: str
@@ -62,15 +64,18 @@ class Selective:
     cost: float
     plain_peak: int
     tried: tuple[tuple[str, int, float], ...] = field(repr=False)
+    restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
+    refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        if not self.modules:
-            return f"{self.model}: {size_text(self.peak)} at the peak as it is; nothing to wrap"
-        return (
-            f"{self.model}: {size_text(self.peak)} at the peak instead of "
-            f"{size_text(self.plain_peak)}, at {self.cost:.3f} times the FLOPs: "
-            f"{len(self.modules)} modules wrapped, results of {self.saved} saved"
-        )
+        text = f"{self.model}: {size_text(self.peak)} at the peak as it is; nothing to wrap"
+        if self.modules:
+            text = (
+                f"{self.model}: {size_text(self.peak)} at the peak instead of "
+                f"{size_text(self.plain_peak)}, at {self.cost:.3f} times the FLOPs: "
+                f"{len(self.modules)} modules wrapped, results of {self.saved} saved"
+            )
+        return "\n".join([text, *refusals(self.refused)])
 
     def policy(self, context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         """Say of an operator whether its results are saved.
@@ -85,13 +90,17 @@ class Selective:
     def apply(self, model: nn.Module) -> nn.Module:
         """Wrap the modules of a model, which may be another one of the same kind; return it.
 
-        Running averages are updated once a step, as without wrapping.
+        Buffers that are written in forward, such as running averages, are updated once a step, as
+        without wrapping, and gradients are those without wrapping.
 
         Raises:
             GraphError: if a module is not there, or is wrapped already; nothing is wrapped then.
         """
-        for module in unwrapped(model, self.modules):
-            wrap(module, self.saved)
+        restored = dict(self.restored)
+        modules = unwrapped(model, self.modules)
+        check_restored(model, restored)
+        for name, module in zip(self.modules, modules, strict=True):
+            wrap(module, self.saved, restored.get(name, ()))
         return model
 
 
@@ -116,17 +125,20 @@ def selective(
         BudgetError: if no choice is within the budget; says the smallest peak.
         GraphError: as ``advise``.
     """
-    recording, names = recorded(model, args, modules, workspace)
-    name, chosen = type(model).__name__, tuple(names)
+    recording, reasons = recorded(model, args, modules, workspace)
+    name = type(model).__name__
+    chosen = tuple(each for each, reason in reasons.items() if not reason)
+    refused = tuple((each, reason) for each, reason in reasons.items() if reason)
+    restored = {each: own for each, own in recording.restored.items() if own}
     plain, flops = Wrapping(recording).evaluate(())
     limit = budget_in_bytes(budget, plain, recording.source_bytes)
     tried = []
     for saved in SAVED:
-        with wrapped([model.get_submodule(each) for each in chosen], saved):
+        with wrapped(model, chosen, saved, restored):
             peak, total = Wrapping(record(model, args, {}, workspace)).evaluate(())
         tried.append((saved, peak, total / max(flops, 1)))
     if plain <= limit:
-        return Selective(name, (), "nothing", plain, 1.0, plain, tuple(tried))
+        return Selective(name, (), "nothing", plain, 1.0, plain, tuple(tried), (), refused)
     fitting = [each for each in tried if each[1] <= limit]
     if not fitting:
         what, least, _ = min(tried, key=lambda each: each[1])
@@ -137,7 +149,9 @@ def selective(
             least,
         )
     saved, peak, cost = min(fitting, key=lambda each: (each[2], each[1]))
-    return Selective(name, chosen, saved, peak, cost, plain, tuple(tried))
+    return Selective(
+        name, chosen, saved, peak, cost, plain, tuple(tried), tuple(restored.items()), refused
+    )
 
 
 # Wrapping ----------------------------------------------------------------------------------------
@@ -156,56 +170,46 @@ def policy_of(saved: str) -> Callable[..., CheckpointPolicy]:
     return policy
 
 
-class Again:
-    """The contexts of a module's second evaluation, which ``checkpoint`` holds until its backward.
+class Both:
+    """Contexts one in the other, which may be entered any number of times."""
 
-    Averages are not updated in it. While a step is recorded, it holds as much memory as the state
-    of the generator that ``checkpoint`` keeps for as long, and another one while it is active:
-    these are not made by operators, which is what a recording sees.
-    """
-
-    def __init__(self, module: nn.Module, saving: AbstractContextManager[Any], noting: bool):
-        self.module, self.saving, self.noting = module, saving, noting
-        self.kept = self.state()
+    def __init__(self, *contexts: AbstractContextManager[Any]) -> None:
+        self.contexts = contexts
         self.active = ExitStack()
 
-    def state(self) -> torch.Tensor | None:
-        """Return a tensor like a generator's state, if a step is recorded."""
-        if not self.noting:
-            return None
-        return torch.empty(STATE_BYTES, dtype=torch.uint8, device="cpu")
-
     def __enter__(self) -> None:
-        own = self.state()
-        self.active.callback(lambda: own)
-        self.active.enter_context(not_averaging(norms_in(self.module)))
-        self.active.enter_context(self.saving)
+        for context in self.contexts:
+            self.active.enter_context(context)
 
     def __exit__(self, *error: Any) -> bool | None:
         return self.active.__exit__(*error)
 
 
 def contexts(
-    module: nn.Module, saved: str, noting: bool
+    module: nn.Module, saved: str, restored: Sequence[str]
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """Return contexts for both evaluations of a module."""
+    keeping, again = restoring.contexts(module, restored)
     first, second = create_selective_checkpoint_contexts(policy_of(saved))
-    return first, Again(module, second, noting)
+    return Both(keeping, first), Both(again, second)
 
 
-def wrap(module: nn.Module, saved: str, noting: bool = False) -> None:
+def wrap(module: nn.Module, saved: str, restored: Sequence[str] = ()) -> None:
     """Put a module's forward under ``checkpoint``, with results of some operators saved."""
-    made = partial(contexts, module, saved, noting)
+    made = partial(contexts, module, saved, tuple(restored))
     module.forward = partial(checkpoint, module.forward, use_reentrant=False, context_fn=made)
 
 
 @contextmanager
-def wrapped(modules: Sequence[nn.Module], saved: str) -> Iterator[None]:
+def wrapped(
+    model: nn.Module, names: Sequence[str], saved: str, restored: Mapping[str, Sequence[str]]
+) -> Iterator[None]:
     """While this is active, some modules are wrapped, to be recorded."""
+    modules = [model.get_submodule(name) for name in names]
     before = [vars(module).get("forward") for module in modules]
     try:
-        for module in modules:
-            wrap(module, saved, noting=True)
+        for name, module in zip(names, modules, strict=True):
+            wrap(module, saved, restored.get(name, ()))
         yield
     finally:
         for module, forward in zip(modules, before, strict=True):

@@ -10,7 +10,7 @@ This is PyTorch's checkpoint with ``use_reentrant=False``, its default ``early_s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,8 +33,13 @@ class Module:
         released: the event with which all that it saved is gone, and its arguments with it.
         given: the storages of its arguments.
         inside: storages made inside it and saved there, each with its last release.
+        copies: storages that its second evaluation makes and leaves, each with its last use.
+        replaced: other storages that what it leaves changes the last use of: those that were in an
+            attribute in its place, and those that it saves.
         again: bytes at the peak of its second evaluation, beyond what is there already.
         flops: of its second evaluation.
+        kept: bytes of copies of buffers that are put back for its second evaluation.
+        of_buffers: of those that autograd saves then, bytes, and the last use.
     """
 
     begin: int
@@ -43,8 +48,12 @@ class Module:
     released: int
     given: tuple[int, ...]
     inside: dict[int, int]
+    copies: dict[int, int]
+    replaced: dict[int, int]
     again: int
     flops: int
+    kept: int = 0
+    of_buffers: tuple[tuple[int, int], ...] = ()
 
 
 class Wrapping:
@@ -60,7 +69,7 @@ class Wrapping:
         self.workspace = np.array(recording.workspace, dtype=np.int64)
         self.flops = sum(recording.flops)
         self.modules = {
-            name: self.module(calls[0])
+            name: self.module(name, calls[0])
             for name, calls in recording.calls.items()
             if len(calls) == 1
         }
@@ -75,36 +84,83 @@ class Wrapping:
         """Return a time as an event of the step: what is never gone is there at the last."""
         return min(time, self.last)
 
-    def module(self, called: Called) -> Module:
+    def module(self, name: str, called: Called) -> Module:
         """Return what wrapping one module changes."""
         record = self.recording
         saved = [s for s in record.saved if called.begin <= s.saved <= called.end]
+        read = min((s.read for s in saved), default=NEVER)
+        stop = max((s.saved for s in saved), default=called.begin)
+        released = max((self.until(s.released) for s in saved), default=called.end)
         inside: dict[int, int] = {}
+        copies: dict[int, int] = {}
         for each in saved:
             number = each.storage
             if number >= 0 and record.storages[number].born >= called.begin:
                 inside[number] = max(inside.get(number, -1), self.until(each.released))
-        read = min((s.read for s in saved), default=NEVER)
-        stop = max((s.saved for s in saved), default=called.begin)
-        released = max((self.until(s.released) for s in saved), default=called.end)
+                # What is evaluated again is handed out once.
+                used = self.until(each.used if each.reads else each.released)
+                copies[number] = max(copies.get(number, -1), used)
+        buffers = dict(record.sources[f"{name}.{own}"] for own in record.restored.get(name, ()))
+        of_buffers: dict[int, int] = {}
+        for each in saved:
+            if each.storage < 0 and each.source in buffers:
+                used = self.until(each.used if each.reads else each.released)
+                of_buffers[each.source] = max(of_buffers.get(each.source, -1), used)
+        stays, replaced = self.staying(name, called, read)
+        copies |= dict.fromkeys(stays, self.last)
         again = flops = 0
         if read < NEVER:
             flops = sum(record.flops[called.begin : stop + 1])
-            again = self.peak_again(called.begin, stop, inside)
+            again = self.peak_again(called.begin, stop, copies, replaced) + sum(buffers.values())
         return Module(
-            called.begin, called.end, read, released, tuple(sorted(called.given)), inside, again,
-            flops,
+            called.begin, called.end, read, released, tuple(sorted(called.given)), inside, copies,
+            replaced, again, flops, sum(buffers.values()),
+            tuple((buffers[source], end) for source, end in of_buffers.items()),
         )  # fmt: skip
 
-    def peak_again(self, begin: int, stop: int, inside: Collection[int]) -> int:
+    def staying(self, name: str, called: Called, read: int) -> tuple[list[int], dict[int, int]]:
+        """Return which storages a second evaluation leaves, and until when the first ones are.
+
+        They are what a module keeps in attributes, for example, and what their graph saves; what
+        was in the same attribute before is gone then.
+        """
+        record = self.recording
+        own = [n for n, s in enumerate(record.storages) if called.begin <= s.born <= called.end]
+        places, saves = record.kept.get(name, ((), ())) if read < NEVER else ((), ())
+        stays = [own[place] for place in places]
+        replaced = {}
+        for number in stays:
+            storage = record.storages[number]
+            if storage.stays and storage.died == NEVER:
+                replaced[number] = max(
+                    (
+                        self.until(s.released)
+                        for s in record.saved
+                        if s.storage == number and not called.begin <= s.saved <= called.end
+                    ),
+                    default=read,
+                )
+        saved = [s.storage for s in record.saved if called.begin <= s.saved <= called.end]
+        replaced |= {
+            saved[place]: self.last
+            for place in saves
+            if saved[place] >= 0 and saved[place] not in own
+        }
+        return stays, replaced
+
+    def peak_again(
+        self, begin: int, stop: int, copies: Collection[int], replaced: Mapping[int, int]
+    ) -> int:
         """Return the most bytes that a second evaluation holds of its own."""
-        change = np.zeros(stop - begin + 2, dtype=np.int64)
+        change = np.zeros(stop - begin + 3, dtype=np.int64)
         for number, storage in enumerate(self.recording.storages):
             if begin <= storage.born <= stop:
-                end = stop if number in inside else min(storage.alone, stop)
+                end = stop if number in copies else min(storage.alone, stop)
                 change[storage.born - begin] += storage.nbytes
                 change[end + 1 - begin] -= storage.nbytes
-        held = np.cumsum(change[:-1]) + self.workspace[begin : stop + 1]
+                if number in replaced:
+                    change[storage.born + 1 - begin] -= storage.nbytes
+        held = np.cumsum(change[: stop - begin + 1]) + self.workspace[begin : stop + 1]
         # fork_rng notes the state that it comes back to.
         return int(held.max()) + self.state
 
@@ -124,19 +180,28 @@ class Wrapping:
         ends = self.fixed.copy()
         for name, module in self.modules.items():
             if name in chosen:
+                for number, end in module.replaced.items():
+                    ends[number] = end
+        for name, module in self.modules.items():
+            if name in chosen:
                 given = list(module.given)
                 ends[given] = np.maximum(ends[given], module.released)
             elif module.inside:
                 inside = list(module.inside)
                 ends[inside] = np.maximum(ends[inside], list(module.inside.values()))
         change = np.zeros(self.last + 2, dtype=np.int64)
+        for event, nbytes in self.recording.freed:
+            change[event + 1] -= nbytes
         np.add.at(change, self.born, self.nbytes)
         np.subtract.at(change, ends + 1, self.nbytes)
         wrapped = [self.modules[name] for name in chosen]
         for module in wrapped:
-            change[module.begin] += self.state
-            change[module.released + 1] -= self.state
-            for storage, released in module.inside.items() if module.read < NEVER else ():
+            change[module.begin] += self.state + module.kept
+            change[module.released + 1] -= self.state + module.kept
+            for nbytes, released in module.of_buffers if module.read < NEVER else ():
+                change[module.read + 1] += nbytes
+                change[max(released, module.read) + 1] -= nbytes
+            for storage, released in module.copies.items() if module.read < NEVER else ():
                 # Computed again right before it is read.
                 change[module.read + 1] += self.nbytes[storage]
                 change[max(released, module.read) + 1] -= self.nbytes[storage]
