@@ -30,7 +30,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.aliases import Whole, check_unwritten
@@ -279,11 +279,6 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8)
 
 
-def with_real_tensors() -> Any:
-    """Return a context in which operators compute, though PyTorch is in the middle of tracing."""
-    return _disable_current_modes()
-
-
 def hooked(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """Return a gradient of a tensor after the tensor's own hooks, which autograd would call."""
     for hook in (value._backward_hooks or {}).values():
@@ -350,6 +345,11 @@ def kind_of(node: fx.Node) -> str:
     """Return the name of a node's operator, such as ``native_layer_norm``."""
     packet = getattr(node.target, "_overloadpacket", node.target)
     return str(getattr(packet, "__name__", packet)).removeprefix("aten.")
+
+
+def operator_name(target: Any) -> str | None:
+    """Return an operator's full name, such as ``aten.add.Tensor``; None for what is no operator."""
+    return str(target) if isinstance(target, OpOverload) else None
 
 
 def packet_of(node: fx.Node) -> Callable[..., Any] | None:

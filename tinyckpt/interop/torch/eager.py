@@ -159,7 +159,7 @@ def record(
             storage.alone = storage.died
         for storage in seen.numbers:
             storage.alone = storage.died
-        return seen.recording(workspace)
+    return seen.recording(workspace)
 
 
 class Lasting:

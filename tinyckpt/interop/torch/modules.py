@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.errors import GraphError, meant
+from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.eager import Called, Recording, record
 from tinyckpt.interop.torch.replaying import verdicts
@@ -45,6 +46,8 @@ def recorded(
         check_names(names, known, name)
         check_apart(names, known, name)
     check_measurable(model, args, workspace)
+    if workspace:
+        isolation.start()
     recording = record(model, args, {each: known[each] for each in names}, workspace)
     reasons = {each: unusable(known[each], recording.calls[each]) for each in names}
     usable = {each: known[each] for each in names if not reasons[each]}

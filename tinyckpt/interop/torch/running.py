@@ -57,8 +57,11 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
         leaves = checked_arguments(traced, args)
         check_names(traced.names, traced.model)
         given = [source_of(traced, node, leaves) for node in inputs]
+        # Enabled, since kernels of recurrent networks keep what their backward reads only then; but
+        # nothing requires a gradient, so there is no tape.
+        with torch.enable_grad():
+            results = program(*[x.detach() if isinstance(x, torch.Tensor) else x for x in given])
         with torch.no_grad():
-            results = program(*given)
             count = len(joint.forward)
             made = dict(zip(joint.forward, results[:count], strict=True))
             for buffer, value in joint.mutations.items():

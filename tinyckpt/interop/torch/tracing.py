@@ -11,6 +11,7 @@ import torch
 
 from tinyckpt.errors import GraphError, OptionError, meant
 from tinyckpt.graph import TrainingGraph
+from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.aliases import first_names
 from tinyckpt.interop.torch.capture import joint_of_module, tree_flatten
 from tinyckpt.interop.torch.checks import check_measurable
@@ -50,8 +51,9 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
     """Return the graph of a training step of a PyTorch module, captured without memory.
 
     Forward and backward half are PyTorch's own operators, with the module paths as scopes and each
-    backward operator as the adjoint of its forward one. No kernel runs but, once each and alone,
-    those whose temporaries are to be known. The model, its buffers and the state of the random
+    backward operator as the adjoint of its forward one. No kernel runs but, once each, alone and in
+    a process of its own, those whose temporaries are to be known; one that cannot be evaluated so
+    counts none, with a warning. The model, its buffers and the state of the random
     numbers are left as they are. Results are the loss and the new values of buffers, gradients go
     by the names of parameters: the first, of one that has several.
 
@@ -79,6 +81,8 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
         )
     model, arguments = module_and_arguments(model, args)
     check_measurable(model, arguments, workspace or cost == "measured")
+    if workspace or cost == "measured":
+        isolation.start()
     joint = joint_of_module(model, arguments)
     imported = graph_of(joint, type(model).__name__, cost, workspace)
     return Traced(imported, model, layout_of(joint, arguments), first_names(model))

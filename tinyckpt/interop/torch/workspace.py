@@ -2,30 +2,113 @@
 
 The truth about memory is what the allocator hands out. On a CPU the profiler sees each of its
 blocks come and go, kernels' temporaries included; on a GPU the allocator counts for itself.
+Operators are evaluated on made-up numbers, in a process that may die of it: see ``isolation``.
 """
 
 from __future__ import annotations
 
 import gc
-import os
-from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from time import perf_counter
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import fx
-from torch.profiler import ProfilerActivity, profile, record_function
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.capture import storage_of, tree_leaves, tree_map, with_real_tensors
+from tinyckpt.interop.torch import isolation
+from tinyckpt.interop.torch.capture import (
+    arguments_of,
+    kind_of,
+    operator_name,
+    storage_of,
+    tree_leaves,
+)
 from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.worker import allocated, mapped
 
-REPEATS = 5  # of a timed operator; the shortest counts, since whatever disturbs makes it longer
-MARK = "tinyckpt:"  # begins the name of an operator's span in the profile
+KEPT = 4_000  # distinct operators whose measurements are kept, 2 kB each
+NAMED = 6  # operators that a warning names
 Result = TypeVar("Result")
+# Of backward kernels, what they get from their forward one, in types and contents that only it
+# knows: reserved buffers, statistics of another precision than the input's. So that is evaluated
+# first, with these arguments (names are the backward operator's, all else constants), and its
+# results, by number, are handed on.
+FORWARD: dict[str, tuple[str, tuple[Any, ...], dict[str, int]]] = {
+    "native_layer_norm_backward": (
+        "native_layer_norm",
+        ("input", "normalized_shape", "weight", "bias", 1e-5),
+        {"mean": 1, "rstd": 2},
+    ),
+    "_fused_rms_norm_backward": (
+        "_fused_rms_norm", ("input", "normalized_shape", "weight", 1e-5), {"rstd": 1},
+    ),
+    "native_group_norm_backward": (
+        "native_group_norm",
+        ("input", "weight", None, "N", "C", "HxW", "group", 1e-5),
+        {"mean": 1, "rstd": 2},
+    ),
+    "native_batch_norm_backward": (
+        "native_batch_norm",
+        ("input", "weight", None, "running_mean", "running_var", "train", 0.1, "eps"),
+        {"save_mean": 1, "save_invstd": 2},
+    ),
+    "cudnn_batch_norm_backward": (
+        "cudnn_batch_norm",
+        ("input", "weight", None, "running_mean", "running_var", True, 0.1, "epsilon"),
+        {"save_mean": 1, "save_var": 2, "reserveSpace": 3},
+    ),
+    "mkldnn_rnn_layer_backward": (
+        "mkldnn_rnn_layer",
+        (
+            "input", "weight1", "weight2", "weight3", "weight4", "hx_", "cx_tmp", "reverse",
+            "batch_sizes", "mode", "hidden_size", "num_layers", "has_biases", "bidirectional",
+            "batch_first", "train",
+        ),
+        {"output": 0, "hy_": 1, "cy_": 2, "workspace": 3},
+    ),
+    "_cudnn_rnn_backward": (
+        "_cudnn_rnn",
+        (
+            "input", "weight", "weight_stride0", "weight_buf", "hx", "cx", "mode", "hidden_size",
+            "proj_size", "num_layers", "batch_first", "dropout", "train", "bidirectional",
+            "batch_sizes", "dropout_state",
+        ),
+        {"output": 0, "reserve": 3, "weight_buf": 4},
+    ),
+    "miopen_rnn_backward": (
+        "miopen_rnn",
+        (
+            "input", "weight", "weight_stride0", "hx", "cx", "mode", "hidden_size", "num_layers",
+            "batch_first", "dropout", "train", "bidirectional", "batch_sizes", "dropout_state",
+        ),
+        {"output": 0, "reserve": 3, "weight_buf": 4},
+    ),
+    # Zeros are no legal pivots, which count from 1.
+    "linalg_lu_solve": ("linalg_lu_factor_ex", ("LU",), {"pivots": 1}),
+    "lu_unpack": ("linalg_lu_factor_ex", ("LU_data",), {"LU_pivots": 1}),
+    "linalg_ldl_solve": ("linalg_ldl_factor_ex", ("LD",), {"pivots": 1}),
+}  # fmt: skip
+# What takes handles, packed weights or buffers that nothing here can make is not evaluated.
+OPAQUE = (
+    "lstm_mps_backward", "quantized_lstm", "quantized_gru", "quantized_lstm_cell",
+    "quantized_gru_cell", "quantized_rnn_relu_cell", "quantized_rnn_tanh_cell",
+)  # fmt: skip
+OPAQUE_NAMESPACES = ("quantized", "sparse", "prepacked", "xnnpack", "mkldnn_prepacked", "onednn")
+
+# What registers the operators of a namespace that PyTorch itself does not know at first.
+REGISTERED_BY = {
+    "prims": ("torch._prims", "torch._inductor.inductor_prims"),
+    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
+    "torchvision": ("torchvision",),
+    "torchaudio": ("torchaudio",),
+    "torchao": ("torchao",),
+    "xformers": ("xformers.ops",),
+    "flash_attn": ("flash_attn",),
+    "fbgemm": ("fbgemm_gpu",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +120,16 @@ class Measured:
         outputs: bytes of the storage of each result, which may be larger than the tensor: some
             kernels reduce in place. Empty if none was seen.
         seconds: of one evaluation; 0 unless asked for.
+        failure: why nothing was seen; empty if it was.
     """
 
     workspace: int = 0
     outputs: tuple[int, ...] = ()
     seconds: float = 0.0
+    failure: str = ""
 
 
-# What the allocator hands out --------------------------------------------------------------------
+KNOWN: OrderedDict[str, Measured] = OrderedDict()  # by request and settings, the latest last
 
 
 def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple[int, Result]:
@@ -57,57 +142,8 @@ def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple
         device: ``cpu``, or that of a GPU.
     """
     gc.collect()
-    if torch.device(device).type == "cpu":
-        with profiled() as profiler:
-            result = function()
-        changes, _ = events_of(profiler)
-        return peak_and_rest(nbytes for _, nbytes in changes)[0], result
-    peak, _, result = allocated_on_gpu(function, device)
+    peak, _, result = allocated(function, device)
     return peak, result
-
-
-def allocated_on_gpu(function: Callable[[], Result], device: str) -> tuple[int, int, Result]:
-    """Return the most bytes that a function held, those that it still holds, and its result."""
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    result = function()
-    torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device)
-    return peak - before, torch.cuda.memory_allocated(device) - before, result
-
-
-@contextmanager
-def profiled() -> Iterator[profile]:
-    """Record what the CPU's allocator does."""
-    # The profiler writes to the terminal when it starts and stops, unless told not to beforehand.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        yield profiler
-
-
-def events_of(profiler: profile) -> tuple[list[tuple[int, int]], dict[int, tuple[int, int]]]:
-    """Return the allocator's events, by time, and from when to when each marked span lasted.
-
-    Times are nanoseconds; bytes are handed out, or taken back if less than 0.
-    """
-    changes, spans = [], {}
-    for event in profiler.profiler.kineto_results.events():
-        name = event.name()
-        if name == "[memory]":
-            changes.append((event.start_ns(), event.nbytes()))
-        elif name.startswith(MARK):
-            spans[int(name.removeprefix(MARK))] = event.start_ns(), event.end_ns()
-    return sorted(changes, key=lambda change: change[0]), spans
-
-
-def peak_and_rest(changes: Iterable[int]) -> tuple[int, int]:
-    """Return the most bytes that were held, and those that are held at the end."""
-    held = peak = 0
-    for nbytes in changes:
-        held += nbytes
-        peak = max(peak, held)
-    return peak, held
 
 
 # Operators by themselves -------------------------------------------------------------------------
@@ -117,7 +153,8 @@ def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node
     """Evaluate every distinct operator once, alone, on tensors made up for it.
 
     Operators are the same if they are called with the same arguments but for numbers in tensors.
-    What only returns views is not evaluated: it has no kernel.
+    What only returns views is not evaluated: it has no kernel. One that cannot be evaluated counts
+    none, with a warning. What was seen is kept for the next call; seconds are taken anew.
 
     Args:
         joint: where shapes, strides and devices are known from.
@@ -125,98 +162,169 @@ def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node
         timed: whether to measure seconds as well, in evaluations of their own.
 
     Raises:
-        GraphError: if tensors are on a device that is not here, or an operator fails by itself.
+        GraphError: if tensors are on a device that is not here; or if an operator that is to be
+            timed cannot be evaluated.
     """
-    alike: dict[Any, list[fx.Node]] = {}
+    found = dict.fromkeys(calls, Measured())
+    alike: dict[str, list[fx.Node]] = {}
+    requests: dict[str, dict[str, Any]] = {}
     for node in calls:
         if not is_view(joint, node):
-            alike.setdefault(signature(joint, node), []).append(node)
-    firsts = [nodes[0] for nodes in alike.values()]
-    with with_real_tensors(), torch.random.fork_rng(), torch.no_grad():
-        seen = memory_of(joint, firsts)
-        seconds = [seconds_of(joint, node) if timed else 0.0 for node in firsts]
-    found = dict.fromkeys(calls, Measured())
-    for nodes, measured, time in zip(alike.values(), seen, seconds, strict=True):
-        found |= dict.fromkeys(nodes, replace(measured, seconds=time))
+            request = request_of(joint, node, timed)
+            requests.setdefault(repr(request), request)
+            alike.setdefault(repr(request), []).append(node)
+    try:
+        seen = seen_of(requests)
+    except isolation.NoWorkerError as error:
+        if timed:
+            raise GraphError(
+                f"seconds are measured in a process of its own, and none can be started: {error}; "
+                "a cost other than measured does without"
+            ) from error
+        warnings.warn(
+            f"memory that kernels use besides inputs and outputs counts as 0: it is measured in a "
+            f"process of its own, and none can be started: {error}; workspace=False says nothing",
+            stacklevel=2,
+        )
+        return found
+    for key, nodes in alike.items():
+        found |= dict.fromkeys(nodes, seen[key])
+    check_failures(found, timed)
     return found
 
 
-def memory_of(joint: Joint, nodes: Sequence[fx.Node]) -> list[Measured]:
-    """Return for each operator what it holds at its peak, less what is left, and what it makes."""
-    held: dict[int, tuple[int, int]] = {}
-    made: list[tuple[int, ...]] = []
-    with profiled() as profiler:
-        for position, node in enumerate(nodes):
-            evaluate, device = evaluation(joint, node)
-            if device.startswith("cuda"):
-                peak, left, result = allocated_on_gpu(evaluate, device)
-                held[position] = peak, left
-            else:
-                with record_function(f"{MARK}{position}"):
-                    result = evaluate()
-            storages = map(storage_of, tree_leaves(result))
-            made.append(tuple(0 if found is None else found[1] for found in storages))
-            del evaluate, result
-    changes, spans = events_of(profiler)
-    times = [time for time, _ in changes]
-    for position, (begin, end) in spans.items():
-        inside = changes[bisect(times, begin) : bisect(times, end)]
-        held[position] = peak_and_rest(nbytes for _, nbytes in inside)
-    return [
-        Measured(held[position][0] - held[position][1], outputs)
-        for position, outputs in enumerate(made)
-    ]
+def check_failures(found: dict[fx.Node, Measured], timed: bool) -> None:
+    """Warn once about all operators that could not be measured.
 
-
-def seconds_of(joint: Joint, node: fx.Node) -> float:
-    """Return the seconds of one evaluation, the shortest of a few."""
-    evaluate, device = evaluation(joint, node)
-    synchronize = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    seconds = []
-    for _ in range(REPEATS):
-        synchronize()
-        start = perf_counter()
-        evaluate()
-        synchronize()
-        seconds.append(perf_counter() - start)
-    return min(seconds)
-
-
-def evaluation(joint: Joint, node: fx.Node) -> tuple[Callable[[], Any], str]:
-    """Return what evaluates an operator on tensors made up for it, and the device it does it on."""
-    args, kwargs = fx.node.map_arg(
-        (node.args, dict(node.kwargs)),
-        lambda source: tree_map(made_up, joint.values[source]),
-    )
-    touched = (x for x in tree_leaves((args, kwargs, joint.values[node])))
-    devices = [str(x.device) for x in touched if isinstance(x, torch.Tensor)]
-
-    def evaluate() -> Any:
-        try:
-            return node.target(*args, **kwargs)
-        except Exception as error:
-            text = " ".join(str(error).split())[:200]
-            raise GraphError(
-                f"{node.name}, {node.target}, cannot be evaluated by itself: "
-                f"{type(error).__name__}: {text}; workspace=False, and a cost other than "
-                "measured, do without"
-            ) from error
-
-    return evaluate, max(devices, default="cpu")  # a GPU's name, if there is one
-
-
-def signature(joint: Joint, node: fx.Node) -> Any:
-    """Return what an evaluation of a node depends on, numbers in tensors aside."""
-
-    def layout(source: fx.Node) -> Any:
-        return tuple(
-            (str(x.dtype), str(x.device), tuple(x.shape), x.stride(), x.storage_offset())
-            if isinstance(x, torch.Tensor)
-            else x
-            for x in leaves_of(joint, source)
+    Raises:
+        GraphError: instead, if one of them was to be timed.
+    """
+    failed = {kind_of(node): (node, seen) for node, seen in found.items() if seen.failure}
+    if not failed:
+        return
+    if timed:
+        node, seen = next(iter(failed.values()))
+        raise GraphError(
+            f"{node.name}, {node.target}, cannot be evaluated by itself: {seen.failure}; a cost "
+            "other than measured does without"
         )
+    texts = [f"{kind} ({seen.failure})" for kind, (_, seen) in failed.items()]
+    more = f", and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    warnings.warn(
+        "memory that these operators use besides inputs and outputs counts as 0, since they cannot "
+        f"be evaluated alone: {', '.join(texts[:NAMED])}{more}; workspace=False says nothing",
+        stacklevel=3,
+    )
 
-    return node.target, repr(fx.node.map_arg((node.args, dict(node.kwargs)), layout))
+
+def seen_of(requests: dict[str, dict[str, Any]]) -> dict[str, Measured]:
+    """Return what was seen of each request, now or before.
+
+    Raises:
+        NoWorkerError: if no process can be started for those that were not seen before.
+    """
+    settings = repr(isolation.settings())
+    missing = [
+        key
+        for key, request in requests.items()
+        if not request["failure"] and (request["timed"] or settings + key not in KNOWN)
+    ]
+    replies = isolation.answers([requests[key] for key in missing]) if missing else []
+    for key, reply in zip(missing, replies, strict=False):
+        failed = isinstance(reply, str)
+        KNOWN[settings + key] = Measured(failure=reply) if failed else Measured(*reply)
+    seen = {}
+    for key, request in requests.items():
+        failure = request["failure"] or "not tried, after others that ended the process"
+        seen[key] = KNOWN.get(settings + key, Measured(failure=failure))
+        if settings + key in KNOWN:
+            KNOWN.move_to_end(settings + key)
+    while len(KNOWN) > KEPT:
+        KNOWN.popitem(last=False)
+    return seen
+
+
+def request_of(joint: Joint, node: fx.Node, timed: bool) -> dict[str, Any]:
+    """Return what the worker needs to evaluate an operator: names and layouts, no tensors.
+
+    ``failure`` says why it is not to be evaluated, if it is not.
+
+    Raises:
+        GraphError: if a tensor's device is not here.
+    """
+    values, operator = joint.values, operator_name(node.target)
+    tensors = [
+        x
+        for each in (*node.all_input_nodes, node)
+        for x in leaves_of(joint, each)
+        if isinstance(x, torch.Tensor)
+    ]
+    for tensor in tensors:
+        check_device(tensor)
+
+    def described(value: Any) -> Any:
+        return mapped(layout, values[value]) if isinstance(value, fx.Node) else value
+
+    args = mapped(described, list(node.args))
+    kwargs = {name: mapped(described, value) for name, value in node.kwargs.items()}
+    failure, namespace = "", (operator or "").partition(".")[0]
+    if operator is None:
+        failure = "it is no operator of PyTorch's"
+    elif kind_of(node) in OPAQUE or namespace in OPAQUE_NAMESPACES:
+        failure = "it reads what only other operators can make"
+    return {
+        "operator": operator,
+        "modules": REGISTERED_BY.get(namespace, ()),
+        "args": args,
+        "kwargs": kwargs,
+        "forward": forward_of(node, args, kwargs),
+        "device": max((str(x.device) for x in tensors), default="cpu"),  # a GPU's, if there is one
+        "timed": timed,
+        "failure": failure,
+    }
+
+
+def forward_of(
+    node: fx.Node, args: Any, kwargs: Any
+) -> tuple[str, list[Any], dict[int, int]] | None:
+    """Return which operator to evaluate first, its arguments, and which result replaces which.
+
+    None if there is none; see ``FORWARD``.
+    """
+    if kind_of(node) not in FORWARD:
+        return None
+    name, wanted, handed_on = FORWARD[kind_of(node)]
+    given = arguments_of(node.target, args, kwargs)
+    replaced = {
+        place: handed_on[argument]
+        for place, (argument, value) in enumerate(given.items())
+        if argument in handed_on and isinstance(value, dict)
+    }
+    arguments = [given.get(each) if isinstance(each, str) else each for each in wanted]
+    return f"aten.{name}.default", arguments, replaced
+
+
+def layout(value: Any) -> Any:
+    """Return what the worker makes a tensor of: a dict; any other value as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return {
+        "dtype": value.dtype,
+        "device": str(value.device),
+        "shape": tuple(value.shape),
+        "stride": value.stride(),
+        "offset": value.storage_offset(),
+    }
+
+
+def check_device(value: torch.Tensor) -> None:
+    """Raise a GraphError unless a tensor's device is here."""
+    device = value.device
+    if device.type == "meta" or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise GraphError(
+            f"workspace and seconds are measured where the tensors are, and there is no device "
+            f"{device} here; pass workspace=False, and a cost other than measured"
+        )
 
 
 def is_view(joint: Joint, node: fx.Node) -> bool:
@@ -229,25 +337,3 @@ def leaves_of(joint: Joint, node: fx.Node) -> list[Any]:
     """Return the values of a node, without nesting."""
     found: list[Any] = tree_leaves(joint.values[node])
     return found
-
-
-def made_up(value: Any) -> Any:
-    """Return a tensor with the layout of a FakeTensor: numbers from 0 to 1, or zeros.
-
-    Zeros are legal as indices, and as masks.
-
-    Raises:
-        GraphError: if its device is not here.
-    """
-    if not isinstance(value, torch.Tensor):
-        return value
-    device, size = value.device, value.untyped_storage().nbytes() // value.element_size()
-    if device.type == "meta" or (device.type == "cuda" and not torch.cuda.is_available()):
-        raise GraphError(
-            f"workspace and seconds are measured where the tensors are, and there is no device "
-            f"{device} here; pass workspace=False, and a cost other than measured"
-        )
-    made = torch.zeros(size, dtype=value.dtype, device=device)
-    if value.dtype.is_floating_point:
-        made = torch.rand(size, device=device).to(value.dtype)
-    return made.as_strided(value.shape, value.stride(), value.storage_offset())

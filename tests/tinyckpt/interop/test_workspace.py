@@ -1,0 +1,255 @@
+"""What kernels use for themselves is measured in a process that may die of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import Tensor, nn
+
+import tinyckpt as tc
+from tests.fatal_operators import OPERATORS
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch import isolation, worker, workspace
+
+IMAGES = torch.ones(2, 3, 16, 16)
+ROOT = Path(__file__).parents[3]
+ENDED = "the process that evaluated it ended with"
+ABORTED = f"{ENDED} " + ("exit status" if os.name == "nt" else f"signal {int(signal.SIGABRT)}")
+
+
+class Model(nn.Module):
+    """A convolution, whose kernel has workspace, and then operators."""
+
+    def __init__(self, *operators: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.operators = nn.Conv2d(3, 5, 3, padding=1), operators
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        for operator in self.operators:
+            x = operator(x)
+        return x.square().mean()
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "KNOWN", type(workspace.KNOWN)())
+    monkeypatch.setitem(workspace.REGISTERED_BY, "tinyckpt_fatal", ("tests.fatal_operators",))
+
+
+@pytest.fixture
+def other_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[isolation.Worker]:
+    """A worker that is not started yet, in place of that of the other tests."""
+    monkeypatch.setattr(isolation, "WORKER", isolation.Worker())
+    yield isolation.WORKER
+    isolation.WORKER.stop()
+
+
+def workspaces(graph: tc.TrainingGraph) -> dict[str, int]:
+    return {operator.name: operator.workspace for operator in graph.operators if operator.workspace}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        pytest.param("aborts", ABORTED, marks=pytest.mark.long),
+        pytest.param("exits", f"{ENDED} exit status 0", marks=pytest.mark.long),
+        ("leaves", "SystemExit: 3"),
+        ("runs_out", "MemoryError: no memory"),
+    ],
+)
+def test_operator_that_ends_the_process_counts_none_and_the_others_go_on(
+    name: str, why: str
+) -> None:
+    model = Model(OPERATORS[name])
+    with pytest.warns(UserWarning, match=rf"these operators .* count.* as 0.*: {name} \({why}"):
+        graph = tct.trace(model, IMAGES).graph
+    plain = workspaces(tct.trace(Model(torch.clone), IMAGES).graph)
+    assert plain["convolution"] > 0
+    assert workspaces(graph) == plain
+    with pytest.warns(UserWarning, match=rf"{name} \({why}") as seen:
+        assert tct.advise(model, IMAGES, budget=1.0).peak > 0
+    assert len(seen) == 1
+    with pytest.raises(tc.GraphError, match=rf"{name}.* cannot be evaluated by itself: {why}"):
+        tct.trace(model, IMAGES, cost="measured")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert workspaces(tct.trace(model, IMAGES, workspace=False).graph) == {}
+
+
+@pytest.mark.long
+def test_operator_that_hangs_counts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    tct.trace(Model(), IMAGES)  # the worker is up
+    monkeypatch.setattr(isolation, "DEADLINE", 1.5)
+    with pytest.warns(UserWarning, match=r"hangs \(the process .* was still at it after 1.5 sec"):
+        graph = tct.trace(Model(OPERATORS["hangs"]), IMAGES).graph
+    monkeypatch.undo()
+    assert len(graph.operators) > 5
+
+
+@pytest.mark.long
+def test_many_operators_that_end_the_process_end_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "DEATHS", 1)
+    names = [OPERATORS["exits"], lambda x: OPERATORS["exits"](x[1:])]
+    with pytest.warns(UserWarning, match=r"counts as 0"):
+        tct.trace(Model(*names), IMAGES)
+    assert "not tried, after others" not in str([*workspace.KNOWN.values()])
+
+
+def test_what_kernels_print_does_not_disturb() -> None:
+    tct.trace(Model(OPERATORS["prints"]), IMAGES)
+
+
+def test_operator_that_only_this_process_knows_counts_none() -> None:
+    with torch.library._scoped_library("tinyckpt_own", "DEF") as own:
+        own.define("once(Tensor x) -> Tensor")
+        own.impl("once", lambda x: x.clone(), "CompositeExplicitAutograd")
+        with pytest.warns(UserWarning, match=r"only the process that registered tinyckpt_own.once"):
+            tct.trace(Model(lambda x: x + torch.ops.tinyckpt_own.once(x.detach())), IMAGES)
+
+
+def test_what_was_seen_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tct.trace(Model(), IMAGES).graph
+    monkeypatch.setattr(isolation, "answers", lambda requests: pytest.fail(f"{requests}"))
+    assert tct.trace(Model(), IMAGES).graph == first
+
+
+def test_what_was_seen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "KEPT", 3)
+    first = tct.trace(Model(), IMAGES).graph
+    assert len(workspace.KNOWN) == 3
+    assert tct.trace(Model(), IMAGES).graph == first
+
+
+def requests_of(graph: Any) -> list[dict[str, Any]]:
+    joint = graph.imported.joint
+    calls = [call for call in graph.imported.calls if call is not None]
+    found = [workspace.request_of(joint, node, False) for node in calls]
+    return [request for request in found if not request["failure"]]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_worker_sees_what_this_process_would(
+    enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", enabled)
+    try:
+        torch.set_num_threads(2)
+        requests = requests_of(tct.trace(Model(), IMAGES))
+        here = [worker.evaluated(request)[:2] for request in requests]
+        assert [reply[:2] for reply in isolation.answers(requests)] == here
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_without_a_process_there_is_a_warning_and_no_workspace(
+    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.Worker
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(ROOT / "no-such-python"))
+    with pytest.warns(UserWarning, match=r"none can be started: .*no-such-python"):
+        assert workspaces(tct.trace(Model(), IMAGES).graph) == {}
+    with pytest.raises(tc.GraphError, match=r"none can be started: .*; a cost other than measured"):
+        tct.trace(Model(), IMAGES, cost="measured")
+
+
+def test_interpreter_that_is_none_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.Worker
+) -> None:
+    program = "cmd.exe" if sys.platform == "win32" else "false"
+    found = subprocess.run(
+        [sys.executable, "-c", f"import shutil; print(shutil.which({program!r}))"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    monkeypatch.setattr(sys, "executable", found)
+    with pytest.warns(UserWarning, match=r"ended with exit status \d+ before it had imported"):
+        tct.advise(Model(), IMAGES, budget=1.0)
+
+
+def test_program_that_is_no_interpreter_starts_none(
+    monkeypatch: pytest.MonkeyPatch, other_worker: isolation.Worker
+) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.warns(UserWarning, match=r"none can be started: this program is no Python"):
+        tct.advise(Model(), IMAGES, budget=1.0)
+    assert other_worker.process is None
+
+
+def test_threads_share_one_worker() -> None:
+    found: list[dict[str, int]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(workspaces(tct.trace(Model(), IMAGES).graph)))
+        for _ in range(3)
+    ]
+    expected = workspaces(tct.trace(Model(), IMAGES).graph)
+    workspace.KNOWN.clear()
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert found == [expected] * 3
+
+
+SCRIPT = """
+import os, torch
+print("begins")
+from tinyckpt.interop import torch as tct
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.LSTM(4, 8)
+    def forward(self, x):
+        return self.layer(x)[0].square().mean()
+graph = tct.trace(Model(), torch.ones(5, 3, 4)).graph
+print(sum(operator.workspace for operator in graph.operators) > 30_000)
+"""
+FORKED = """
+import warnings
+from tinyckpt.interop.torch import isolation, workspace
+def measured():
+    workspace.KNOWN.clear()
+    graph = tct.trace(Model(), torch.ones(6, 3, 4)).graph
+    return isolation.WORKER.process.pid, [operator.workspace for operator in graph.operators]
+first = measured()
+warnings.simplefilter("ignore")
+child = os.fork()
+second = measured()
+if not child:
+    if second[0] == first[0] or second[1] != first[1]:
+        os._exit(1)
+    isolation.WORKER.stop()
+    os._exit(0)
+print(os.waitpid(child, 0)[1] == 0, second == first, measured() == first)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["file", "-c", "-", "fork"])
+def test_program_is_not_run_again_however_it_began(way: str, tmp_path: Path) -> None:
+    if way == "fork" and not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    script = SCRIPT + FORKED * (way == "fork")
+    (tmp_path / "script.py").write_text(script)
+    program = {"file": ["script.py"], "-c": ["-c", script], "-": ["-"], "fork": ["script.py"]}[way]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *program],
+        input=script, capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT if program[0].startswith("-") else tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    expected = "begins\nTrue\n" + "True True True\n" * (way == "fork")
+    assert done.stdout == expected, done.stderr

@@ -1,0 +1,225 @@
+"""Process isolation: a worker process that may crash or hang without harm to this one.
+
+Kernels that are handed numbers which cannot occur may do anything. So one process, ``worker.py``,
+evaluates operators for this one, and is replaced when an operator ended it. It is a script by
+itself, started with this interpreter and this ``sys.path``: nothing of the program that asks is
+imported again, be it a notebook, a script without a guard, or the standard input. It is kept for
+the next request, and ends with this process. A forked process starts one of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tinyckpt.interop.torch import worker
+
+START = 120.0  # seconds in which PyTorch is imported; 2 are usual, more on a cold disk
+DEADLINE = 120.0  # seconds for one evaluation; products of bfloat16 may take that on an old CPU
+DEATHS = 8  # in one call; what still hangs then would take minutes more, each
+# What decides besides arguments which kernel runs, and is no function's to read.
+FLAGS = (
+    "backends.mkldnn.enabled",
+    "backends.mkldnn.deterministic",
+    "backends.mkldnn.matmul.fp32_precision",
+    "backends.mkldnn.conv.fp32_precision",
+    "backends.mkldnn.rnn.fp32_precision",
+    "backends.cudnn.enabled",
+    "backends.cudnn.benchmark",
+    "backends.cudnn.deterministic",
+    "backends.cudnn.conv.fp32_precision",
+    "backends.cudnn.rnn.fp32_precision",
+    "backends.cuda.matmul.fp32_precision",
+    "utils.deterministic.fill_uninitialized_memory",
+)
+
+
+class NoWorkerError(Exception):
+    """No worker process can be started."""
+
+
+class Worker:
+    """The worker process of this one, or none yet.
+
+    Attributes:
+        process: it, once it is started.
+        settings: what it computes with.
+        refused: why none can be started, once that was found out.
+        lock: one thread asks at a time.
+    """
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.settings: dict[str, Any] | None = None
+        self.ready = False
+        self.refused = ""
+        self.lock = threading.RLock()
+
+    def start(self) -> None:
+        """Start a process, unless there is one; it imports PyTorch while this one goes on."""
+        with self.lock:
+            if self.process is not None or self.refused:
+                return
+            self.settings, self.ready = None, False
+            try:
+                if getattr(sys, "frozen", False) or not sys.executable:
+                    raise OSError("this program is no Python interpreter that could start another")
+                script = str(Path(worker.__file__))
+                self.process = subprocess.Popen(
+                    [sys.executable, "-P", "-W", "ignore", script, *sys.path],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+                )
+            except (OSError, ValueError) as error:
+                self.refused = str(error)
+
+    def stop(self) -> None:
+        """End the process, if there is one, whatever it does."""
+        with self.lock:
+            process, self.process = self.process, None
+            if process is None:
+                return
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError):  # what was still to be written has no reader
+                    if pipe is not None:
+                        pipe.close()
+
+    def ask(self, request: dict[str, Any], seconds: float) -> Any:
+        """Return the reply to a request; or, if the process ended over it, a text that says how.
+
+        Raises:
+            NoWorkerError: if there is no process to ask.
+        """
+        self.start()
+        if self.process is None:
+            raise NoWorkerError(self.refused)
+        if not self.ready:
+            reply, ended = self.exchange(None, START)
+            if ended:
+                self.refused = f"{sys.executable} {ended} before it had imported PyTorch"
+                raise NoWorkerError(self.refused)
+            self.ready = True
+        reply, ended = self.exchange(request, seconds)
+        return f"the process that evaluated it {ended}" if ended else reply
+
+    def exchange(self, request: Any, seconds: float) -> tuple[Any, str]:
+        """Send a request, if it is one, and return the reply, and how the process ended or ""."""
+        process = self.process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            if request is not None:
+                process.stdin.write(pickle.dumps(request))
+                process.stdin.flush()
+            reply = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10.0)  # it may have closed its pipes and not have ended yet
+            self.stop()
+            if expired.is_set():
+                return None, f"was still at it after {seconds:g} seconds"
+            return None, ending(process.returncode)
+        except BaseException:
+            self.stop()  # the reply would be taken for that to the next request
+            raise
+        finally:
+            timer.cancel()
+        return reply, ""
+
+
+def ending(code: int) -> str:
+    """Return how a process ended, by its return code."""
+    return f"ended with signal {-code}" if code < 0 else f"ended with exit status {code}"
+
+
+WORKER = Worker()
+INHERITED: list[Any] = []  # workers of a parent: closed, their pipes would close in both
+
+
+def forget() -> None:
+    """After a fork: leave the worker to the process that started it."""
+    global WORKER
+    INHERITED.append(WORKER)
+    WORKER = Worker()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget)
+atexit.register(lambda: WORKER.stop())
+
+
+def start() -> None:
+    """Let the worker process start, which takes PyTorch's import, while this one goes on."""
+    WORKER.start()
+
+
+def answers(requests: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the worker's reply to each request; a text for one over which it failed or ended.
+
+    After ``DEATHS`` that it ended over, the rest have no reply.
+
+    Raises:
+        NoWorkerError: if no process can be started.
+    """
+    with WORKER.lock:
+        wanted, deaths = settings(), 0
+        found: list[Any] = []
+        for request in requests:
+            if deaths == DEATHS:
+                break
+            try:
+                pickle.dumps(request)
+            except Exception as error:
+                found.append(f"its arguments cannot be sent to a process: {error}")
+                continue
+            if WORKER.process is None or WORKER.settings != wanted:
+                reply = WORKER.ask(wanted, START)
+                if isinstance(reply, str):
+                    raise NoWorkerError(reply)
+                WORKER.settings = wanted
+            evaluations = 1 + worker.REPEATS if request["timed"] else 1
+            found.append(WORKER.ask(request, DEADLINE * evaluations))
+            deaths += WORKER.process is None
+        return found
+
+
+def settings() -> dict[str, Any]:
+    """Return what kernels depend on besides their arguments, as it is in this process."""
+    flags = {}
+    for path in FLAGS:
+        owner, _, name = path.rpartition(".")
+        try:
+            flags[path] = getattr(worker.flag_owner(owner), name)
+        except AttributeError:  # not in this version of PyTorch
+            continue
+    return {
+        "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "flags": flags,
+    }
