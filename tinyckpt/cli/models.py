@@ -23,7 +23,7 @@ OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 TO_WRITE = """\
 import torch
 from tinyckpt.interop import torch as tct
-model = torch.compile(model, backend=tct.backend({budget}), fullgraph=True)"""
+model = torch.compile(model, backend=tct.backend({arguments}), fullgraph=True)"""
 
 
 def torch_job(options: Any) -> int:
@@ -43,7 +43,8 @@ def answered(options: Any) -> int:
         return advise_job(options, model, args)
     from tinyckpt.interop import torch as tct
 
-    graph = tct.trace(model, *args, workspace=has_kernels(model)).graph
+    workspace = has_kernels(model) and not options.no_workspace
+    graph = tct.trace(model, *args, workspace=workspace).graph
     stored = plan(graph)
     state = state_bytes(options, model)
     whole = replay(stored).peak_bytes
@@ -58,8 +59,9 @@ def answered(options: Any) -> int:
                 )
         except BudgetError as error:
             raise in_all(error, options, graph.source_bytes + state) from error
-    print(answer(graph.name, planned, stored, state, limit))
-    print_left_out(model)
+    arguments = f"{limit}" if not options.no_workspace else f"{limit}, workspace=False"
+    print(answer(graph.name, planned, stored, state, arguments))
+    print_left_out(options, model)
     if options.explain:
         print(f"\n{explain(planned, time_limit=time_to_search(options))}")
     if options.play:
@@ -75,7 +77,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     from tinyckpt.interop import torch as tct
 
     state = state_bytes(options, model)
-    workspace = has_kernels(model)
+    workspace = has_kernels(model) and not options.no_workspace
     plain = tct.advise(model, *args, budget=1.0, modules=(), workspace=workspace)
     sources = plain.source_bytes + state
     limit = limit_of(options, plain.peak, sources)
@@ -92,7 +94,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
     print(table(["at the peak", "now", "advised"], rows))
     print(f"\n{advice}")
-    print_left_out(model)
+    print_left_out(options, model)
     return 0
 
 
@@ -159,8 +161,8 @@ def in_all(error: BudgetError, options: Any, sources: int) -> BudgetError:
 # What is said -------------------------------------------------------------------------------------
 
 
-def answer(name: str, planned: Schedule, stored: Schedule, state: int, limit: int) -> str:
-    """Return what a person wants to know about a plan."""
+def answer(name: str, planned: Schedule, stored: Schedule, state: int, arguments: str) -> str:
+    """Return what a person wants to know about a plan, and what to pass to ``backend`` for it."""
     if planned is stored:
         return f"{name} fits as it is; nothing to write.\n{ledgers([stored], state)}"
     costs = given(planned.graph)
@@ -173,18 +175,16 @@ def answer(name: str, planned: Schedule, stored: Schedule, state: int, limit: in
         "",
         "Write:",
         "",
-        TO_WRITE.format(budget=limit),
+        TO_WRITE.format(arguments=arguments),
     ]
     return "\n".join(lines)
 
 
-def print_left_out(model: Any) -> None:
-    """Say what is not in the numbers for a model that takes no memory."""
-    if not has_kernels(model):
-        print(
-            "\nThe parameters are on the device meta, so no kernel ran: what kernels hold for "
-            "themselves is not counted."
-        )
+def print_left_out(options: Any, model: Any) -> None:
+    """Say what is not in the numbers where no kernel ran."""
+    if options.no_workspace or not has_kernels(model):
+        why = "--no-workspace" if options.no_workspace else "The parameters are on the device meta"
+        print(f"\n{why}, so no kernel ran: what kernels hold for themselves is not counted.")
 
 
 def ledgers(schedules: Sequence[Schedule], state: int) -> str:

@@ -198,6 +198,10 @@ def add_torch(parser: Any) -> None:
         "--advise", action="store_true",
         help="for plain training: which modules to wrap in torch.utils.checkpoint",
     )  # fmt: skip
+    parser.add_argument(
+        "--no-workspace", action="store_true",
+        help="run no kernel: what kernels use besides inputs and outputs counts as 0",
+    )  # fmt: skip
     parser.add_argument("--explain", action="store_true", help="print why the plan is as it is")
     parser.add_argument("--play", metavar="OUT.html", help="write a page that plays it")
     parser.add_argument(

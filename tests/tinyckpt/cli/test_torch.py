@@ -13,7 +13,7 @@ require("torch")
 import torch  # noqa: E402
 
 from tinyckpt.cli import main  # noqa: E402
-from tinyckpt.interop.torch import allocator_peak  # noqa: E402
+from tinyckpt.interop.torch import allocator_peak, isolation  # noqa: E402
 
 MODEL = """
 import torch
@@ -146,6 +146,23 @@ def test_a_model_without_memory_is_told_as_one_with_it(
     assert found
     if not more:
         assert found == expected
+
+
+@pytest.mark.parametrize("more", [[], ["--advise"]])
+def test_no_kernel_runs_if_told_so(
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(isolation, "start", lambda: pytest.fail("a process is started"))
+    monkeypatch.setattr(isolation, "answers", lambda requests: pytest.fail("kernels run"))
+    code, out, _ = said(capsys, f"{model}:make", "--budget", "90 %", "--no-workspace", *more)
+    assert code == 0
+    assert out.endswith(
+        "--no-workspace, so no kernel ran: what kernels hold for themselves is not counted.\n"
+    )
+    assert more or "workspace=False), fullgraph=True)" in out
 
 
 def test_advice_counts_the_optimizer_in_the_budget(
