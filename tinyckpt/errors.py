@@ -20,8 +20,10 @@ class BudgetError(TinyckptError):
     """No schedule fits the memory budget.
 
     Attributes:
-        smallest: the smallest peak that was found, in the plan's memory unit; None if none was.
-        proven: whether no schedule has a smaller one.
+        smallest: the smallest peak that was found, in the plan's memory unit; or, where the budget
+            was refused before anything was looked for, what any schedule needs at least. None if
+            neither is known, as of what is no budget at all.
+        proven: whether no schedule has a smaller one than was found.
     """
 
     def __init__(self, message: str, smallest: int | None = None, proven: bool = False) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -119,11 +119,16 @@ def partition(
     load = Load(spent, *bytes_by_operator(graph), flight, cap)
     found = balanced(load)
     if found is None:
+        most = int(load.parameters[-1] + flight[0] * load.saved[-1])  # of a stage that has all
+        smallest = bisect_left(range(most), True, key=lambda cap: is_possible(load, cap))
         raise BudgetError(
             f"{graph.name} cannot be cut into {stages} stages of at most {size_text(cap or 0)}: "
             f"all of it has {size_text(load.parameters[-1])} of parameters and saves "
             f"{size_text(load.saved[-1])} a micro-batch, of which the first stage holds "
-            f"{flight[0]}; have more stages, or recompute"
+            f"{flight[0]}; stages of {size_text(smallest)} are possible, or have more of them, or "
+            "recompute",
+            smallest,
+            True,
         )
     return tuple(found[1:-1])
 
@@ -165,6 +170,11 @@ class Load:
         return begin + bisect_left(
             range(begin, end), True, key=lambda at: self.fits(stage, at, end)
         )
+
+
+def is_possible(load: Load, cap: int) -> bool:
+    """Whether there are stages of at most so many bytes, whatever they cost."""
+    return latest(replace(load, cap=cap), float(load.spent[-1])) is not None
 
 
 def balanced(load: Load) -> list[int] | None:

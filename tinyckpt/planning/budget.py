@@ -121,7 +121,13 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
     stored = 0
     if asked.unit == "share":
         stored = Problem(graph, costs).peak(range(len(graph.operators)))
-    return asked.left(stored, graph.source_bytes), costs
+    try:
+        return asked.left(stored, graph.source_bytes), costs
+    except BudgetError as error:
+        needed = graph.source_bytes + smallest_budget(Problem(graph, costs), necessary(graph))
+        raise BudgetError(
+            f"{error}; any schedule needs at least {memory_text(needed, 'bytes')} in all", needed
+        ) from None
 
 
 def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
@@ -151,7 +157,8 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
         if number < needed:
             raise BudgetError(
                 f"budget {number}: bytes or nodes? '{number} nodes' counts values; as bytes it is "
-                f"less than the {memory_text(needed, 'bytes')} that any schedule needs"
+                f"less than the {memory_text(needed, 'bytes')} that any schedule needs",
+                needed,
             )
     return number
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.planning.asked import options_of
 from tinyckpt.planning.budget import budget_in_bytes, parse_budget
+from tinyckpt.units import memory_text
 
 CHAIN = tc.networks.chain(4)
 STORED = list(range(9))
@@ -140,7 +142,9 @@ def test_budgets_say_the_same_of_a_graph_and_of_a_step_that_is_none(budget: Any)
         try:
             found.append(read())
         except tc.BudgetError as error:
-            found.append(str(error).replace("'9 nodes', ", ""))
+            # Of a graph it is known, besides, what any schedule needs.
+            said = str(error).replace("'9 nodes', ", "")
+            found.append(said.partition("; any schedule needs at least")[0])
     assert found[0] == found[1]
 
 
@@ -151,3 +155,18 @@ def test_what_is_for_all_counts_the_sources_once() -> None:
         budget_in_bytes("1200 B in all in all", 1000, 200)
     with pytest.raises(tc.BudgetError, match="budget 50 B in all: the sources alone are 200 B"):
         budget_in_bytes("50 B in all", 1000, 200)
+
+
+@pytest.mark.parametrize("budget", [1, "1 B", "0 %", 0.02, "1 nodes", "1 B in all", "5 % in all"])
+def test_each_refusal_of_a_budget_names_the_smallest(budget: str | int | float) -> None:
+    graph = tc.networks.mlp(1, 4).graph()
+    able = [name for name, policy in tc.POLICIES.items() if "budget" in options_of(policy)]
+    for policy in (None, *able):
+        if policy == "offload" and budget == "1 nodes":  # what is moved is counted in bytes
+            continue
+        with pytest.raises(tc.BudgetError) as caught:
+            tc.plan(graph, policy, budget=budget)
+        smallest = caught.value.smallest
+        assert smallest is not None, policy
+        unit = "nodes" if budget == "1 nodes" else "bytes"
+        assert memory_text(smallest, unit) in str(caught.value)
