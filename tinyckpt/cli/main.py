@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from math import inf
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-from tinyckpt.api import RunResult, run
+from tinyckpt.cli.comparing import DEFAULT_POLICIES, compare_job, seconds_of
 from tinyckpt.cli.demo import demo
 from tinyckpt.cli.labs import lab_job
-from tinyckpt.cli.means import check_without, means_job
 from tinyckpt.cli.measuring import measured_of
 from tinyckpt.cli.models import torch_job
 from tinyckpt.cli.parser import make_parser
@@ -24,7 +21,6 @@ from tinyckpt.cli.request import (
     CHARTS,
     COSTS,
     PAGES,
-    best,
     check_output,
     graph_of,
     one_policy,
@@ -36,32 +32,23 @@ from tinyckpt.cli.request import (
     wrong_usage,
 )
 from tinyckpt.cli.streams import discard, ending_cleanly, failed, finished, open_closed_streams
-from tinyckpt.cost import cost_of
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
-from tinyckpt.errors import BackendError, OptionError, TinyckptError
-from tinyckpt.graph import Graph
+from tinyckpt.errors import OptionError, TinyckptError
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.memory import check_memory
-from tinyckpt.orders.retaining import expected_length
 from tinyckpt.pipeline.supervising import supervise
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.explain import explain
-from tinyckpt.planning.plan import best_within_each, frontier, plan
+from tinyckpt.planning.plan import frontier, plan
 from tinyckpt.planning.points import Frontier
 from tinyckpt.replay import replay
-from tinyckpt.schedule import EVALUATIONS
-from tinyckpt.table import TRACE_HEADER, table, trace_row
 from tinyckpt.trace import Trace
 from tinyckpt.tree import leaves
-from tinyckpt.units import cost_text, size_text
+from tinyckpt.units import size_text
 
-DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 PRINTED_STEPS = 200
-COMPARED_STEPS = 1_000_000  # of a schedule in a table, unless it is asked for
-RUNS = 2  # of each schedule that is measured
-FLOPS_A_SECOND = 2e9  # what NumPy can be trusted to do on any machine
 BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs
 # By suffix, the longer ones first.
 TRACE_WRITERS: dict[str, Callable[[Trace, str], None]] = {
@@ -109,14 +96,6 @@ def answered(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         failed("interrupted")
         return 130
-
-
-def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:
-    """Run a schedule twice; return the second result, and the seconds it took."""
-    run(trace.schedule, *arrays, backend=backend)  # warms up caches and kernels
-    begin = perf_counter()
-    result = run(trace.schedule, *arrays, backend=backend)
-    return result, perf_counter() - begin
 
 
 def write_trace(trace: Trace, path: str) -> None:
@@ -218,73 +197,6 @@ def run_job(options: Any) -> int:
     agree = "agrees with" if result.trace == expected else "DIFFERS from"
     print(f"what was measured from the arrays {agree} the replay")
     return 0 if result.trace == expected else 1
-
-
-def compare_job(options: Any) -> int:
-    """Print a table of policies, and what the best known schedule would cost at their peaks."""
-    if options.means:
-        return means_job(options)
-    check_without(options)
-    check_output(options, *CHARTS)
-    graph, specs = graph_of(options)
-    costs = COSTS[options.cost](graph)
-    long = {} if options.policy else too_long(graph, DEFAULT_POLICIES)
-    chosen = options.policy or [policy for policy in DEFAULT_POLICIES if policy not in long]
-    with searching(options.network) as progress:
-        schedules = schedules_of(graph, chosen, options, tell=lambda name: progress(name, 0))
-        traces = [replay(schedule) for schedule in schedules]
-        peaks = [trace.peak_bytes for trace in traces]
-        limit = time_to_search(options)
-        known = best_within_each(graph, costs, peaks, time_limit=limit, progress=progress)
-    if options.budget is not None:
-        schedules.append(best(graph, costs, options))
-        traces.append(replay(schedules[-1]))
-        peaks.append(traces[-1].peak_bytes)
-        known.append(inf)
-    own = [cost_of(schedule, costs) for schedule in schedules]
-    rows = []
-    for trace, cost, peak, least in zip(traces, own, peaks, known, strict=True):
-        others = (other for other, at in zip(own, peaks, strict=True) if at <= peak)
-        texts = [cost_text(each, costs.unit) for each in (cost, min(least, *others, cost))]
-        rows.append([*trace_row(trace), *texts, time_of(trace, specs, options)])
-    if options.budget is not None:
-        rows[-1][0] = f"best: {rows[-1][0]}"
-    print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
-    print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
-    for policy, steps in long.items():
-        print(
-            f"{policy} is left out: its schedule would have about {steps:,.0f} steps; "
-            f"--policy {policy} asks for it all the same"
-        )
-    if options.output:
-        import viz
-
-        print(f"written to {viz.timeline(traces, options.output)}")
-    return 0
-
-
-def too_long(graph: Graph, policies: Sequence[str]) -> dict[str, float]:
-    """Return policies whose schedules would have more steps than one waits for, and how many."""
-    if "recompute_all" not in policies:
-        return {}
-    steps = 2 * expected_length(graph)  # an evaluation, and the free that follows
-    return {"recompute_all": steps} if steps > COMPARED_STEPS else {}
-
-
-def time_of(trace: Trace, specs: Any, options: Any) -> str:
-    """Return how long a schedule takes; a dash if it has no kernels or would take too long."""
-    operators = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
-    if any(operator.primitive is None for operator in trace.graph.operators):
-        return "-"
-    try:
-        check_memory("it takes", trace.graph.source_bytes + trace.peak_bytes)
-    except BackendError:
-        return "-"
-    flops = sum(trace.graph.operators[operator].flops for operator in operators)
-    if RUNS * flops > time_to_search(options) * FLOPS_A_SECOND:
-        return "-"
-    seconds = seconds_of(trace, random_arrays(specs), options.backend)[1]
-    return f"{1000 * seconds:.1f} ms"
 
 
 def gif_job(options: Any) -> int:

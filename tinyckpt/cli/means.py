@@ -22,6 +22,7 @@ from tinyckpt.networks import network_or_graph
 from tinyckpt.transfers.link import Link
 
 OUTPUTS = (".json", ".png", ".svg", ".pdf")
+SHARES = 8  # of a time limit: six plans, and two parts for measuring, which has as many rows
 OF_POLICIES = ("policy", "segments", "keep", "set")  # options that say nothing to means
 
 
@@ -63,7 +64,7 @@ def means_job(options: Any) -> int:
             budget=BUDGET if options.budget is None else number_or_text(options.budget),
             costs=None if options.cost == "given" else COSTS[options.cost],
             link=None if options.bandwidth is None else Link(options.bandwidth),
-            time_limit=time_to_search(options),
+            time_limit=time_to_search(options) / (1 if options.time_limit is None else SHARES),
             backend=options.backend,
             progress=progress,
             **{name: value for name, value in own.items() if value is not None},

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tinyckpt import cost
+from tinyckpt.analysis.limits import Clock
 from tinyckpt.cost import Costs
 from tinyckpt.documents.graphs import is_graph
 from tinyckpt.documents.schedules import load_trace
@@ -142,8 +143,12 @@ def schedules_of(
     options: Any,
     strict: bool = False,
     tell: Callable[[str], None] = lambda policy: None,
+    clock: Clock | None = None,
+    others: int = 0,
 ) -> list[Schedule]:
     """Return the schedules of some policies; with a budget and no policy, the best of all.
+
+    With a time limit the policies that search share it: each has an equal part of what is left.
 
     Args:
         graph: what to plan.
@@ -151,6 +156,8 @@ def schedules_of(
         options: the command line's.
         strict: whether each policy must take the budget, if there is one.
         tell: called with the name of each policy before it plans.
+        clock: of the time limit, if it began before.
+        others: how many more parts are to be left, for what is done afterwards.
     """
     costs = COSTS[options.cost](graph)
     chosen = policies_of(options, policies)
@@ -159,8 +166,13 @@ def schedules_of(
         if options.budget is not None and not chosen:
             return [best(graph, costs, options)]
         found = []
+        clock = clock or Clock(time_to_search(options))
+        parts = sum("time_limit" in given for given in own) + others
         for name, policy, given in zip(policies, chosen, own, strict=True):
             tell(name)
+            if options.time_limit is not None and "time_limit" in given:
+                given["time_limit"] = min(given["time_limit"], clock.left() / parts)
+                parts -= 1
             budget = budget_for(policy, options, strict)
             found.append(plan(graph, policy, costs=costs, budget=budget, **given))
         return found
@@ -182,19 +194,21 @@ def number_or_text(text: str) -> Any:
     return text if isinstance(value, list) else value
 
 
-def time_to_search(options: Any) -> float:
-    """Return how many seconds a search for plans may take."""
-    return SEARCHING if options.time_limit is None else float(options.time_limit)
+def time_to_search(options: Any, clock: Clock | None = None) -> float:
+    """Return how many seconds a search may take: of a time limit, what a clock has left."""
+    if options.time_limit is None:
+        return SEARCHING
+    return float(options.time_limit) if clock is None else clock.left()
 
 
-def best(graph: Graph, costs: Costs, options: Any) -> Schedule:
+def best(graph: Graph, costs: Costs, options: Any, clock: Clock | None = None) -> Schedule:
     """Return the best schedule within the budget, showing what is being searched."""
     with searching(options.network) as progress:
         return plan(
             graph,
             budget=number_or_text(options.budget),
             costs=costs,
-            time_limit=time_to_search(options),
+            time_limit=time_to_search(options, clock),
             progress=progress,
         )
 

@@ -235,10 +235,10 @@ def best_within_each(
     *,
     time_limit: float = DEFAULT_SECONDS,
     progress: Progress | None = None,
-) -> list[float]:
-    """Return for each budget what the cheapest schedule within it costs; infinity if none is known.
+) -> tuple[list[float], bool]:
+    """Return for each budget what the cheapest schedule within it costs, and if all was searched.
 
-    On a uniform chain nothing is searched.
+    A cost is infinite where no schedule is known. On a uniform chain nothing is searched.
 
     Args:
         graph, costs, time_limit, progress: as in ``frontier``.
@@ -246,12 +246,13 @@ def best_within_each(
     """
     chain = uniform_chain(graph, costs)
     if chain is not None:
-        return [cost_bound(graph, costs, budget) for budget in budgets]
-    points = search(graph, costs, time_limit, progress).points
-    return [
-        min((point.cost for point in points if point.peak <= budget), default=inf)
+        return [cost_bound(graph, costs, budget) for budget in budgets], True
+    found = search(graph, costs, time_limit, progress)
+    least = [
+        min((point.cost for point in found.points if point.peak <= budget), default=inf)
         for budget in budgets
     ]
+    return least, found.complete
 
 
 def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> float:

@@ -1,10 +1,12 @@
 """What the command does not begin: work for which memory is short, and searches without time."""
 
 from importlib import import_module
+from typing import Any
 
 import pytest
 
 from tests.tinyckpt.cli.test_cli import run
+from tinyckpt.cli import comparing, request
 from tinyckpt.networks import memory, network_from_text
 
 cli = import_module("tinyckpt.cli.main")
@@ -33,3 +35,58 @@ def test_what_does_not_fit_is_compared_without_being_run(
     code, out, _ = run(capsys, "compare", "mlp:4x64")
     assert code == 0
     assert [line.split()[-1] for line in out.splitlines()[2:5]] == ["-"] * 3
+
+
+def test_a_time_limit_is_for_all_of_a_comparison(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    def watched(function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            given.append(options.get("time_limit", 0.0))
+            return function(*args, **options)
+
+        return call
+
+    monkeypatch.setattr(request, "plan", watched(request.plan))
+    monkeypatch.setattr(comparing, "best_within_each", watched(comparing.best_within_each))
+    policies = ("--policy", "greedy", "--policy", "sqrt_n", "--policy", "blocks")
+    code, _, err = run(
+        capsys, "compare", "mlp:3x16", *policies, "--budget", "100 %", "--time-limit", "20"
+    )
+    assert code == 0, err
+    assert len(given) == 5  # three policies, what is best known, and the best within the budget
+    assert given[1] == 0
+    # Each has a part of what is left, so that all end in time, whatever each takes.
+    assert 0 < given[0] <= 20 / 4
+    assert 0 < given[2] <= 20 / 3
+    assert 0 < given[3] <= 20 / 2
+    assert 0 < given[4] <= 20
+    # Without, policies and searches have as long as ever.
+    given.clear()
+    assert run(capsys, "compare", "mlp:3x16", "--policy", "greedy")[0] == 0
+    assert given == [0.0, request.SEARCHING]
+
+
+def test_what_there_is_no_time_for_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "run", lambda *_, **__: pytest.fail("it is run"))
+    for policies in ((), ("--policy", "sqrt_n")):
+        code, out, _ = run(capsys, "compare", "chain:2000", *policies, "--time-limit", "0.01")
+        assert code == 0
+        assert "-: not measured, for which the time that is left may be too short" in out
+    code, out, _ = run(capsys, "compare", "unet", "--time-limit", "0")
+    assert "the search for the best known was cut after 0 s; --time-limit gives more" in out
+    code, out, err = run(
+        capsys, "compare", "chain:3000", "--policy", "recompute_all", "--time-limit", "1"
+    )
+    assert (code, out) == (2, "")
+    assert "--time-limit 1: recompute_all would have about 9,276,839 steps" in err
+    code, out, _ = run(
+        capsys, "compare", "chain:3000", "--policy", "recompute_all", "--policy", "store_all",
+        "--time-limit", "0.01",
+    )  # fmt: skip
+    assert code == 0
+    assert "--policy recompute_all without --time-limit asks for it all the same" in out

@@ -1,0 +1,150 @@
+"""``tinyckpt compare``: policies on one network in a table, each with what it takes where it runs.
+
+With ``--time-limit`` the seconds are for all of it: for policies that search, for what is best
+known at their peaks, and for measuring. Building the graph and replaying schedules come on top.
+What there was no time for is said below the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from time import perf_counter
+from typing import Any
+
+from tinyckpt.analysis.limits import Clock
+from tinyckpt.api import RunResult, run
+from tinyckpt.cli.means import check_without, means_job
+from tinyckpt.cli.request import (
+    CHARTS,
+    COSTS,
+    best,
+    check_output,
+    graph_of,
+    schedules_of,
+    searching,
+    time_to_search,
+)
+from tinyckpt.cost import cost_of
+from tinyckpt.errors import BackendError, OptionError
+from tinyckpt.graph import Graph
+from tinyckpt.networks import random_arrays
+from tinyckpt.networks.memory import check_memory
+from tinyckpt.orders.retaining import expected_length
+from tinyckpt.planning.plan import best_within_each
+from tinyckpt.replay import replay
+from tinyckpt.schedule import EVALUATIONS
+from tinyckpt.table import TRACE_HEADER, table, trace_row
+from tinyckpt.trace import Trace
+from tinyckpt.units import cost_text
+
+DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
+COMPARED_STEPS = 1_000_000  # of a schedule in a table, unless it is asked for; made in a second
+RUNS = 2  # of each schedule that is measured
+# What NumPy can be trusted to do on any machine, and Python around it.
+FLOPS_A_SECOND, EVALUATIONS_A_SECOND = 2e9, 2e5
+
+
+def compare_job(options: Any) -> int:
+    """Print a table of policies, and what the best known schedule would cost at their peaks."""
+    if options.means:
+        return means_job(options)
+    check_without(options)
+    check_output(options, *CHARTS)
+    graph, specs = graph_of(options)
+    clock = Clock(inf if options.time_limit is None else options.time_limit)
+    costs = COSTS[options.cost](graph)
+    names = options.policy or DEFAULT_POLICIES
+    long = {name: steps for name in names if (steps := steps_too_many(graph, name, options))}
+    if len(long) == len(names):
+        raise OptionError(
+            f"--time-limit {options.time_limit:g}: {', '.join(long)} would have about "
+            f"{min(long.values()):,.0f} steps, for which it is too short"
+        )
+    chosen = [name for name in names if name not in long]
+    with searching(options.network) as progress:
+        schedules = schedules_of(
+            graph, chosen, options, tell=lambda name: progress(name, 0), clock=clock, others=2
+        )
+        traces = [replay(schedule) for schedule in schedules]
+        peaks = [trace.peak_bytes for trace in traces]
+        # The rest is for measuring, and for the best within a budget if there is one.
+        limit = time_to_search(options, clock) / (1 if options.time_limit is None else 2)
+        known, is_whole = best_within_each(graph, costs, peaks, time_limit=limit, progress=progress)
+    if options.budget is not None:
+        schedules.append(best(graph, costs, options, clock))
+        traces.append(replay(schedules[-1]))
+        peaks.append(traces[-1].peak_bytes)
+        known.append(inf)
+    own = [cost_of(schedule, costs) for schedule in schedules]
+    rows, unmeasured = [], []
+    for trace, cost, peak, least in zip(traces, own, peaks, known, strict=True):
+        others = (other for other, at in zip(own, peaks, strict=True) if at <= peak)
+        texts = [cost_text(each, costs.unit) for each in (cost, min(least, *others, cost))]
+        unmeasured.append(
+            can_run(trace) and seconds_at_most(trace) > time_to_search(options, clock)
+        )
+        is_run = can_run(trace) and not unmeasured[-1]
+        rows.append([*trace_row(trace), *texts, time_of(trace, specs, options) if is_run else "-"])
+    if options.budget is not None:
+        rows[-1][0] = f"best: {rows[-1][0]}"
+    print(f"{graph.name}: {len(graph.operators)} operators, {graph.forward_count} of them forward")
+    print(table([*TRACE_HEADER, "cost", "best known at this peak", "time"], rows))
+    without = "" if options.time_limit is None else " without --time-limit"
+    for policy, steps in long.items():
+        print(
+            f"{policy} is left out: its schedule would have about {steps:,.0f} steps; "
+            f"--policy {policy}{without} asks for it all "
+            "the same"
+        )
+    if not is_whole:
+        print(f"the search for the best known was cut after {limit:.2g} s; --time-limit gives more")
+    if any(unmeasured):
+        print("-: not measured, for which the time that is left may be too short")
+    if options.output:
+        import viz
+
+        print(f"written to {viz.timeline(traces, options.output)}")
+    return 0
+
+
+def steps_too_many(graph: Graph, policy: str, options: Any) -> float:
+    """Return how many steps a policy's schedule would have, if more than one waits for; else 0.
+
+    One that is asked for by its name has as long as it takes, unless there is a time limit.
+    """
+    if policy != "recompute_all" or (options.policy and options.time_limit is None):
+        return 0
+    steps = 2 * expected_length(graph)  # an evaluation, and the free that follows
+    return steps if steps > COMPARED_STEPS * max(1, options.time_limit or 1) else 0
+
+
+def can_run(trace: Trace) -> bool:
+    """Whether a schedule has kernels, and this machine the memory for it."""
+    if any(operator.primitive is None for operator in trace.graph.operators):
+        return False
+    try:
+        check_memory("it takes", trace.graph.source_bytes + trace.peak_bytes)
+    except BackendError:
+        return False
+    return True
+
+
+def seconds_at_most(trace: Trace) -> float:
+    """Return how long measuring a schedule should take at most."""
+    operators = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
+    flops = sum(trace.graph.operators[operator].flops for operator in operators)
+    return RUNS * (flops / FLOPS_A_SECOND + len(operators) / EVALUATIONS_A_SECOND)
+
+
+def time_of(trace: Trace, specs: Any, options: Any) -> str:
+    """Return how long a schedule takes."""
+    return f"{1000 * seconds_of(trace, random_arrays(specs), options.backend)[1]:.1f} ms"
+
+
+def seconds_of(trace: Trace, arrays: Sequence[Any], backend: str) -> tuple[RunResult, float]:
+    """Run a schedule twice; return the second result, and the seconds it took."""
+    run(trace.schedule, *arrays, backend=backend)  # warms up caches and kernels
+    begin = perf_counter()
+    result = run(trace.schedule, *arrays, backend=backend)
+    return result, perf_counter() - begin
