@@ -34,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.aliases import Whole, check_unwritten
-from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic
+from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic, value_text
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import replaced
 from tinyckpt.interop.torch.scopes import scope_of, scoped
@@ -47,6 +47,7 @@ NORMS = torch.nn.modules.batchnorm._NormBase  # the parent of all that keep runn
 # that of AMD's GPUs by an operator that returns the averages.
 PREFIXES = "native", "cudnn", "miopen"
 AVERAGING = {getattr(torch.ops.aten, f"{prefix}_batch_norm").default for prefix in PREFIXES}
+SYMBOLIC = "has a shape that depends on the numbers in tensors; legal are fixed shapes"
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 
 
@@ -122,9 +123,13 @@ def joint_of_graph(
     }
     writes = tuple(node for node in nodes if is_write(node))
     mutations |= {node.all_input_nodes[0]: node.all_input_nodes[-1] for node in writes}
+    values = values_of(graph)
+    for node, value in values.items():  # an operator may have made another extent this time
+        if any(map(is_symbolic, tree_leaves(value))):
+            raise GraphError(f"{name}: {node.name}, {node.target}, {SYMBOLIC}")
     return Joint(
         module=graph,
-        values=values_of(graph),
+        values=values,
         sources=tuple(
             node
             for node in nodes
@@ -174,7 +179,7 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
         target = node.target
         what = None
         if any(map(is_symbolic, tree_leaves(node.meta.get("val")))):
-            what = "has a shape that depends on the numbers in tensors; legal are fixed shapes"
+            what = SYMBOLIC
         elif isinstance(target, HigherOrderOperator):
             what = "is a higher-order operator; legal are operators on tensors alone"
         elif isinstance(target, OpOverload) and target.namespace in COLLECTIVES:
@@ -262,9 +267,17 @@ def storage_of(value: Any) -> tuple[int, int] | None:
     """Return which storage a tensor is in, and the storage's bytes; None for what is no tensor.
 
     Two tensors in one storage are told by the first, as long as both exist.
+
+    Raises:
+        GraphError: if the tensor is sparse or nested: it has not one storage.
     """
     if not isinstance(value, torch.Tensor):
         return None
+    if value.layout != torch.strided:
+        raise GraphError(
+            f"a tensor of the layout {value.layout} is in the step, of {value_text(value)}; legal "
+            "are strided tensors, such as gradients of an Embedding with sparse=False"
+        )
     storage = value.untyped_storage()
     return storage._cdata, storage.nbytes()
 
@@ -277,6 +290,19 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
     nbytes = 16 if on_gpu else torch.get_rng_state().numel()  # a seed and an offset, or all words
     with tensors[0].fake_mode:
         return torch.empty(nbytes, dtype=torch.uint8)
+
+
+def has_late_hooks(source: Any) -> bool:
+    """Whether a tensor has hooks on its ``.grad``, of ``register_post_accumulate_grad_hook``."""
+    return bool(getattr(source, "_post_accumulate_grad_hooks", None))
+
+
+def compiled_in(model: torch.nn.Module) -> str | None:
+    """Return the name of a module that is compiled already, "" for all of it; None if none is."""
+    for name, module in model.named_modules():
+        if "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None):
+            return str(name)
+    return None
 
 
 def hooked(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

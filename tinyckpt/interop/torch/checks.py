@@ -22,9 +22,17 @@ NAMED = 6  # attributes that an error names
 
 @contextmanager
 def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
-    """Turn whatever stops a capture into one GraphError that says where in the model it was."""
+    """Turn whatever stops a capture into one GraphError that says where in the model it was.
+
+    Gradients are known in it, whatever is active around it, and are not checked for NaN.
+    """
     try:
-        yield
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autograd.set_detect_anomaly(False),
+        ):
+            yield
     except GraphError:
         raise
     except Exception as error:
@@ -76,6 +84,8 @@ def holds_tensor(value: Any) -> bool:
 
 def check_model(model: Any) -> None:
     """Raise a GraphError unless something is a module: one that is made, not a class of them."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise GraphError("expected a torch.nn.Module, got a program of TorchScript")
     if not isinstance(model, torch.nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise GraphError(f"expected a torch.nn.Module whose forward returns the loss, got {what}")
@@ -93,6 +103,10 @@ def check_loss(returned: Sequence[Any], tangents: Sequence[Any], name: str) -> N
         name: of the model.
     """
     if len(returned) == len(tangents) == 1 and tangents[0].ndim == 0:
+        if tangents[0].is_complex():
+            raise GraphError(
+                f"{name}: forward returns {value_text(tangents[0])}; legal is a real loss"
+            )
         return
     what = ", ".join(map(value_text, returned)) or "no tensor"
     if len(returned) == 1 and not tangents:

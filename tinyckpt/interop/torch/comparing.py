@@ -27,7 +27,7 @@ from tinyckpt.interop.torch.following import Halves
 from tinyckpt.interop.torch.importer import graph_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.lower import min_cut_backend
-from tinyckpt.interop.torch.min_cut import BUDGETS, schedule_at
+from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
 from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.workspace import allocator_peak
@@ -148,10 +148,12 @@ def compare(
 
     Raises:
         GraphError: if the model cannot be traced.
+        OptionError: if a setting is not a number from 0 to 1.
     """
+    settings = checked_settings(budgets)
     imported = trace(model, *args).imported
     advice = watched(model, args, None, workspace=True)
-    taken = [(budget, step_or_error(model, args, budget)) for budget in budgets]
+    taken = [(budget, step_or_error(model, args, budget)) for budget in settings]
     steps = [(budget, step) for budget, step in taken if isinstance(step, Taken)]
     if steps:
         # The graph that was compiled: what nobody needs is not in it, and names may be others.

@@ -219,8 +219,7 @@ class Watch(DispatchMode):  # type: ignore[misc]
                 loss = model(*given)
             self.forward = self.clock
             if self.saving:
-                check_returned(loss, type(model).__name__)
-                loss.backward()
+                loss_of(loss, type(model).__name__).backward()
             self.over = True  # what is there now is there at the end
 
     def note_sources(self, model: torch.nn.Module, given: Sequence[Any]) -> None:
@@ -335,6 +334,11 @@ class Watch(DispatchMode):  # type: ignore[misc]
 
     def read(self, ticket: Ticket) -> Any:
         """Stand in for autograd's reading of a value."""
+        if ticket.value is None:
+            raise GraphError(
+                "forward differentiates by itself (torch.autograd.grad); legal is a forward that "
+                "leaves that to the step. trace takes such models"
+            )
         saved = ticket.saved
         saved.read, saved.reads = min(saved.read, self.tick()), saved.reads + 1
         return self.stand_in(ticket.value, saved)
@@ -467,8 +471,12 @@ def is_scaled(func: Any, args: Sequence[Any]) -> bool:
     )
 
 
-def check_returned(loss: Any, name: str) -> None:
-    """Raise a GraphError unless a forward returned a scalar that can be differentiated."""
-    leaves = [x for x in tree_leaves(loss) if isinstance(x, torch.Tensor)]
-    single = isinstance(loss, torch.Tensor)
-    check_loss(leaves if leaves else [loss], [loss] if single and loss.requires_grad else [], name)
+def loss_of(returned: Any, name: str) -> Any:
+    """Return the scalar that a forward returned, which may be the one tensor of a dict or tuple.
+
+    Raises:
+        GraphError: if it is none, or there is nothing to differentiate.
+    """
+    leaves = [x for x in tree_leaves(returned) if isinstance(x, torch.Tensor)]
+    check_loss(leaves if leaves else [returned], [x for x in leaves if x.requires_grad], name)
+    return leaves[0]

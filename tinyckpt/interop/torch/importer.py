@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import fx
 
 from tinyckpt.building.check import check_graph
-from tinyckpt.errors import GraphError
+from tinyckpt.errors import GraphError, OptionError, meant
 from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec, TrainingGraph
 from tinyckpt.interop.frameworks import spec_of
 from tinyckpt.interop.torch.adjoints import number_of, numbered
@@ -34,6 +34,13 @@ STATE = "generator_state"  # the operator before one that draws random numbers
 # Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
 SEEDS = torch.ops.prims.inductor_seeds.default
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "constant", "argument": "input"}
+
+
+def check_cost(cost: Any) -> None:
+    """Raise an OptionError unless something is one of ``Cost``."""
+    known = get_args(Cost)
+    if cost not in known:
+        raise OptionError(f"cost {cost!r:.80}; legal are {', '.join(known)}{meant(cost, known)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

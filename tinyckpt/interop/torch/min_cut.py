@@ -68,14 +68,20 @@ def min_cut_schedules(
     """
     if not isinstance(traced, Traced):
         raise ScheduleError(f"expected what trace returned, got a {type(traced).__name__}")
+    settings = checked_settings(budgets)
+    clock = Clock(checked_seconds(time_limit))
+    return schedules_at(traced.imported, settings, clock, resident_of(traced.imported.joint))
+
+
+def checked_settings(budgets: Iterable[float]) -> list[float]:
+    """Return settings of ``activation_memory_budget``, or raise an OptionError about the first."""
     settings = list(budgets)
     for setting in settings:
         if not isinstance(setting, int | float) or not 0 <= setting <= 1:
             raise OptionError(
                 f"activation_memory_budget {setting!r:.80}; legal are numbers from 0 to 1"
             )
-    clock = Clock(checked_seconds(time_limit))
-    return schedules_at(traced.imported, settings, clock, resident_of(traced.imported.joint))
+    return settings
 
 
 def schedules_at(

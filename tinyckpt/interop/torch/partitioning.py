@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from torch import fx
 
+from tinyckpt.errors import OptionError
 from tinyckpt.interop.torch.capture import joint_of_graph
-from tinyckpt.interop.torch.importer import Cost, graph_of
+from tinyckpt.interop.torch.importer import Cost, check_cost, graph_of
 from tinyckpt.interop.torch.lower import eager_backend, halves_of, inductor_pass, last_of_limit
 from tinyckpt.interop.torch.min_cut import seeded
 from tinyckpt.interop.torch.specializing import specialize
@@ -56,10 +57,16 @@ def partitioner(
         on_plan: is called with each schedule, one for each shape, for ``print`` or ``tc.replay``.
         options: those of ``tc.plan``, such as ``time_limit``.
 
+    Raises:
+        OptionError: if the cost is unknown, or ``on_plan`` is no function.
+
     Raises, when it is called, which ``torch.compile`` wraps in an error of its own:
         GraphError: if the graph has what cannot be planned; nothing has run by then.
         BudgetError: if no schedule was found within the budget.
     """
+    check_cost(cost)
+    if on_plan is not None and not callable(on_plan):
+        raise OptionError(f"on_plan={on_plan!r:.80}; legal is a function of a schedule")
 
     def partition(
         joint_module: fx.GraphModule,

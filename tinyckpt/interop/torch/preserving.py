@@ -18,6 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache, partial, wraps
+from threading import RLock
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -31,6 +32,7 @@ ATOMS = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.d
 FOREIGN = (sys.stdlib_module_names - {"collections", "types"}) | {"numpy", "torch", "tinyckpt"}
 # An object that has one of these, such as a lock, may be written to by others meanwhile, and stays.
 SHARED = {"_queue", "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "threading"}
+ALONE = RLock()  # of the thread whose call writes to models
 ABSENT = object()  # in the place of an attribute that is not there
 CELL: Any = vars(CellType)["cell_contents"]  # what a function closes over, as a slot
 CACHED = type(lru_cache(len))
@@ -59,21 +61,23 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     """Have a function leave its arguments, a model among them, and random numbers as they are.
 
     Whether it returns or raises; and if it is interrupted while things are put back, they all are.
+    One thread at a time: hooks and modes are those of the process, and a model may be shared.
     """
 
     @wraps(call)
     def preserved(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        state, done, interrupt = State(args, kwargs), False, None
-        try:
-            return call(*args, **kwargs)
-        finally:
-            while not done:
-                try:
-                    done = state.restore()
-                except KeyboardInterrupt as error:
-                    interrupt = error
-            if interrupt is not None:
-                raise interrupt
+        with ALONE:
+            state, done, interrupt = State(args, kwargs), False, None
+            try:
+                return call(*args, **kwargs)
+            finally:
+                while not done:
+                    try:
+                        done = state.restore()
+                    except KeyboardInterrupt as error:
+                        interrupt = error
+                if interrupt is not None:
+                    raise interrupt
 
     return preserved
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import fx
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.frameworks import check_traced
 from tinyckpt.interop.torch.aliases import check_names
-from tinyckpt.interop.torch.capture import hooked, tree_flatten
+from tinyckpt.interop.torch.capture import has_late_hooks, hooked, tree_flatten
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.importer import name_of
 from tinyckpt.interop.torch.lower import program_of
@@ -28,7 +29,8 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
     gradient is ``args[0]``. It holds what ``replay`` of the schedule says, and no autograd tape.
     Parameters are those that the model has when it is called, and its buffers are written to as by
     a call of the model, once. What else forward writes, such as a count of its calls, is not
-    written. Hooks on gradients of parameters are called. ``.grad`` is left as it is::
+    written. Hooks on gradients of parameters are called. Autocast is that of the trace, whichever
+    is active in the step. ``.grad`` is left as it is::
 
         loss, gradients = step(x, y)
         for name, parameter in model.named_parameters():
@@ -45,32 +47,35 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
     Raises:
         ScheduleError: if the schedule is none, is not legal, is of another graph, or moves values
             to the host; or if the second is not what ``trace`` returned. When called, a GraphError
-            if arguments or parameters are not as they were traced, or tied otherwise, before
-            anything runs.
+            if arguments or parameters are not as they were traced, tied otherwise, or have hooks
+            on ``.grad``, before anything runs.
     """
     check_traced(traced, Traced)
     joint = traced.imported.joint
     program = program_of(schedule, traced.imported)
     inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
+    devices = {x.device.type for x in joint.values.values() if isinstance(x, torch.Tensor)}
 
     def run(*args: Any) -> tuple[Any, dict[str, Any]]:
         leaves = checked_arguments(traced, args)
         check_names(traced.names, traced.model)
         given = [source_of(traced, node, leaves) for node in inputs]
+        sources = {joint.inputs.get(node): value for node, value in zip(inputs, given, strict=True)}
+        for what in filter(None, joint.gradient_of):
+            check_hooks(sources[what], name_of(what))
         # Enabled, since kernels of recurrent networks keep what their backward reads only then; but
         # nothing requires a gradient, so there is no tape.
-        with torch.enable_grad():
+        with torch.enable_grad(), ExitStack() as stack:
+            for device in devices:  # casts are in the program
+                stack.enter_context(torch.autocast(device, enabled=False))
             results = program(*[x.detach() if isinstance(x, torch.Tensor) else x for x in given])
         with torch.no_grad():
             count = len(joint.forward)
             made = dict(zip(joint.forward, results[:count], strict=True))
             for buffer, value in joint.mutations.items():
                 given[inputs.index(buffer)].copy_(made.pop(value))
-            values = {
-                joint.inputs.get(node): value for node, value in zip(inputs, given, strict=True)
-            }
             gradients = {
-                name_of(what): hooked(values[what], gradient)
+                name_of(what): hooked(sources[what], gradient)
                 for what, gradient in zip(joint.gradient_of, results[count:], strict=True)
                 if gradient is not None
             }
@@ -78,6 +83,15 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
         return loss, gradients
 
     return run
+
+
+def check_hooks(source: Any, name: str) -> None:
+    """Raise a GraphError if a tensor has hooks on its ``.grad``, which a step leaves alone."""
+    if has_late_hooks(source):
+        raise GraphError(
+            f"{name} has a hook on its .grad (register_post_accumulate_grad_hook), which step does "
+            "not write; legal are hooks on gradients (register_hook)"
+        )
 
 
 def source_of(traced: Traced, node: fx.Node, leaves: list[Any]) -> Any:

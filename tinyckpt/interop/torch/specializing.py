@@ -27,7 +27,7 @@ def specialize(graph: fx.GraphModule) -> None:
     """
     nodes = list(graph.graph.nodes)
     found = [x for node in nodes for x in tree_leaves(node.meta.get("val")) if is_symbolic(x)]
-    if not found or any(map(has_free_unbacked_symbols, found)):
+    if not found or any(map(has_no_number, found)):
         return
     numbers = {
         node: number_of(node.meta["val"]) for node in nodes if type(node.meta.get("val")) in SYMBOLS
@@ -44,6 +44,14 @@ def specialize(graph: fx.GraphModule) -> None:
     for node, value in values_of(graph).items():
         node.meta["val"] = value
     graph.recompile()
+
+
+def has_no_number(value: Any) -> bool:
+    """Whether a symbol or shape is not known in this call, as lengths in nested tensors are not."""
+    if isinstance(value, torch.Tensor):
+        return any(map(has_no_number, value.shape))
+    nested = isinstance(value, torch.SymInt) and value.node.is_nested_int()
+    return nested or bool(has_free_unbacked_symbols(value))
 
 
 def number_of(symbol: Any) -> Any:

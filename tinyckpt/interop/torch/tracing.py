@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
-from tinyckpt.errors import GraphError, OptionError, meant
+from tinyckpt.errors import GraphError
 from tinyckpt.graph import TrainingGraph
 from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.aliases import first_names
-from tinyckpt.interop.torch.capture import joint_of_module, tree_flatten
-from tinyckpt.interop.torch.checks import check_measurable
-from tinyckpt.interop.torch.importer import Cost, Imported, graph_of
+from tinyckpt.interop.torch.capture import compiled_in, joint_of_module, tree_flatten
+from tinyckpt.interop.torch.checks import check_measurable, check_model
+from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import preserving
 
@@ -75,11 +75,15 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
             what cannot be planned; the model is as it was.
         OptionError: if the cost is unknown.
     """
-    if cost not in get_args(Cost):
-        raise OptionError(
-            f"cost {cost!r:.80}; legal are {', '.join(get_args(Cost))}{meant(cost, get_args(Cost))}"
-        )
+    check_cost(cost)
     model, arguments = module_and_arguments(model, args)
+    check_model(model)
+    compiled = compiled_in(model)
+    if compiled is not None:
+        raise GraphError(
+            f"{type(model).__name__}: {compiled or 'it'} is compiled already; legal is the module "
+            "that torch.compile was given"
+        )
     check_measurable(model, arguments, workspace or cost == "measured")
     if workspace or cost == "measured":
         isolation.start()

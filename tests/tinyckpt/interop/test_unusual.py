@@ -1,0 +1,284 @@
+"""Unusual models and surroundings: gradients those of plain PyTorch, or one clear refusal."""
+
+from collections.abc import Callable, Iterator
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import tinyckpt as tc
+from tests.conftest import require
+
+require("torch")
+
+import torch
+from torch import Tensor, nn
+
+from tinyckpt.interop import torch as tct
+
+
+class Net(nn.Module):
+    """Layers, and what a function makes of them and the arguments."""
+
+    def __init__(self, *layers: nn.Module, made: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        self.layers, self.made = nn.ModuleList(layers), made
+
+    def forward(self, x: Tensor) -> Any:
+        if self.made is not None:
+            return self.made(self, x)
+        return through(self, x).square().sum()
+
+
+def through(net: Net, x: Tensor) -> Tensor:
+    for layer in net.layers:
+        x = layer(x)
+    return x
+
+
+def rows(dtype: torch.dtype = torch.float32, **options: Any) -> Tensor:
+    return torch.randn(6, 8, dtype=dtype, **options)
+
+
+def two(dtype: torch.dtype = torch.float32, **options: Any) -> Net:
+    return Net(nn.Linear(8, 8, dtype=dtype), nn.Tanh(), nn.Linear(8, 4, dtype=dtype), **options)
+
+
+def with_inner_gradient(net: Net, x: Tensor) -> Tensor:
+    y = through(net, x).square().sum()
+    found = torch.autograd.grad(y, list(net.parameters()), create_graph=True)
+    return y + sum((each.square().sum() for each in found), torch.zeros(()))
+
+
+def with_hook(net: Net, x: Tensor) -> Tensor:
+    hidden = net.layers[0](x)
+    hidden.register_hook(lambda gradient: gradient * 3)
+    return hidden.square().sum()
+
+
+class Signed(torch.autograd.Function):
+    """The identity, with another gradient."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        context.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return -gradient * context.saved_tensors[0].sign()
+
+
+def hooked() -> Net:
+    net = two()
+    net.layers[0].weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    net.layers[0].weight.register_hook(lambda gradient: gradient * 2)
+    net.layers[0].bias.register_hook(lambda gradient: None)
+    return net
+
+
+def frozen() -> Net:
+    net = two()
+    net.layers[2].requires_grad_(False)
+    return net
+
+
+MODELS: dict[str, Callable[[], tuple[Net, Tensor]]] = {
+    "float64": lambda: (two(torch.float64), rows(torch.float64)),
+    "bfloat16": lambda: (two(torch.bfloat16), rows(torch.bfloat16)),
+    "float16": lambda: (two(torch.float16), rows(torch.float16)),
+    "complex": lambda: (
+        Net(nn.Linear(8, 8, dtype=torch.complex64), made=lambda n, x: through(n, x).abs().sum()),
+        rows(torch.complex64),
+    ),
+    "no parameters": lambda: (Net(nn.Tanh()), rows(requires_grad=True)),
+    "frozen": lambda: (frozen(), rows()),
+    "an empty batch": lambda: (two(), torch.randn(0, 8)),
+    "a dict": lambda: (two(made=lambda n, x: {"loss": through(n, x).sum()}), rows()),
+    "a gradient in forward": lambda: (two(made=with_inner_gradient), rows()),
+    "a hook on a value": lambda: (two(made=with_hook), rows()),
+    "hooks on parameters": lambda: (hooked(), rows()),
+    "a function with a gradient of its own": lambda: (
+        two(made=lambda n, x: Signed.apply(through(n, x)).sum()), rows()
+    ),
+    "strides": lambda: (two(), torch.randn(8, 6).T),
+    "an argument twice in memory": lambda: (two(), torch.randn(1, 8).expand(6, 8)),
+}  # fmt: skip
+
+
+def made(name: str) -> tuple[Net, Tensor]:
+    torch.manual_seed(0)
+    return MODELS[name]()
+
+
+def check_step(model: Net, x: Tensor) -> None:
+    """Check loss and gradients of a step that recomputes all it can."""
+    traced = tct.trace(model, x, workspace=False)
+    loss, gradients = tct.step(tc.plan(traced.graph, "recompute_all"), traced)(x)
+    check_gradients(model, x, loss, gradients)
+
+
+def check_gradients(model: Net, x: Tensor, loss: Tensor, gradients: dict[str, Tensor]) -> None:
+    with torch.enable_grad():
+        found = model(x)
+        expected = found["loss"] if isinstance(found, dict) else found
+        expected.backward()
+    assert torch.equal(loss, expected)
+    named = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    if x.grad is not None:
+        named["args[0]"] = x.grad
+    assert gradients.keys() == named.keys()
+    assert all(torch.equal(gradients[name], named[name]) for name in named)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_those_of_plain_pytorch(name: str) -> None:
+    check_step(*made(name))
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "a gradient in forward"])
+def test_advice_is_given(name: str) -> None:
+    model, x = made(name)
+    assert tct.advise(model, x, budget="1 GiB", workspace=False).plain_peak > 0
+
+
+REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, Tensor]], str]] = {
+    "sparse": (
+        lambda: (Net(nn.Embedding(9, 4, sparse=True)), torch.arange(6)),
+        r"layout torch.sparse_coo is in the step.*sparse=False",
+    ),
+    "complex": (
+        lambda: (
+            Net(nn.Linear(8, 8, dtype=torch.complex64), made=lambda n, x: through(n, x).sum()),
+            rows(torch.complex64),
+        ),
+        r"Net: forward returns complex64\[\]; legal is a real loss",
+    ),
+    "TorchScript": (
+        lambda: (torch.jit.script(nn.Linear(8, 1)), rows()),
+        r"expected a torch.nn.Module, got a program of TorchScript",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("advised", [False, True])
+def test_refusals_say_what_is_legal(name: str, advised: bool) -> None:
+    make, says = REFUSED[name]
+    model, x = make()
+    with pytest.raises(tc.GraphError, match=says):
+        tct.advise(model, x, budget=0.5) if advised else tct.trace(model, x)
+
+
+def ctc(net: Net, x: Tensor) -> Tensor:
+    chances, labels = net.layers[0](x).view(3, 2, 8).log_softmax(-1), torch.randint(1, 8, (2, 2))
+    return nn.functional.ctc_loss(chances, labels, torch.tensor([3, 3]), torch.tensor([2, 2]))
+
+
+@pytest.mark.parametrize("name", ["ctc", "nested"])
+def test_backends_refuse_extents_that_depend_on_numbers(name: str) -> None:
+    x = rows()
+    model = Net(nn.Linear(8, 8), made=ctc if name == "ctc" else lambda n, x: through(n, x).sum())
+    if name == "nested":
+        x = torch.nested.nested_tensor([torch.ones(2, 8), torch.ones(3, 8)], layout=torch.jagged)
+    with pytest.raises(Exception, match=r"GraphError: .*depends on the numbers in tensors; legal"):
+        torch.compile(model, backend=tct.backend(None))(x)
+    torch.compiler.reset()
+
+
+def test_modules_that_are_compiled_already_are_named() -> None:
+    inner = torch.compile(nn.Linear(8, 8), backend="eager")
+    with pytest.raises(tc.GraphError, match=r"Net: layers.1 is compiled already"):
+        tct.trace(Net(nn.Tanh(), inner), rows())
+    model = two()
+    with pytest.raises(tc.GraphError, match=r"OptimizedModule: it is compiled already"):
+        tct.trace(torch.compile(model, backend="eager"), rows())
+    model.compile(backend="eager")
+    with pytest.raises(tc.GraphError, match=r"Net: it is compiled already"):
+        tct.trace(model, rows())
+
+
+def test_advice_says_that_forward_differentiates() -> None:
+    with pytest.raises(tc.GraphError, match=r"forward differentiates by itself.*trace takes such"):
+        tct.advise(*made("a gradient in forward"), budget=0.5)
+
+
+def test_steps_refuse_hooks_on_what_they_do_not_write() -> None:
+    model, x = two(), rows()
+    traced = tct.trace(model, x, workspace=False)
+    step = tct.step(tc.plan(traced.graph), traced)
+    handle = model.layers[0].weight.register_post_accumulate_grad_hook(lambda p: None)
+    with pytest.raises(tc.GraphError, match=r"layers.0.weight has a hook on its .grad"):
+        step(x)
+    handle.remove()
+    check_gradients(model, x, *step(x))
+
+
+@pytest.fixture(params=["no_grad", "inference_mode", "detect_anomaly"])
+def surrounded(request: pytest.FixtureRequest) -> Iterator[None]:
+    context: Any = {
+        "no_grad": torch.no_grad,
+        "inference_mode": torch.inference_mode,
+        "detect_anomaly": lambda: torch.autograd.set_detect_anomaly(True),
+    }[request.param]
+    with context():
+        yield
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_what_is_active_around_a_trace_changes_nothing() -> None:
+    with torch.inference_mode(False):
+        model, x = two(), rows()
+    traced = tct.trace(model, x, workspace=False)
+    loss, gradients = tct.step(tc.plan(traced.graph, "recompute_all"), traced)(x)
+    assert tct.advise(model, x, budget="1 GiB", workspace=False).plain_peak > 0
+    with torch.inference_mode(False), torch.autograd.set_detect_anomaly(False):
+        loss, gradients = loss.clone(), {name: each.clone() for name, each in gradients.items()}
+        check_gradients(model, x, loss, gradients)
+
+
+def test_autocast_is_that_of_the_trace() -> None:
+    model, x = two(), rows()
+    for traced_in in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=traced_in):
+            traced = tct.trace(model, x, workspace=False)
+        step = tct.step(tc.plan(traced.graph, "recompute_all"), traced)
+        with torch.autocast("cpu", torch.bfloat16, enabled=not traced_in):
+            loss, gradients = step(x)
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=traced_in):
+            expected = model(x)
+        expected.backward()
+        assert torch.equal(loss, expected)
+        assert all(torch.equal(gradients[n], p.grad) for n, p in model.named_parameters())
+
+
+def test_threads_may_trace_one_model() -> None:
+    model, x = two(), rows()
+    before = dict(model.named_parameters())
+    found: list[Any] = []
+
+    def call() -> None:
+        traced = tct.trace(model, x, workspace=False)
+        advice = tct.advise(model, x, budget="1 GiB", workspace=False)
+        found.append((len(traced.graph.operators), advice.plain_peak))
+
+    threads = [Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert all(before[name] is p for name, p in model.named_parameters())
+
+
+def test_arguments_of_backends_and_comparisons_are_checked_at_once() -> None:
+    with pytest.raises(tc.OptionError, match=r"cost 'flop'; .*did you mean flops"):
+        tct.backend("1 GiB", cost="flop")  # type: ignore[arg-type]
+    with pytest.raises(tc.OptionError, match=r"on_plan=3; legal is a function"):
+        tct.partitioner("1 GiB", on_plan=3)  # type: ignore[arg-type]
+    for budgets in ((2.0,), "x"):
+        with pytest.raises(tc.OptionError, match=r"activation_memory_budget .*; legal are numbers"):
+            tct.compare(two(), rows(), budgets=budgets)  # type: ignore[arg-type]
