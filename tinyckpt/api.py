@@ -19,7 +19,7 @@ from tinyckpt.building.programs import Programs
 from tinyckpt.compile import Compiled, compile
 from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
 from tinyckpt.errors import BackendError, GraphError
-from tinyckpt.execute import execute
+from tinyckpt.execute import execute, memory_owner
 from tinyckpt.graph import Graph, Spec, updated_sources
 from tinyckpt.planning.asked import PolicyLike
 from tinyckpt.planning.plan import plan
@@ -102,20 +102,35 @@ def with_own(graph: Graph, sources: Mapping[int, Any]) -> dict[int, Any]:
 
 
 def ids_of(*groups: Iterable[Any]) -> set[int]:
-    """Return the identities of arrays that are not the caller's to write to."""
-    return {id(array) for group in groups for array in group}
+    """Return the identities of arrays whose memory is not the caller's to write to."""
+    return {id(memory_owner(array, type(array))) for group in groups for array in group}
 
 
 def writable(met: set[int], array: Any) -> Any:
     """Return a result that the caller may write to, no matter what else was returned.
 
-    A view is copied, and so is an array that was met before: an argument, one of the graph's
-    constants, or another result.
+    A view that shows all of its memory once is handed out as it is. Where memory was met before (of
+    an argument, of one of the graph's constants, of another result), or is more than what the view
+    shows, there is a copy; graphs are built so that their results are no such views.
     """
-    if array.base is not None or id(array) in met:
+    owner = memory_owner(array, type(array))
+    if id(owner) in met or not (owner.flags.owndata and shows_all(array, owner)):
         return array.copy()
-    met.add(id(array))
+    met.add(id(owner))
+    if not getattr(array.flags, "writeable", True):
+        array.flags.writeable = True  # broadcast along axes of length 1
     return array
+
+
+def shows_all(array: Any, owner: Any) -> bool:
+    """Whether an array shows each byte of its memory once, in whatever order of the axes."""
+    expected = array.itemsize
+    for stride, extent in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if extent > 1:
+            if stride != expected:
+                return False
+            expected *= extent
+    return bool(array.nbytes == owner.nbytes)
 
 
 def first_defect(

@@ -17,6 +17,7 @@ from tinyckpt.building.calls import Call, bound, call_of, function_name
 from tinyckpt.building.marks import checked_text, checkpoint, name, once, scope
 from tinyckpt.errors import GraphError
 from tinyckpt.graph import Graph, Spec
+from tinyckpt.ops.shape import in_memory_of_their_own
 from tinyckpt.tree import Tree, check_depth, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
@@ -70,9 +71,11 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
     ]
     with builder.active():
         result = call.again(variables)
-    check_depth(f"what {builder.graph_name} returned", result)
+        check_depth(f"what {builder.graph_name} returned", result)
+        returned = map_leaves(lambda leaf: returned_var(builder, leaf), result)
+        returned = in_memory_of_their_own(returned)
     arguments = tuple(map_leaves(lambda variable: variable.node.id, tree) for tree in variables)
-    results = map_leaves(lambda leaf: returned_id(builder, leaf), result)
+    results = map_leaves(lambda variable: variable.node.id, returned)
     if not leaves(results):
         raise GraphError(f"{builder.graph_name} returned nothing; return the Var to be computed")
     return builder.seal(arguments, results)
@@ -121,10 +124,10 @@ def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
         raise GraphError(f"{path}: {error}") from error
 
 
-def returned_id(builder: Builder, leaf: Any) -> int:
-    """Return the data id of something the function returned; a plain number becomes a constant."""
+def returned_var(builder: Builder, leaf: Any) -> Var:
+    """Return something the function returned as a Var; a plain number becomes a constant."""
     if isinstance(leaf, Var | bool | int | float | np.ndarray | np.generic):
-        return builder.as_var(leaf).node.id
+        return builder.as_var(leaf)
     raise GraphError(
         f"{builder.graph_name} returned a {type(leaf).__name__}; return Vars, nested in dicts, "
         "lists and tuples"

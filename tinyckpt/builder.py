@@ -148,6 +148,15 @@ class Builder:
         """Whether the value is known to be C-contiguous when it is computed."""
         return self._contiguous[variable.node.id]
 
+    def shown_by(self, variable: Var) -> tuple[int, bool]:
+        """Return the value in whose memory a value is, and whether it shows all of that once."""
+        node, shows_all = self.data[variable.node.id], True
+        while node.view_of is not None:
+            base = self.data[node.view_of]
+            shows_all &= base.spec.size == node.spec.size
+            node = base
+        return node.id, shows_all
+
     def _makes_contiguous(self, primitive: Primitive, inputs: Sequence[int]) -> bool:
         """Whether an operator's results are known to be C-contiguous."""
         if primitive.contiguous is None:

@@ -51,8 +51,8 @@ class Compiled:
     def __call__(self, *args: Any) -> tuple[Any, Any]:
         """Return (value, gradients), in the nesting of the function's result and arguments.
 
-        Results may be views, or share memory with each other, the arguments and the constants:
-        ``value_and_grad`` returns copies where that is so.
+        A result of one element may be a view, or share memory with another, an argument or a
+        constant: ``value_and_grad`` returns copies of these. Others are the caller's own.
 
         Raises:
             GraphError: if an argument has another shape or dtype than the graph was built for.

@@ -54,7 +54,7 @@ from tinyckpt.ops.compression import as_read, compressed_values
 from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import accumulated
 from tinyckpt.ops.primitive import active_builder
-from tinyckpt.ops.shape import full
+from tinyckpt.ops.shape import full, in_memory_of_their_own
 from tinyckpt.tree import Tree, leaves, leaves_with_paths, map_leaves
 from tinyckpt.var import Var
 
@@ -259,6 +259,18 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
         GraphError: if the loss is not a floating-point scalar, if an argument holds integers, or
             if an operator has no vjp rule.
     """
+    return with_backward_half(graph, wrt, value)
+
+
+def with_backward_half(
+    graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True, owned: bool = True
+) -> TrainingGraph:
+    """Return what ``differentiate`` does.
+
+    Args:
+        graph, wrt, value: as there.
+        owned: whether each gradient is in memory of its own; not, if it is only read.
+    """
     if not isinstance(graph, Graph):
         raise GraphError(f"expected a Graph, got a {type(graph).__name__}; call tc.build first")
     if graph.gradients is not None:
@@ -273,6 +285,9 @@ def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True
     tree = map_leaves(builder.var, selected if isinstance(wrt, Sequence) else selected[0])
     with builder.active(), builder.backward_half():
         result = gradients(builder.var(loss), tree)
+        if owned:
+            shown = leaves(graph.results) if value else []
+            result = in_memory_of_their_own(result, map(builder.var, shown))
     ids = map_leaves(lambda variable: variable.node.id, result)
     return TrainingGraph(builder.seal(graph.arguments, graph.results if value else None, ids))
 

@@ -83,7 +83,7 @@ def test_what_cannot_be_shown_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = broken._repr_mimebundle_()
     assert list(bundle) == ["text/plain"]
     assert "illegal: step 0" in bundle["text/plain"]
-    empty = tc.build(lambda x: x, tc.Spec(3))
+    empty = tc.build(lambda x: x, tc.Spec(()))
     assert list(empty._repr_mimebundle_()) == ["text/plain"]
     monkeypatch.setattr("viz.notebook.MOST_STEPS", 3)
     assert "are not shown unasked" in tc.replay(schedule)._repr_mimebundle_()["text/html"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,15 @@ from tinyckpt.graph import Graph
 from tinyckpt.ops.dtypes import is_float
 
 OVERFLOW = "float16 overflow"
+BLOCK = 1 << 14  # elements
 
 
 def defect_of(array: Any) -> str:
     """Return ``NaN`` if an array holds one, ``float16 overflow`` for an infinity, or nothing."""
-    if array.dtype == np.float16 and bool((abs(array) == np.inf).any().item()):
-        return OVERFLOW
+    if array.dtype == np.float16:
+        for block in blocks(array):
+            if bool((abs(block) == np.inf).any().item()):
+                return OVERFLOW
     return "NaN" if has_nan(array) else ""
 
 
@@ -25,12 +28,27 @@ def has_nan(array: Any) -> bool:
     if not is_float(array.dtype):
         return False
     if array.dtype.itemsize == 2:
-        return bool((array != array).any().item())
+        return any(bool((block != block).any().item()) for block in blocks(array))
     # The sum of squares is NaN if and only if an element is: infinities add up to infinity.
-    flat = array.ravel()
+    flat = in_order_of_memory(array)
     with np.errstate(all="ignore"):
         total = flat @ flat
     return bool((total != total).item())
+
+
+def in_order_of_memory(array: Any) -> Any:
+    """Return an array with one axis: a view, if each byte of its memory is shown once."""
+    steps = [slice(None, None, -1 if stride < 0 else 1) for stride in array.strides]
+    forward = array[(*steps, ...)]
+    axes = sorted(range(array.ndim), key=lambda axis: -forward.strides[axis])
+    return forward.transpose(axes).ravel()
+
+
+def blocks(array: Any) -> Iterator[Any]:
+    """Yield all elements of an array, so few at once that what is made of them takes no memory."""
+    flat = in_order_of_memory(array)
+    for start in range(0, flat.size, BLOCK):
+        yield flat[start : start + BLOCK]
 
 
 class Watcher:

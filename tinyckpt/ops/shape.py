@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from tinyckpt.ops.primitive import (
     as_var,
     free_of_charge,
 )
+from tinyckpt.tree import Tree, map_leaves
 
 if TYPE_CHECKING:
     from tinyckpt.var import Var
@@ -309,3 +310,32 @@ def full(shape: Sequence[int], value: float, dtype: Any = "float64") -> Var:
     """Return a new array filled with a number."""
     spec = Spec(extents_of(shape), dtype)
     return apply(FULL, shape=spec.shape, value=value, dtype=spec.dtype.name)
+
+
+def in_memory_of_their_own(results: Tree, shown: Iterable[Var] = ()) -> Tree:
+    """Return results of a graph that share no memory: copies of those that would.
+
+    A result is the caller's to write to. A view that shows all of its memory, each byte once, is
+    handed out as it is; a copy is made of one that repeats elements or shows a part of something
+    larger, of what shows an argument or a constant, and of what another result shows. It is an
+    operator, so that it is planned and counted like any other.
+
+    Args:
+        results: Vars in any nesting.
+        shown: results that there are besides.
+    """
+    builder = active_builder("a result")
+    taken = {builder.shown_by(variable)[0] for variable in shown}
+
+    def own(variable: Var) -> Var:
+        owner, shows_all = builder.shown_by(variable)
+        # One element takes no memory to speak of, and what an update wrote is its source's.
+        if variable.size <= 1 or owner in builder.updated:
+            return variable
+        if shows_all and owner not in taken and builder.data[owner].producer is not None:
+            taken.add(owner)
+            return variable
+        with builder.named(f"{variable.node.name}_copy"):
+            return apply(CONTIGUOUS, variable)
+
+    return map_leaves(own, results)

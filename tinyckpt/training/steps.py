@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tinyckpt.build import trace
 from tinyckpt.builder import Builder
 from tinyckpt.building.calls import Call, function_name
-from tinyckpt.differentiate import differentiate, loss_of
+from tinyckpt.differentiate import loss_of, with_backward_half
 from tinyckpt.errors import GraphError, OptionError
 from tinyckpt.graph import Graph, TrainingGraph
 from tinyckpt.ops.casting import astype
@@ -125,7 +125,7 @@ def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part
             recipe says.
     """
     traced = whole_call(recipe, call, state)
-    graph = differentiate(trace(traced, function_name(call.function)))
+    graph = with_backward_half(trace(traced, function_name(call.function)), owned=False)
     if any(map(is_of_optimizer, graph.operators)):
         raise GraphError(
             f"{graph.name}: the scope {SCOPE!r} is for what train_step adds; rename it"
