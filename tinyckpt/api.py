@@ -109,9 +109,8 @@ def ids_of(*groups: Iterable[Any]) -> set[int]:
 def writable(met: set[int], array: Any) -> Any:
     """Return a result that the caller may write to, no matter what else was returned.
 
-    A view that shows all of its memory once is handed out as it is. Where memory was met before (of
-    an argument, of one of the graph's constants, of another result), or is more than what the view
-    shows, there is a copy; graphs are built so that their results are no such views.
+    There is a copy where its memory was met before (of an argument, of a constant, of another
+    result), or is not all shown once; graphs are built so that few results are such views.
     """
     owner = memory_owner(array, type(array))
     if id(owner) in met or not (owner.flags.owndata and shows_all(array, owner)):
@@ -126,10 +125,9 @@ def shows_all(array: Any, owner: Any) -> bool:
     """Whether an array shows each byte of its memory once, in whatever order of the axes."""
     expected = array.itemsize
     for stride, extent in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
-        if extent > 1:
-            if stride != expected:
-                return False
-            expected *= extent
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
     return bool(array.nbytes == owner.nbytes)
 
 

@@ -72,10 +72,10 @@ def trace(call: Call, graph_name: str | None = None) -> Graph:
     with builder.active():
         result = call.again(variables)
         check_depth(f"what {builder.graph_name} returned", result)
-        returned = map_leaves(lambda leaf: returned_var(builder, leaf), result)
-        returned = in_memory_of_their_own(returned)
+        result = map_leaves(lambda leaf: returned_var(builder, leaf), result)
+        result = in_memory_of_their_own(result)
     arguments = tuple(map_leaves(lambda variable: variable.node.id, tree) for tree in variables)
-    results = map_leaves(lambda variable: variable.node.id, returned)
+    results = map_leaves(lambda variable: variable.node.id, result)
     if not leaves(results):
         raise GraphError(f"{builder.graph_name} returned nothing; return the Var to be computed")
     return builder.seal(arguments, results)
