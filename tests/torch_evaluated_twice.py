@@ -445,6 +445,15 @@ class Drawing(Block):
         return x + self.body(x) * random.random()
 
 
+class DrawingOutside(Model):
+    """Draws where no block does."""
+
+    def run(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x) * (1 + random.random()) * float(np.random.rand())
+        return x
+
+
 class DrawingNumPy(Block):
     """Draws from NumPy's."""
 
@@ -858,7 +867,7 @@ class Drawn(Model):
     def run(self, x: Tensor) -> Tensor:
         self.seen.clear()
         for block in self.blocks:
-            x = block(x + 0) + x
+            x = torch.tanh(block(x + 0)) + x
         return x
 
 
@@ -903,9 +912,10 @@ TRAPS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
         lambda: Model(CountingAtTheEnd),
     ),
     "scaled": ("changes count", lambda: Model(Scaled)),
-    "random": ("draws random numbers of Python", lambda: Model(Drawing)),
-    "numpy.random": ("draws random numbers of numpy", lambda: Model(DrawingNumPy)),
-    "numpy's generator": ("changes generator", lambda: Model(DrawingDefault)),
+    "random": ("draws from Python's random numbers", lambda: Model(Drawing)),
+    "numpy.random": ("draws from NumPy's random numbers", lambda: Model(DrawingNumPy)),
+    "drawing outside": ("", lambda: DrawingOutside(Block)),
+    "numpy's generator": ("draws from generator", lambda: Model(DrawingDefault)),
     "torch.Generator": ("draws from a torch.Generator", lambda: Model(DrawingTorch)),
     "filled": ("mask is another one then", lambda: Model(Filled)),
     "previous": ("previous is another one then", lambda: Model(Previous)),

@@ -15,7 +15,7 @@ from tests.conftest import require
 require("torch")
 
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -124,8 +124,8 @@ def drawn(blocks: list[list[str]]) -> Made:
 
 
 @pytest.mark.long
-@given(st.lists(st.lists(st.sampled_from(list(DEEDS)), min_size=1, max_size=5), min_size=2))
-@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(list(DEEDS)), min_size=1, max_size=5), max_size=3))
+@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
 def test_drawn_blocks_are_refused_or_as_in_plain_steps(blocks: list[list[str]]) -> None:
     seeded(0)
     try:

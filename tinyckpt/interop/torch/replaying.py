@@ -40,8 +40,7 @@ from tinyckpt.interop.torch.capture import (
 from tinyckpt.interop.torch.checks import captured
 from tinyckpt.interop.torch.eager import forwards, on_fakes
 from tinyckpt.interop.torch.states import (
-    NUMPY,
-    RANDOM,
+    Drawn,
     Held,
     State,
     changed,
@@ -398,6 +397,9 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
     def changed_by(self, first: Evaluation, second: Evaluation) -> str:
         """Say which Python state a second evaluation finds, or leaves, that is not as it was."""
+        for path, old, new in changed(first.begin, first.end):
+            if isinstance(old, Drawn):
+                return changes(path, old, new)
         for path, old, new in changed(second.begin, second.end):
             if not isinstance(old, Held) and not isinstance(new, Held):
                 return changes(path, old, new)
@@ -510,8 +512,8 @@ def is_number(value: Any) -> bool:
 
 def changes(path: str, old: Any, new: Any) -> str:
     """Say that a module changes some state when it is evaluated again."""
-    if path in (RANDOM, NUMPY):
-        return f"draws {path}, whose state checkpoint does not set back"
+    if isinstance(old, Drawn):
+        return f"draws from {path}, whose state checkpoint does not set back"
     return f"changes {path} each time it is evaluated ({shown(old)}, then {shown(new)})"
 
 

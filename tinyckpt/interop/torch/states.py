@@ -26,8 +26,6 @@ from tinyckpt.interop.torch.preserving import GENERATORS, is_foreign, names_in
 DEPTH, MOST = 8, 50_000  # of nesting, and of values: what is deeper is not seen
 ATOMS = (bool, int, float, complex, str, bytes)
 REGISTERED = {"_parameters", "_buffers", "_modules", "forward"}
-RANDOM = "random numbers of Python's random"
-NUMPY = "random numbers of numpy.random"
 State = dict[str, Any]
 
 
@@ -36,6 +34,13 @@ class Held:
     """A tensor in a state: the number of its storage."""
 
     storage: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a generator of random numbers draws next."""
+
+    state: int
 
 
 def state_of(
@@ -48,8 +53,8 @@ def state_of(
         number: returns the number of a tensor's storage.
     """
     walk = Walk(number)
-    walk.found[RANDOM] = hash(random.getstate())
-    walk.found[NUMPY] = repr(np.random.get_state(legacy=False))
+    walk.found["Python's random numbers"] = Drawn(hash(random.getstate()))
+    walk.found["NumPy's random numbers"] = Drawn(hash(repr(np.random.get_state(legacy=False))))
     for name, part in module.named_modules():
         path = f"{name}." if name else ""
         for key, value in vars(part).items():
@@ -105,7 +110,7 @@ class Walk:
         if generator is torch.Generator:
             return
         if generator is not None:
-            self.found[path] = repr(GENERATORS[generator][0](value))
+            self.found[path] = Drawn(hash(repr(GENERATORS[generator][0](value))))
         elif isinstance(value, np.ndarray) and value.dtype != object:
             self.found[path] = hash(value.tobytes())
         elif isinstance(value, itertools.count):
