@@ -437,8 +437,10 @@ def on_fakes(
     def fake(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        made = mode.from_tensor(value)
-        made.grad = None
+        with warnings.catch_warnings():  # of one that an earlier forward left, which is no leaf
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            made = mode.from_tensor(value)
+            made.grad = None
         return made
 
     with mode:
