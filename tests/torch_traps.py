@@ -211,6 +211,11 @@ class Drawing(Trap):
         return nn.functional.dropout(x, 0.5) * (2 if drawn > 2 else 1)
 
 
+class Dropping(Trap):
+    def write(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.5)
+
+
 class Flags(Trap):
     def write(self, x: Tensor) -> None:
         self.layers[0].eval()
@@ -368,8 +373,9 @@ TRAPS: dict[str, Callable[[], Trap]] = {
     kind.__name__: kind
     for kind in (
         Attribute, Deleted, Lists, Dicts, CachedOnce, Objects, OfTheClass, Globals, CachedFunction,
-        Hooks, Arrays, Drawing, Flags, Modes, NewParts, Buffers, BuffersAnew, Normed, Checkpointed,
-        Recurrent, Named, NamedTwice, Tied, TiedParametrized, TiedHooked, Copied, Frozen,
+        Hooks, Arrays, Drawing, Dropping, Flags, Modes, NewParts, Buffers, BuffersAnew, Normed,
+        Checkpointed, Recurrent, Named, NamedTwice, Tied, TiedParametrized, TiedHooked, Copied,
+        Frozen,
     )
 }  # fmt: skip
 

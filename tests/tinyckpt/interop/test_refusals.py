@@ -1,5 +1,6 @@
 """What cannot be traced: one error that says what, where, and what would be legal."""
 
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.conftest import require
 
 require("torch")
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -222,3 +224,45 @@ def test_a_loss_of_functions_without_modules_is_traced() -> None:
             return nn.functional.mse_loss(x, torch.zeros_like(x))
 
     assert tct.trace(Loss(), torch.ones(3, requires_grad=True)).graph.gradients
+
+
+class Drawing(nn.Module):
+    """A linear layer, times a number that a function gives, and a count of its calls."""
+
+    def __init__(self, draw: Any, **held: Any) -> None:
+        super().__init__()
+        self.layer, self.draw, self.calls = nn.Linear(4, 4), draw, 0
+        vars(self).update(held)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return (self.layer(x) * self.draw(self)).sum()
+
+
+@pytest.mark.parametrize(
+    ("model", "which"),
+    [
+        (Drawing(lambda own: random.random()), "random"),
+        (Drawing(lambda own: np.random.rand()), r"numpy\.random"),
+        (Drawing(lambda own: own.rng.random(), rng=random.Random(3)), "rng"),
+        (Drawing(lambda own: own.rng.random(), rng=np.random.default_rng(3)), "rng"),
+    ],
+)
+def test_random_numbers_that_a_trace_would_keep_are_refused(model: Drawing, which: str) -> None:
+    with pytest.raises(
+        tc.GraphError, match=rf"Drawing: its forward draws random numbers from {which}, which"
+    ):
+        tct.trace(model, X)
+    assert model.calls == 0
+
+
+def test_attributes_that_count_are_warned_of_by_whoever_traces() -> None:
+    with pytest.warns(UserWarning, match=r"Drawing: its forward changes calls from 0 to 1") as seen:
+        tct.trace(Drawing(lambda own: own.calls), X)
+    assert [warning.filename for warning in seen] == [__file__]
+
+
+def test_a_generator_of_the_models_own_is_refused() -> None:
+    generator = torch.Generator().manual_seed(3)
+    with pytest.raises(tc.GraphError, match="is a generator of its own; legal are random"):
+        tct.trace(Model(lambda h: (h * torch.rand(4, generator=generator)).sum()), X)

@@ -13,6 +13,7 @@ import torch
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.checks import value_text
+from tinyckpt.interop.torch.constants import constant
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import replaced
 
@@ -29,14 +30,16 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
 
     Attributes:
         names: by the name of a parameter or buffer here the first one that it has in the model.
+        changed: which attributes that are numbers forward has changed, and how.
     """
 
     names: dict[str, str]
+    changed: list[str]
 
     def __init__(self, model: torch.nn.Module, args: Sequence[Any]) -> None:
         super().__init__()
         check_apart(model, args)
-        self.names = {}
+        self.names, self.changed = {}, []
         self.own: dict[int, str] = {}  # by the id of a tensor
         object.__setattr__(self, "model", model)  # a module in it would show PyTorch its names
         parameters = dict(model.named_parameters())
@@ -50,7 +53,8 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
         given = {key: getattr(self, own) for key, own in self.own.items()}
         with replaced((self.model, args), given):
             before = tensors_of(self.model)
-            result = self.model(*args)
+            with constant(self.model) as self.changed:
+                result = self.model(*args)
             write_assigned(before, self.model)
         return result
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.aliases import Whole, check_unwritten
 from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic, value_text
+from tinyckpt.interop.torch.constants import warn_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import replaced
 from tinyckpt.interop.torch.scopes import scope_of, scoped
@@ -71,6 +73,7 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
     ):
         whole = Whole(model, given)
         graph = aot_export_joint_with_descriptors(stack, whole, given).graph_module
+    warn_of(whole.changed, name)
     descriptors = output_node(graph).meta["desc"]
     # An input without a gradient has no descriptor in the place of one.
     backward = (
@@ -173,6 +176,11 @@ def copied(graph: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(graph, copy)
 
 
+def attribute_of(graph: fx.GraphModule, node: fx.Node) -> Any:
+    """Return what a node that reads an attribute reads."""
+    return attrgetter(str(node.target))(graph)
+
+
 def check_supported(graph: fx.GraphModule, name: str) -> None:
     """Raise one GraphError about the first node that cannot be planned."""
     for node in graph.graph.nodes:
@@ -180,6 +188,8 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
         what = None
         if any(map(is_symbolic, tree_leaves(node.meta.get("val")))):
             what = SYMBOLIC
+        elif node.op == "get_attr" and isinstance(attribute_of(graph, node), torch.Generator):
+            what = "is a generator of its own; legal are random numbers of PyTorch's"
         elif isinstance(target, HigherOrderOperator):
             what = "is a higher-order operator; legal are operators on tensors alone"
         elif isinstance(target, OpOverload) and target.namespace in COLLECTIVES:
