@@ -383,11 +383,9 @@ class Replays(DispatchMode):  # type: ignore[misc]
         values = first.given()
         now = state_handed(values, self.number)
         for path, old, new in changed(first.handed, first.handed_after):
-            return handed_text(path, old, new, "{0} a {1} that it is handed ({2})")
+            return handed_text(path, old, new, "{0} {1} that it is handed ({2})")
         for path, old, new in changed(first.handed_after, now):
-            return handed_text(
-                path, old, new, "is handed a {1} ({2}) that its caller {0} afterwards"
-            )
+            return handed_text(path, old, new, "is handed {1} ({2}) that its caller {0} afterwards")
         for value in first.args:
             if isinstance(value, torch.Tensor):
                 number = self.number(value)
@@ -523,7 +521,7 @@ def handed_text(path: str, old: Any, new: Any, text: str) -> str:
     what = {"elements": "list", "items": "dict"}.get(kinds[0], "object")
     grew = kinds[0] == kinds[1] and what == "list"
     does = "appends to" if grew else "adds to" if what == "dict" else "changes"
-    return text.format(does, what, path)
+    return text.format(does, f"an {what}" if what == "object" else f"a {what}", path)
 
 
 def shown(value: Any) -> str:
