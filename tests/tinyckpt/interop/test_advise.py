@@ -322,3 +322,23 @@ def test_modules_are_several_names(modules: object) -> None:
         tct.advise(model, *args, budget=0.5, modules=modules)  # type: ignore[arg-type]
     with pytest.raises(tc.GraphError, match=r"expected a torch\.nn\.Module"):
         tct.advise(3, *args, budget=0.5)  # type: ignore[arg-type]
+
+
+class Halved(nn.Module):
+    """Every other column is scaled in place, and what is large is cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x) * 1.0
+        x[:, ::2] *= 2
+        x[x > 0.5] = 0.5
+        return x.square().mean()
+
+
+def test_views_that_are_scaled_in_place_are_watched_without_waiting_for_themselves() -> None:
+    x = torch.ones(64, 16)
+    peak, _ = allocator_peak(eager_step(Halved(), (x,)))
+    assert abs(tct.advise(Halved(), x, budget=1.0).plain_peak - peak) <= 16

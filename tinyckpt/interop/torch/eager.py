@@ -299,7 +299,9 @@ class Watch(DispatchMode):  # type: ignore[misc]
     def note_number(self, func: Any, args: Any, result: Any, now: int) -> None:
         """Note the tensor that autograd makes of a Python number and saves, hooks or not."""
         value = result()
-        node = None if value is None else value.grad_fn
+        # A view that was written to gets its node when somebody asks for it, under a lock that
+        # whoever asks right now may hold; its number, of eight bytes, is left out.
+        node = None if value is None or value._is_view() else value.grad_fn
         place = next(place for place, x in enumerate(args) if not isinstance(x, torch.Tensor))
         saved = getattr(node, f"_saved_{func._schema.arguments[place].name}", None)
         if node is None or not isinstance(saved, torch.Tensor) or self.device != "cpu":
