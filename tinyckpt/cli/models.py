@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from tinyckpt.cli.request import number_or_text, searching, time_to_search, wrong_usage
@@ -48,8 +49,9 @@ def answered(options: Any) -> int:
     stored = plan(graph)
     state = state_bytes(options, model)
     whole = replay(stored).peak_bytes
+    eager = eager_peak(model, args, workspace)
     limit = limit_of(options, whole, graph.source_bytes + state)
-    planned = stored if whole <= limit else None
+    planned = stored if min(whole, whole if eager is None else eager) <= limit else None
     if planned is None:
         print(f"{graph.name} does not fit as it is.\n{ledgers([stored], state)}\n")
         try:
@@ -60,7 +62,9 @@ def answered(options: Any) -> int:
         except BudgetError as error:
             raise in_all(error, options, graph.source_bytes + state) from error
     arguments = f"{limit}" if not options.no_workspace else f"{limit}, workspace=False"
-    print(answer(graph.name, planned, stored, state, arguments))
+    fits_plainly = planned is stored and (eager is None or eager <= limit)
+    columns = about_columns(eager, graph.source_bytes + state)
+    print(answer(graph.name, planned, stored, state, "" if fits_plainly else arguments, columns))
     print_left_out(options, model)
     if options.explain:
         print(f"\n{explain(planned, time_limit=time_to_search(options))}")
@@ -93,6 +97,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     ]
     print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
     print(table(["at the peak", "now", "advised"], rows))
+    print("Columns are steps of plain training; a compiled one, as without --advise, may differ.")
     print(f"\n{advice}")
     print_left_out(options, model)
     return 0
@@ -161,23 +166,48 @@ def in_all(error: BudgetError, options: Any, sources: int) -> BudgetError:
 # What is said -------------------------------------------------------------------------------------
 
 
-def answer(name: str, planned: Schedule, stored: Schedule, state: int, arguments: str) -> str:
-    """Return what a person wants to know about a plan, and what to pass to ``backend`` for it."""
+def eager_peak(model: Any, args: Sequence[Any], workspace: bool) -> int | None:
+    """Return the bytes at the peak of a plain step; None of a model that advice does not take."""
+    from tinyckpt.interop import torch as tct
+
+    with suppress(GraphError):
+        return tct.advise(model, *args, budget=1.0, modules=(), workspace=workspace).plain_peak
+    return None
+
+
+def answer(
+    name: str, planned: Schedule, stored: Schedule, state: int, arguments: str, columns: str
+) -> str:
+    """Return what a person wants to know about a plan.
+
+    Args:
+        name, planned, stored, state: the model, its plan, store-all, and the optimiser's bytes.
+        arguments: what to pass to ``backend``; nothing is to be written without.
+        columns: what the table's columns are.
+    """
+    if not arguments:
+        return f"{name} fits as it is; nothing to write.\n{ledgers([stored], state)}\n{columns}"
+    write = ["", "Write:", "", TO_WRITE.format(arguments=arguments)]
     if planned is stored:
-        return f"{name} fits as it is; nothing to write.\n{ledgers([stored], state)}"
+        fits = f"{name} fits when it is compiled, with nothing recomputed."
+        return "\n".join([fits, ledgers([stored], state), columns, *write])
     costs = given(planned.graph)
     times = cost_of(planned, costs) / (cost_of(stored, costs) or 1.0)
     lines = [
         f"{name} fits, with a plan, at {times:.3f} times the cost.",
         ledgers([stored, planned], state),
+        columns,
         "",
         str(planned.certificate) if planned.certificate else planned.note,
-        "",
-        "Write:",
-        "",
-        TO_WRITE.format(arguments=arguments),
+        *write,
     ]
     return "\n".join(lines)
+
+
+def about_columns(eager: int | None, sources: int) -> str:
+    """Return which steps the columns of plans are, and what a plain step takes."""
+    plain = "" if eager is None else f"; one of plain training takes {size_text(eager + sources)}"
+    return f"Columns are compiled steps{plain}."
 
 
 def print_left_out(options: Any, model: Any) -> None:

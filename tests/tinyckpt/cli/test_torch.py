@@ -12,8 +12,10 @@ require("torch")
 
 import torch  # noqa: E402
 
+from tests.torch_models import eager_step  # noqa: E402
 from tinyckpt.cli import main  # noqa: E402
 from tinyckpt.interop.torch import allocator_peak, isolation  # noqa: E402
+from tinyckpt.units import size_text  # noqa: E402
 
 MODEL = """
 import torch
@@ -22,6 +24,10 @@ from tests.torch_models import GPT, tokens_for
 def make():
     torch.manual_seed(0)
     return tokens_for(GPT(2, 32, 2, 64), 4, 64)
+
+def dropout():
+    torch.manual_seed(0)
+    return tokens_for(GPT(2, 32, 2, 64, rate=0.1), 4, 64)
 
 def meta():
     with torch.device("meta"):
@@ -110,6 +116,31 @@ def test_what_fits_needs_nothing(model: str, capsys: pytest.CaptureFixture[str])
     assert "optimizer state" in out
     code, out, _ = said(capsys, f"{model}:make", "--budget", "1 GiB", "--advise")
     assert (code, out.splitlines()[0]) == (0, "GPT fits as it is.")
+
+
+def test_columns_say_which_steps_they_are(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # On a CPU plain dropout evaluates other kernels than compiled dropout does, with larger masks.
+    names: dict[str, Any] = {}
+    exec(Path(model).read_text(), names)
+    built, args = names["dropout"]()
+    stepped = eager_step(built, args)
+    plain = allocator_peak(stepped)[0] + sum(x.nbytes for x in (*built.parameters(), *args))
+    _, out, _ = said(capsys, f"{model}:dropout", "--budget", "1 GiB", "--optimizer", "none")
+    now = next(line for line in out.splitlines() if line.startswith("in all")).split("  ")[-1]
+    shown = f"Columns are compiled steps; one of plain training takes {size_text(plain)}."
+    assert shown in out
+    assert now != size_text(plain)
+    _, out, _ = said(
+        capsys, f"{model}:dropout", "--budget", "1 GiB", "--optimizer", "none", "--advise"
+    )
+    assert next(line for line in out.splitlines() if line.startswith("in all")).split("  ")[-1] == (
+        size_text(plain)
+    )
+    assert "\nColumns are steps of plain training; a compiled one" in out
+    between = f"{plain - 1} bytes"
+    _, out, _ = said(capsys, f"{model}:dropout", "--budget", between, "--optimizer", "none")
+    assert out.startswith("GPT fits when it is compiled, with nothing recomputed.")
+    assert "tct.backend(" in out
 
 
 def test_what_does_not_fit_gets_a_plan_to_write(
