@@ -1,5 +1,7 @@
 """What PyTorch's partitioner would do, as schedules: legal, as dear as it is, seeds of plans."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import nn
 
 from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, UNet, example, maps_for, tokens_for
+from tinyckpt.analysis import limits
 from tinyckpt.analysis.limits import ENDLESS, Clock
 from tinyckpt.cost import cost_of
 from tinyckpt.cost import given as given_costs
@@ -203,6 +206,54 @@ def test_what_a_user_gives_stays_among_the_seeds() -> None:
     assert min_cut.seeded(imported, 1.0, {"seeds": [own]}, ())["seeds"] == (frozenset(own),)
     assert min_cut.seeded(imported, 0.5, {"policy": "greedy"}, ()) == {"policy": "greedy"}
     assert min_cut.seeded(imported, None, {}, ()) == {}
+
+
+@pytest.mark.parametrize("seconds", [6.0, 0.5])
+def test_neither_imports_nor_a_slow_setting_take_the_time_of_the_search(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = traced(*example("GPT")).imported
+    now, begun = [0.0], list[float]()
+
+    def takes_long(*_: Any) -> None:
+        now[0] += 100.0
+
+    monkeypatch.setattr(limits, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(min_cut, "load_min_cut", takes_long)
+    monkeypatch.setattr(min_cut, "SECONDS", 0.0)
+    monkeypatch.setattr(min_cut, "halves_at", lambda _, at, __: begun.append(at) or refuses())
+    options = {"time_limit": seconds}
+    assert min_cut.seeded(imported, 0.5, options, ())["time_limit"] == seconds
+    assert len(begun) == len(min_cut.BUDGETS)
+    begun.clear()
+    monkeypatch.setattr(min_cut, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(
+        min_cut, "halves_at", lambda _, at, __: begun.append(at) or takes_long() or refuses()
+    )
+    left = min_cut.seeded(imported, 0.5, options, ())["time_limit"]
+    assert (len(begun), left) == (1, (1 - min_cut.SHARE) * seconds)
+
+
+FIRST_CALL = """
+import sys, torch
+from tests.torch_models import GPT, tokens_for
+from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.min_cut import halves_at, load_min_cut
+model, args = tokens_for(GPT(1, 16, 2, 16), 2, 8)
+joint = tct.trace(model, *args, workspace=False).imported.joint
+load_min_cut()
+before = set(sys.modules)
+for setting in (0.5, 1.0, 0.0):
+    halves_at(joint, setting, ())
+assert len(set(sys.modules) - before) < 10, sorted(set(sys.modules) - before)
+"""
+
+
+@pytest.mark.long
+def test_the_first_partition_imports_no_more() -> None:
+    command = [sys.executable, "-c", FIRST_CALL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 # Within the memory of PyTorch's plan the search alone finds none that is as cheap.

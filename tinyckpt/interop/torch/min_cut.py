@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -68,8 +70,9 @@ def min_cut_schedules(
     """
     if not isinstance(traced, Traced):
         raise ScheduleError(f"expected what trace returned, got a {type(traced).__name__}")
-    settings = checked_settings(budgets)
-    clock = Clock(checked_seconds(time_limit))
+    settings, seconds = checked_settings(budgets), checked_seconds(time_limit)
+    load_min_cut()  # before the time begins
+    clock = Clock(seconds)
     return schedules_at(traced.imported, settings, clock, resident_of(traced.imported.joint))
 
 
@@ -134,6 +137,16 @@ def schedule_at(setting: float, halves: Halves, imported: Imported) -> Schedule:
     return schedule_of(halves, imported, "min_cut", options, "what PyTorch's partitioner makes")
 
 
+def load_min_cut() -> None:
+    """Import what PyTorch's partitioner does, parts of Inductor among it: seconds, once a process.
+
+    The second module is one that it would import in its first call, within the time for a plan.
+    """
+    for module in ("torch._functorch.partitioners", "torch._inductor.pattern_matcher"):
+        with suppress(ImportError):  # whoever needs it says so
+            import_module(module)
+
+
 def resident_of(joint: Joint) -> list[int]:
     """Return the positions of parameters and buffers among the inputs: to keep them is free."""
     inputs = [node for node in joint.module.graph.nodes if node.op == "placeholder"]
@@ -159,6 +172,8 @@ def seeded(
 ) -> dict[str, Any]:
     """Return the options of a plan with PyTorch's schedules among its seeds, and the time left.
 
+    Imports do not count as time, and whatever PyTorch takes, the search keeps its own share.
+
     The first setting is the one nearest to the share of store-all's peak that the budget is; then
     it is larger ones as long as the budget allows, smaller ones as long as it does not. Nothing is
     added where no search follows, or everything fits.
@@ -175,19 +190,22 @@ def seeded(
     if budget is None or options.get("policy") is not None:
         return options
     graph = imported.graph
-    clock = Clock(checked_seconds(options.get("time_limit", DEFAULT_SECONDS)))
+    seconds = checked_seconds(options.get("time_limit", DEFAULT_SECONDS))
     options["seeds"] = checked_seeds(graph, options.get("seeds", ()))
     limit, costs = parse_budget(graph, costs_of(graph, options.get("costs")), budget)
     share = limit / max(Problem(graph, costs).peak(range(len(graph.operators))), 1)
     if share < 1:
+        load_min_cut()  # before the time begins
+        clock = Clock(seconds)
         nearest = sorted(BUDGETS, key=lambda setting: abs(setting - share))
         found = schedules_at(
             imported,
             nearest,
-            Clock(SHARE * clock.seconds),
+            Clock(SHARE * seconds),
             resident,
             lambda schedule: peak_of(replay(schedule), costs) <= limit,
         )
         options["seeds"] += tuple(found)
-        options["time_limit"] = clock.left()
+        # A setting that is begun ends when it does; what it takes too long is not the search's.
+        options["time_limit"] = max(clock.left(), (1 - SHARE) * seconds)
     return options
