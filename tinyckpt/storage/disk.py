@@ -127,6 +127,8 @@ class File:
         except (OSError, ValueError) as error:
             raise BackendError(f"on_disk: no file can be made in {folder!r}: {error}") from error
         finalize(self, self.raw.close)
+        self.number = self.raw.fileno()
+        self.identity = self.found()
         self.lock = Lock()
         self.end = 0
         self.unused: dict[int, list[int]] = {}  # places by their size
@@ -141,6 +143,7 @@ class File:
         """
         with self.lock:
             self.reclaim()
+            self.check()
             try:
                 place = self.put(dense, dense.nbytes)
             except OSError:
@@ -160,6 +163,22 @@ class File:
             waiting.place, waiting.nbytes = place, dense.nbytes
             self.waiting[id(waiting)] = waiting
         return parked
+
+    def found(self) -> tuple[int, int] | None:
+        """Return what tells the open file from every other; None if it is closed."""
+        try:
+            status = os.fstat(self.number)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def check(self) -> None:
+        """Raise a BackendError if somebody closed the file, whose number may be another's now."""
+        if self.found() != self.identity:
+            raise BackendError(
+                f"on_disk: the file in {self.folder} was closed from outside, as os.closerange "
+                "does; make a new on_disk() after it"
+            )
 
     def put(self, dense: Any, size: int) -> int:
         """Write an array to an unused place of a size, or at the end; return where, and take it."""
@@ -194,6 +213,7 @@ class File:
         rest = bytes_of(dense)
         try:
             with self.lock:
+                self.check()
                 self.raw.seek(place)
                 while rest:
                     count = self.raw.readinto(rest)

@@ -234,3 +234,37 @@ def test_a_backend_that_is_handed_to_another_process(method: Any, tmp_path: Any)
     process.join()
     assert process.exitcode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+CLOSED = """
+import os, sys, numpy as np, tinyckpt as tc
+from tests.tinyckpt.storage.test_disk_sharing import gradients
+backend, path = tc.on_disk(), sys.argv[1]
+first = backend.host.file.raw.fileno()
+parked = backend.host.park(np.ones(50))
+os.closerange(3, 100)
+others = [open(f"{path}/{number}", "w+b", buffering=0) for number in range(first)]
+assert first in [other.fileno() for other in others]
+for other in others:
+    other.write(b"x" * 9000)
+for use in (
+    lambda: gradients(backend, 2.0), lambda: backend.host.fetch(parked, None, ())
+):
+    try:
+        use()
+    except tc.BackendError as error:
+        assert "was closed from outside" in str(error), error
+    else:
+        raise AssertionError("no refusal")
+for other in others:
+    assert os.pread(other.fileno(), 9999, 0) == b"x" * 9000
+os._exit(0)  # what closes the backend's file would close another's
+"""
+
+
+def test_no_other_file_is_written_to_once_ours_was_closed(tmp_path: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED, str(tmp_path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
