@@ -156,7 +156,11 @@ def parted(tree: Tree, path: str, arrays: dict[str, Any]) -> Any:
     name = path.removesuffix("/") or "array"
     if len(name.encode()) > MOST_NAMED:
         raise FormatError(f"{name:.80}…: all keys together are longer than {MOST_NAMED} bytes")
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise FormatError(f"{where}: files have no masks; legal are its .data and its .mask")
     array = np.asarray(leaf)
+    if array.dtype.type is np.record:  # of which files only say what it is made of
+        array = array.view(np.dtype((np.void, array.dtype)))
     # NumPy's files know no 16-bit brain floats: their bits are kept, and their name.
     stored = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
     arrays[name] = np.asarray(stored, order="C")
@@ -184,9 +188,14 @@ def joined(nesting: Any, path: str, arrays: dict[str, Any]) -> Tree:
             if name != (path.removesuffix("/") or "array") or name not in arrays:
                 raise ValueError(f"{where} is to be the array {name!r:.80}, which is elsewhere")
             array = arrays.pop(name)
-            if array.dtype.name != ("uint16" if dtype == "bfloat16" else dtype):
+            # Records come back as what they are made of; so did those of earlier versions.
+            stored = "uint16" if dtype == "bfloat16" else dtype.replace("record", "void")
+            if array.dtype.name != stored:
                 raise ValueError(f"{where} is to be of {dtype:.80}, and is of {array.dtype}")
-            return array.view(checked_dtype(dtype)) if dtype == "bfloat16" else array
+            if dtype != "bfloat16":
+                return array
+            # A machine with the other order of bytes may have written it.
+            return array.astype(np.uint16, copy=False).view(checked_dtype(dtype))
         case {"dict": dict(items), **others} if not others:
             return {key: joined(value, f"{path}{key}/", arrays) for key, value in items.items()}
         case {"list": list(items), **others} if not others:

@@ -183,3 +183,28 @@ def test_bfloat16_comes_back_in_another_process(tmp_path: Path, without: bool) -
     )
     wanted = "bfloat16 needs ml_dtypes: pip install" if without else "[1.5 -2]"
     assert wanted in (ran.stderr if without else ran.stdout), ran.stderr
+
+
+def test_records_come_back_also_of_earlier_versions(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    for records in (np.rec.array([(1, 2.5), (3, 4.5)]), np.rec.array((1, 2.5))):
+        tc.save_params({"a": records}, path)
+        found = tc.load_params(path)["a"]
+        assert found.tolist() == records.tolist()
+        assert found.dtype == np.dtype(records.dtype.descr)
+        nesting = b'{"dict": {"a": ["a", "record128"]}}'
+        np.savez(path, a=np.asarray(records), __tree__=np.frombuffer(nesting, np.uint8))
+        assert tc.load_params(path)["a"].tolist() == records.tolist()
+
+
+def test_masks_are_not_lost_in_silence(tmp_path: Path) -> None:
+    masked: Any = np.ma.masked_array([1.0, 2.0], [True, False])
+    with pytest.raises(tc.FormatError, match=r"^b/0: files have no masks; legal are its .data"):
+        tc.save_params({"b": [masked]}, tmp_path / "a.npz")
+
+
+def test_bfloat16_of_a_machine_with_the_other_order_of_bytes(tmp_path: Path) -> None:
+    require("ml_dtypes")
+    nesting = np.frombuffer(b'{"dict": {"a": ["a", "bfloat16"]}}', np.uint8)
+    np.savez(tmp_path / "a.npz", a=np.array([0x3F80, 0x4000], ">u2"), __tree__=nesting)
+    assert tc.load_params(tmp_path / "a.npz")["a"].tolist() == [1.0, 2.0]
