@@ -27,6 +27,7 @@ from tinyckpt.interop.torch.modules import (
 )
 from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.restoring import norms_in, slot_of
+from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
@@ -169,6 +170,7 @@ def advise(
         GraphError: if a module is unknown, is never called or more than once, stands in another
             one, or writes to its arguments; or the model cannot be run as a training step.
     """
+    check_calls("advise")
     return watched(model, args, modules, workspace).within(budget)
 
 

@@ -18,20 +18,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import (
-    BufferAOTInput,
-    GradAOTOutput,
-    InputMutationAOTOutput,
-    ParamAOTInput,
-    PlainAOTInput,
-    PlainAOTOutput,
-    TangentAOTInput,
-)
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor, FakeTensorMode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.aliases import Whole, check_unwritten
@@ -40,11 +26,25 @@ from tinyckpt.interop.torch.constants import warn_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import replaced
 from tinyckpt.interop.torch.scopes import scope_of, scoped
+from tinyckpt.interop.torch.versions import DESCRIPTORS, taken
 
-# What other files need of PyTorch that has no name without an underscore there.
-tree_leaves, tree_map, tree_flatten = pytree.tree_leaves, pytree.tree_map, pytree.tree_flatten
-DispatchMode, FakeMode = TorchDispatchMode, FakeTensorMode
-NORMS = torch.nn.modules.batchnorm._NormBase  # the parent of all that keep running averages
+BufferAOTInput = taken(f"{DESCRIPTORS}:BufferAOTInput")
+GradAOTOutput = taken(f"{DESCRIPTORS}:GradAOTOutput")
+InputMutationAOTOutput = taken(f"{DESCRIPTORS}:InputMutationAOTOutput")
+ParamAOTInput = taken(f"{DESCRIPTORS}:ParamAOTInput")
+PlainAOTInput = taken(f"{DESCRIPTORS}:PlainAOTInput")
+PlainAOTOutput = taken(f"{DESCRIPTORS}:PlainAOTOutput")
+TangentAOTInput = taken(f"{DESCRIPTORS}:TangentAOTInput")
+aot_export = taken("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
+HigherOrderOperator = taken("torch._ops:HigherOrderOperator")
+OpOverload = taken("torch._ops:OpOverload")
+FakeTensor = taken("torch._subclasses:FakeTensor")
+FakeMode = taken("torch._subclasses:FakeTensorMode")
+DispatchMode = taken("torch.utils._python_dispatch:TorchDispatchMode")
+tree_flatten = taken("torch.utils._pytree:tree_flatten")
+tree_leaves = taken("torch.utils._pytree:tree_leaves")
+tree_map = taken("torch.utils._pytree:tree_map")
+NORMS = taken("torch.nn.modules.batchnorm:_NormBase")  # the parent of all with running averages
 # They write running averages, and their schemas do not say so. AOTAutograd replaces all of them but
 # that of AMD's GPUs by an operator that returns the averages.
 PREFIXES = "native", "cudnn", "miopen"
@@ -72,7 +72,7 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
         fx.traceback.preserve_node_meta(),
     ):
         whole = Whole(model, given)
-        graph = aot_export_joint_with_descriptors(stack, whole, given).graph_module
+        graph = aot_export(stack, whole, given).graph_module
     warn_of(whole.changed, name)
     descriptors = output_node(graph).meta["desc"]
     # An input without a gradient has no descriptor in the place of one.
@@ -211,28 +211,26 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
 # Values ------------------------------------------------------------------------------------------
 
 
-def mode_of(leaves: Iterable[Any]) -> FakeTensorMode | None:
+def mode_of(leaves: Iterable[Any]) -> Any:
     """Return the mode that some FakeTensors belong to; None if there is no FakeTensor."""
     return next((value.fake_mode for value in leaves if isinstance(value, FakeTensor)), None)
 
 
 @contextmanager
-def placed(
-    model: torch.nn.Module, args: Sequence[Any]
-) -> Iterator[tuple[tuple[Any, ...], FakeTensorMode]]:
+def placed(model: torch.nn.Module, args: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """While this is active, parameters and buffers on the device ``meta`` are FakeTensors of a CPU.
 
     On ``meta`` PyTorch has other operators, some of them without gradients. Yields the arguments
     likewise, and the mode of these FakeTensors, which is that of any that were there before.
     """
     leaves = [*model.parameters(), *model.buffers(), *tree_leaves(tuple(args))]
-    mode = mode_of(leaves) or FakeTensorMode(allow_non_fake_inputs=True)
+    mode = mode_of(leaves) or FakeMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
     with replaced(model, of_meta):
         yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
 
 
-def on_cpu(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:
     """Return a FakeTensor with the layout of a tensor on another device, as one of a CPU."""
     with mode:
         made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")

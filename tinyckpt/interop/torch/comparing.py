@@ -30,6 +30,7 @@ from tinyckpt.interop.torch.lower import min_cut_backend
 from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
 from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.tracing import trace
+from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.workspace import allocator_peak
 from tinyckpt.planning.plan import frontier
 from tinyckpt.planning.points import Frontier
@@ -150,6 +151,7 @@ def compare(
         GraphError: if the model cannot be traced.
         OptionError: if a setting is not a number from 0 to 1.
     """
+    check_calls("compare")
     settings = checked_settings(budgets)
     imported = trace(model, *args).imported
     advice = watched(model, args, None, workspace=True)

@@ -20,9 +20,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
-from torch._guards import CompileContext
-from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
 from tinyckpt.errors import ScheduleError
 from tinyckpt.interop.frameworks import check_schedule
@@ -36,8 +33,12 @@ from tinyckpt.interop.torch.capture import (
 )
 from tinyckpt.interop.torch.importer import Imported
 from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.versions import DESCRIPTORS, taken
 from tinyckpt.schedule import Compute, Schedule, Step
 
+SavedForBackwardsAOTOutput = taken(f"{DESCRIPTORS}:SavedForBackwardsAOTOutput")
+run_and_save_rng_state = taken("torch._prims.rng_prims:run_and_save_rng_state")
+run_with_rng_state = taken("torch._prims.rng_prims:run_with_rng_state")
 NO_VERSION_CHECK = "saved_tensor_with_no_vc_check"  # AOTAutograd wants values with it last
 
 
@@ -212,8 +213,8 @@ def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
 def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
     """Return a backend of ``torch.compile`` that runs the halves of a partition function as is."""
     # Imported here, since all of Dynamo comes with it.
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._dynamo.backends.debugging import boxed_nop
+    aot_autograd = taken("torch._dynamo.backends.common:aot_autograd")
+    boxed_nop = taken("torch._dynamo.backends.debugging:boxed_nop")
 
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition
@@ -223,12 +224,10 @@ def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
 
 def last_of_limit() -> int:
     """Return Dynamo's limit of programs for one code if it compiles the last one now, else 0."""
-    compiled = CompileContext.current_compile_id()
+    compiled = taken("torch._guards:CompileContext.current_compile_id")()
     if compiled is None or compiled.frame_compile_id is None:
         return 0  # AOTAutograd without Dynamo
-    from torch._dynamo import config
-
-    limit: int = config.recompile_limit
+    limit: int = taken("torch._dynamo.config:recompile_limit")
     return limit if compiled.frame_compile_id + 1 == limit else 0
 
 
@@ -295,18 +294,18 @@ def min_cut(budget: float) -> Iterator[Callable[..., Any]]:
     """
     # Imported here, since parts of Inductor come with it.
     from torch._functorch import config
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    cut = taken("torch._functorch.partitioners:min_cut_rematerialization_partition")
     with config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
-        yield min_cut_rematerialization_partition
+        yield cut
 
 
 def inductor_pass(partition: Callable[..., Any]) -> Any:
     """Return a partition function as Inductor takes it; what it makes is never cached."""
     # Imported here, since all of Inductor comes with it.
-    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+    partitioner: Any = taken("torch._inductor.custom_graph_pass:CustomPartitionerFn")
 
-    class Planned(CustomPartitionerFn):  # type: ignore[misc]
+    class Planned(partitioner):  # type: ignore[misc]
         def __call__(self, gm: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
             return partition(gm, joint_inputs, **kwargs)
 

@@ -25,6 +25,7 @@ from tinyckpt.interop.torch.importer import Imported
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.lower import min_cut
 from tinyckpt.interop.torch.tracing import Traced
+from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planning.budget import parse_budget
 from tinyckpt.planning.plan import Budget, costs_of, peak_of
 from tinyckpt.planning.portfolio import DEFAULT_SECONDS
@@ -68,6 +69,7 @@ def min_cut_schedules(
         OptionError: if a setting is not a number from 0 to 1.
         ScheduleError: if ``traced`` is something else.
     """
+    check_calls("min_cut_schedules")
     if not isinstance(traced, Traced):
         raise ScheduleError(f"expected what trace returned, got a {type(traced).__name__}")
     settings, seconds = checked_settings(budgets), checked_seconds(time_limit)

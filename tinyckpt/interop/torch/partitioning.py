@@ -14,6 +14,7 @@ from tinyckpt.interop.torch.importer import Cost, check_cost, graph_of
 from tinyckpt.interop.torch.lower import eager_backend, halves_of, inductor_pass, last_of_limit
 from tinyckpt.interop.torch.min_cut import seeded
 from tinyckpt.interop.torch.specializing import specialize
+from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planning.plan import Budget, plan
 from tinyckpt.schedule import Schedule
 
@@ -64,6 +65,7 @@ def partitioner(
         GraphError: if the graph has what cannot be planned; nothing has run by then.
         BudgetError: if no schedule was found within the budget.
     """
+    check_calls("partitioner")
     check_cost(cost)
     if on_plan is not None and not callable(on_plan):
         raise OptionError(f"on_plan={on_plan!r:.80}; legal is a function of a schedule")
@@ -115,6 +117,7 @@ def backend(
     Raises, when a step runs for the first time:
         As ``partitioner``.
     """
+    check_calls("backend")
     return eager_backend(
         partitioner(budget, cost=cost, workspace=workspace, on_plan=on_plan, **options)
     )
@@ -144,6 +147,7 @@ def inductor_partitioner(
     Args:
         budget, cost, on_plan, options: as in ``partitioner``.
     """
+    check_calls("inductor_partitioner")
     return inductor_pass(
         partitioner(budget, cost=cost, workspace=False, fuses=True, on_plan=on_plan, **options)
     )

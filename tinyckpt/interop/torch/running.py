@@ -17,6 +17,7 @@ from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.importer import name_of
 from tinyckpt.interop.torch.lower import program_of
 from tinyckpt.interop.torch.tracing import Traced
+from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.schedule import Schedule
 
 
@@ -50,6 +51,7 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
             if arguments or parameters are not as they were traced, tied otherwise, or have hooks
             on ``.grad``, before anything runs.
     """
+    check_calls("step")
     check_traced(traced, Traced)
     joint = traced.imported.joint
     program = program_of(schedule, traced.imported)

@@ -27,6 +27,7 @@ from tinyckpt.interop.torch import restoring
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import check_restored, recorded, refusals, unwrapped
 from tinyckpt.interop.torch.preserving import preserving
+from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.wrapping import Wrapping
 from tinyckpt.planning.budget import budget_in_bytes
 from tinyckpt.units import size_text
@@ -125,6 +126,7 @@ def selective(
         BudgetError: if no choice is within the budget; says the smallest peak.
         GraphError: as ``advise``.
     """
+    check_calls("selective")
     recording, reasons = recorded(model, args, modules, workspace)
     name = type(model).__name__
     chosen = tuple(each for each, reason in reasons.items() if not reason)

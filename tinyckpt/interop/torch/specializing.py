@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 from tinyckpt.interop.torch.capture import storage_of, tree_leaves, tree_map, values_of
 from tinyckpt.interop.torch.checks import is_symbolic
+from tinyckpt.interop.torch.versions import taken
 
+has_free_unbacked_symbols = taken("torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols")
 SYMBOLS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 

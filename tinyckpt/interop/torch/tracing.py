@@ -18,6 +18,7 @@ from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import preserving
+from tinyckpt.interop.torch.versions import check_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +76,7 @@ def trace(model: Any, *args: Any, cost: Cost = "flops", workspace: bool = True) 
             what cannot be planned; the model is as it was.
         OptionError: if the cost is unknown.
     """
+    check_calls("trace")
     check_cost(cost)
     model, arguments = module_and_arguments(model, args)
     check_model(model)

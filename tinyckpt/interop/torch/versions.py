@@ -1,28 +1,135 @@
-"""Whether PyTorch is here, in a version that is known: asked before anything of it is imported."""
+"""Whether PyTorch is installed, and which of its calls that are not public each entry point needs.
+
+``NEEDED`` is the only place where such calls are named; other files take them by ``taken``. Without
+one of them the entry points that need it raise when they are called, by ``check_calls``, and the
+others work.
+"""
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from functools import reduce
 from importlib import import_module
+from typing import Any
 
 from tinyckpt.errors import BackendError
 from tinyckpt.interop.frameworks import check_installed
 
-# Joint graphs come from calls that PyTorch does not promise to keep. The tests ran with each of
-# these minor versions, on a CPU; others are refused.
+# The tests ran with each of these minor versions, on a CPU; others bring a warning.
 TESTED = ("2.13", "2.14", "2.15")
+
+STEPS = ("backend", "inductor_partitioner", "partitioner")
+JOINT = (*STEPS, "compare", "trace")
+MIN_CUT = ("compare", "min_cut_schedules")
+EACH = (*JOINT, "advise", "min_cut_schedules", "selective", "step")
+DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
+# Module and attribute, and the entry points that need it.
+NEEDED: dict[str, tuple[str, ...]] = {
+    "torch._ops:HigherOrderOperator": EACH,
+    "torch._ops:OpOverload": EACH,
+    "torch._subclasses:FakeTensor": EACH,
+    "torch._subclasses:FakeTensorMode": EACH,
+    "torch.nn.modules.batchnorm:_NormBase": EACH,
+    "torch.utils._python_dispatch:TorchDispatchMode": EACH,
+    "torch.utils._pytree:tree_flatten": EACH,
+    "torch.utils._pytree:tree_leaves": EACH,
+    "torch.utils._pytree:tree_map": EACH,
+    "torch._functorch.aot_autograd:aot_export_joint_with_descriptors": ("compare", "trace"),
+    f"{DESCRIPTORS}:BufferAOTInput": JOINT,
+    f"{DESCRIPTORS}:GradAOTOutput": JOINT,
+    f"{DESCRIPTORS}:InputMutationAOTOutput": JOINT,
+    f"{DESCRIPTORS}:ParamAOTInput": JOINT,
+    f"{DESCRIPTORS}:PlainAOTInput": JOINT,
+    f"{DESCRIPTORS}:PlainAOTOutput": JOINT,
+    f"{DESCRIPTORS}:TangentAOTInput": JOINT,
+    f"{DESCRIPTORS}:SavedForBackwardsAOTOutput": STEPS,
+    "torch._dynamo.backends.common:aot_autograd": ("backend", "compare"),
+    "torch._dynamo.backends.debugging:boxed_nop": ("backend", "compare"),
+    "torch._dynamo.config:recompile_limit": STEPS,
+    "torch._guards:CompileContext.current_compile_id": STEPS,
+    "torch._prims.rng_prims:run_and_save_rng_state": (*STEPS, "step"),
+    "torch._prims.rng_prims:run_with_rng_state": (*STEPS, "step"),
+    "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols": STEPS,
+    # Of backend and partitioners it gives seeds alone: a log says where it fails.
+    "torch._functorch.config:activation_memory_budget": MIN_CUT,
+    "torch._functorch.config:enable_autograd_cache": MIN_CUT,
+    "torch._functorch.partitioners:min_cut_rematerialization_partition": MIN_CUT,
+    "torch._inductor.custom_graph_pass:CustomPartitionerFn": ("inductor_partitioner",),
+}
+# What is passed to them by name.
+KEYWORDS = {
+    "torch._subclasses:FakeTensorMode": ("allow_non_fake_inputs",),
+    "torch._functorch.partitioners:min_cut_rematerialization_partition": (
+        "num_fwd_outputs",
+        "static_lifetime_input_indices",
+    ),
+}
 
 
 def check_torch() -> None:
-    """Do nothing if PyTorch is there in a version that is known.
+    """Warn if PyTorch is installed in a version that the tests did not run with.
 
     Raises:
-        BackendError: says what to install.
+        BackendError: if it is not installed; says what to install.
     """
     check_installed("torch", "PyTorch")
-    version = str(import_module("torch").__version__)
-    if ".".join(version.split(".")[:2]) not in TESTED:
+    if ".".join(version().split(".")[:2]) not in TESTED:
+        warnings.warn(
+            f"PyTorch {version()} is installed; tinyckpt.interop.torch was tested with "
+            f"{', '.join(TESTED)}. What needs a call that this version does not have says so when "
+            "it is used",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def version() -> str:
+    """Return PyTorch's version."""
+    return str(import_module("torch").__version__)
+
+
+def taken(path: str) -> Any:
+    """Return what PyTorch has at a path of ``NEEDED``; an empty class if it has nothing there.
+
+    So a file can be imported, and define classes, that an entry point refuses to use.
+    """
+    assert path in NEEDED, path
+    found = at(path)
+    return type(path.rpartition(":")[2], (), {}) if found is None else found
+
+
+def at(path: str) -> Any:
+    """Return what is at a path, ``module:attribute.attribute``; None if nothing is."""
+    module, _, names = path.partition(":")
+    try:
+        return reduce(getattr, names.split("."), import_module(module))
+    except (ImportError, AttributeError):
+        return None
+
+
+def check_calls(entry: str) -> None:
+    """Do nothing if PyTorch has all that an entry point needs.
+
+    Raises:
+        BackendError: names all that PyTorch does not have, and what to install.
+    """
+    absent = [what for path in NEEDED if entry in NEEDED[path] for what in missing(path)]
+    if absent:
         raise BackendError(
-            f"PyTorch {version} is installed; tinyckpt.interop.torch was tested with "
-            f"{', '.join(TESTED)} and takes graphs from calls that change between versions: "
+            f"{entry} needs {', '.join(absent)}, which PyTorch {version()} does not have: "
             f"pip install 'torch=={TESTED[-1]}.*'"
         )
+
+
+def missing(path: str) -> list[str]:
+    """Return what is not there: what is at a path, or parameters that are passed to it by name."""
+    found, name = at(path), path.replace(":", ".")
+    if found is None:
+        return [name]
+    if path not in KEYWORDS:
+        return []
+    parameters = inspect.signature(found).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return []
+    return [f"{name}({key}=)" for key in KEYWORDS[path] if key not in parameters]
