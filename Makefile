@@ -8,17 +8,22 @@ STAMP := .venv/.installed-$(EXTRAS)
 # Each of pytest's processes takes one processor: threads of BLAS would only be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all newcomer check test-deep gpu-test format images docs site graphs text clean
+.PHONY: demo test test-all nightly newcomer check test-deep gpu-test format images docs site graphs text clean
 
 demo: $(STAMP)
 	$(BIN)/tinyckpt demo
 
 # In CI all of them, the newcomer's path too; elsewhere without pages in browsers and what takes long.
 test: $(STAMP)
-	$(PYTEST) -m "$(if $(CI),,not newcomer and not long and not browser)"
+	$(PYTEST) -m "$(if $(CI),not nightly,not newcomer and not long and not browser and not nightly)"
 
 test-all: $(STAMP)
 	$(PYTEST)
+
+# What takes minutes by itself, and then all tests with more generated graphs.
+nightly: $(STAMP)
+	$(PYTEST) -m nightly
+	$(MAKE) test-deep
 
 test-deep: $(STAMP)
 	HYPOTHESIS_PROFILE=deep $(PYTEST)

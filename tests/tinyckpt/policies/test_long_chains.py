@@ -57,7 +57,7 @@ def check_within_every_budget(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    "n", [405, *(pytest.param(n, marks=pytest.mark.long) for n in (395, 1_000))]
+    "n", [405, *(pytest.param(n, marks=pytest.mark.nightly) for n in (395, 1_000))]
 )
 def test_half_the_memory_costs_about_the_optimum_on_chains_longer_than_the_table(n: int) -> None:
     graph = tc.networks.chain(n)
@@ -68,8 +68,13 @@ def test_half_the_memory_costs_about_the_optimum_on_chains_longer_than_the_table
     assert trace.evaluations <= 1.01 * optimum
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("n", [100, 250, 395, 405, 1_000, 2_000])
+@pytest.mark.parametrize(
+    "n",
+    [
+        pytest.param(n, marks=pytest.mark.long if n in (100, 250) else pytest.mark.nightly)
+        for n in (100, 250, 395, 405, 1_000, 2_000)
+    ],
+)
 @pytest.mark.parametrize("make", [equal, ascending, descending, uneven])
 def test_rotor_is_within_each_budget_that_sqrt_n_is_within(
     make: Callable[[int], Graph], n: int
