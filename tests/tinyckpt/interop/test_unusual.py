@@ -215,6 +215,24 @@ def test_steps_refuse_hooks_on_what_they_do_not_write() -> None:
     check_gradients(model, x, *step(x))
 
 
+def test_a_step_that_a_hook_interrupts_has_written_no_buffer() -> None:
+    def interrupt(gradient: Tensor) -> None:
+        raise KeyboardInterrupt
+
+    model, x = Net(nn.Linear(8, 4), nn.BatchNorm1d(4)), rows()
+    traced = tct.trace(model, x, workspace=False)
+    step = tct.step(tc.plan(traced.graph), traced)
+    handle = next(model.parameters()).register_hook(interrupt)
+    before = [buffer.clone() for buffer in model.buffers()]
+    with pytest.raises(KeyboardInterrupt):
+        step(x)
+    assert before
+    assert all(map(torch.equal, before, model.buffers()))
+    handle.remove()
+    step(x)
+    assert not any(map(torch.equal, before, model.buffers()))
+
+
 @pytest.fixture(params=["no_grad", "inference_mode", "detect_anomaly"])
 def surrounded(request: pytest.FixtureRequest) -> Iterator[None]:
     context: Any = {

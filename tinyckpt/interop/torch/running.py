@@ -74,14 +74,19 @@ def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[st
         with torch.no_grad():
             count = len(joint.forward)
             made = dict(zip(joint.forward, results[:count], strict=True))
-            for buffer, value in joint.mutations.items():
-                given[inputs.index(buffer)].copy_(made.pop(value))
+            written = [
+                (given[inputs.index(buffer)], made.pop(value))
+                for buffer, value in joint.mutations.items()
+            ]
             gradients = {
                 name_of(what): hooked(sources[what], gradient)
                 for what, gradient in zip(joint.gradient_of, results[count:], strict=True)
                 if gradient is not None
             }
-        (loss,) = made.values()
+            (loss,) = made.values()
+            # Last: what raises or is interrupted before has written none of them.
+            for buffer, value in written:
+                buffer.copy_(value)
         return loss, gradients
 
     return run
