@@ -286,8 +286,12 @@ def storage_of(value: Any) -> tuple[int, int] | None:
             f"a tensor of the layout {value.layout} is in the step, of {value_text(value)}; legal "
             "are strided tensors, such as gradients of an Embedding with sparse=False"
         )
-    storage = value.untyped_storage()
-    return storage._cdata, storage.nbytes()
+    return address_of(value), value.untyped_storage().nbytes()
+
+
+def address_of(value: torch.Tensor) -> int:
+    """Return by what a tensor's storage is told from others, as long as both exist."""
+    return int(value.untyped_storage()._cdata)
 
 
 def fake_state(joint: Joint, node: fx.Node) -> Any:
@@ -303,6 +307,12 @@ def fake_state(joint: Joint, node: fx.Node) -> Any:
 def has_late_hooks(source: Any) -> bool:
     """Whether a tensor has hooks on its ``.grad``, of ``register_post_accumulate_grad_hook``."""
     return bool(getattr(source, "_post_accumulate_grad_hooks", None))
+
+
+def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return where a module keeps the buffers that are its own, by their names in it."""
+    buffers: dict[str, torch.Tensor | None] = module._buffers
+    return buffers
 
 
 def compiled_in(model: torch.nn.Module) -> str | None:
@@ -345,6 +355,25 @@ def arguments_of(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
 def is_mutable(target: Any) -> bool:
     """Whether an operator writes to what it is given."""
     return bool(target._schema.is_mutable)
+
+
+def is_scaled(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator on two tensors is given a tensor and a Python number."""
+    kinds = [isinstance(x, torch.Tensor) for x in args]
+    return (
+        func.namespace == "aten"
+        and len(args) == 2
+        and sorted(kinds) == [False, True]
+        and (
+            isinstance(args[kinds.index(False)], int | float | complex)
+            and all(str(a.type) == "Tensor" for a in func._schema.arguments[:2])
+        )
+    )
+
+
+def saved_by(node: Any, target: Any, place: int) -> Any:
+    """Return what a function of autograd has saved of an argument, as it shows it; or None."""
+    return getattr(node, f"_saved_{target._schema.arguments[place].name}", None)
 
 
 def written_by(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -28,8 +28,11 @@ from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,
+    address_of,
     is_mutable,
+    is_scaled,
     placed,
+    saved_by,
     storage_of,
     tree_leaves,
     tree_map,
@@ -225,7 +228,7 @@ class Watch(DispatchMode):  # type: ignore[misc]
     def note_sources(self, model: torch.nn.Module, given: Sequence[Any]) -> None:
         """Note the storages of parameters, buffers and arguments."""
         state = [*model.named_parameters(), *model.named_buffers(remove_duplicate=False)]
-        self.sources = {name: (x.untyped_storage()._cdata, x.nbytes) for name, x in state}
+        self.sources = {name: (address_of(x), x.nbytes) for name, x in state}
         for storage in {x.untyped_storage() for x in attributes_of(model)}:
             weakref.finalize(storage, self.let_go, storage.nbytes()).atexit = False
         leaves = tree_leaves(([value for _, value in state], given))
@@ -303,7 +306,7 @@ class Watch(DispatchMode):  # type: ignore[misc]
         # whoever asks right now may hold; its number, of eight bytes, is left out.
         node = None if value is None or value._is_view() else value.grad_fn
         place = next(place for place, x in enumerate(args) if not isinstance(x, torch.Tensor))
-        saved = getattr(node, f"_saved_{func._schema.arguments[place].name}", None)
+        saved = saved_by(node, func, place)
         if node is None or not isinstance(saved, torch.Tensor) or self.device != "cpu":
             return
         made = Storage(saved.untyped_storage().nbytes(), 0, now)
@@ -358,7 +361,7 @@ class Watch(DispatchMode):  # type: ignore[misc]
             stand = flat.as_strided(value.shape, value.stride(), value.storage_offset())
         finally:
             self.off = before
-        key = stand.untyped_storage()._cdata
+        key = address_of(stand)
         if made is not None:
             self.live[key] = saved.storage
 
@@ -459,20 +462,6 @@ def attributes_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
     yield from model.buffers()
     for module in model.modules():
         yield from (x for x in vars(module).values() if isinstance(x, torch.Tensor))
-
-
-def is_scaled(func: Any, args: Sequence[Any]) -> bool:
-    """Whether an operator on two tensors is given a tensor and a Python number."""
-    kinds = [isinstance(x, torch.Tensor) for x in args]
-    return (
-        func.namespace == "aten"
-        and len(args) == 2
-        and sorted(kinds) == [False, True]
-        and (
-            isinstance(args[kinds.index(False)], int | float | complex)
-            and all(str(a.type) == "Tensor" for a in func._schema.arguments[:2])
-        )
-    )
 
 
 def loss_of(returned: Any, name: str) -> Any:

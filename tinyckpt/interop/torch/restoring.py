@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tinyckpt.interop.torch.capture import NORMS
+from tinyckpt.interop.torch.capture import NORMS, own_buffers
 
 Slot = tuple[nn.Module, str]  # where a module keeps a buffer
 
@@ -53,7 +53,7 @@ class Kept:
         self.copies: dict[Slot, torch.Tensor | None] = {}
 
     def __enter__(self) -> None:
-        self.copies = copies_of({slot: slot[0]._buffers.get(slot[1]) for slot in self.slots})
+        self.copies = copies_of({slot: own_buffers(slot[0]).get(slot[1]) for slot in self.slots})
 
     def __exit__(self, *error: object) -> None:
         pass
@@ -90,14 +90,14 @@ def copies_of(values: Mapping[Slot, torch.Tensor | None]) -> dict[Slot, torch.Te
 @contextmanager
 def in_place(values: Mapping[Slot, torch.Tensor | None]) -> Iterator[None]:
     """While this is active, other tensors stand where some buffers did."""
-    before = {(owner, key): owner._buffers.get(key) for owner, key in values}
+    before = {(owner, key): own_buffers(owner).get(key) for owner, key in values}
     try:
         for (owner, key), value in values.items():
-            owner._buffers[key] = value
+            own_buffers(owner)[key] = value
         yield
     finally:
         for (owner, key), value in before.items():
-            owner._buffers[key] = value
+            own_buffers(owner)[key] = value
 
 
 # Norms -------------------------------------------------------------------------------------------
