@@ -49,6 +49,7 @@ LONG = {
     "tinyckpt/__init__.py": "every public name, once to import it and once to say so",
     "tinyckpt/interop/torch/capture.py": "all that PyTorch does not promise to keep, in one place",
     "tinyckpt/interop/torch/eager.py": "one mode that watches a step, and all that it sees",
+    "tinyckpt/interop/torch/preserving.py": "all kinds of state that Python has, kind by kind",
     "tinyckpt/interop/torch/replaying.py": "one mode that evaluates twice, and what may differ",
     "tinyckpt/ops/elementwise.py": "a table of facts, one family",
     "tests/tinyckpt/documents/test_serialize.py": "a table of damaged documents",

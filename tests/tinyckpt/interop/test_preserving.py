@@ -38,10 +38,8 @@ PUBLIC: dict[str, Callable[..., Any]] = {
 # In each run; with the others, in CI.
 FEW = ("CachedOnce", "Objects", "Globals", "Hooks", "Drawing", "BuffersAnew", "Named", "Tied")
 NAMES = [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in TRAPS]
-# Whose forwards draw what a trace would keep as a constant; which is refused.
-DRAWING = ("Drawing",)
-# Others count, which is warned of.
-pytestmark = pytest.mark.filterwarnings("ignore:.*its forward changes")
+# Whose next forwards compute something else, which is refused.
+OTHERWISE = ("Dicts", "Drawing", "Hooks")
 OURS = str(Path(preserving.__file__).parent), torch_traps.__file__
 
 
@@ -55,14 +53,14 @@ def test_public_calls_leave_a_model_as_it_is(name: str) -> None:
     model, x = trap(name)
     before = left(model, x)
     for which, call in PUBLIC.items():
-        refused = name in DRAWING and which == "trace"
+        refused = name in OTHERWISE and which == "trace"
         with pytest.raises(tc.GraphError) if refused else contextlib.nullcontext():
             call(model, x)
         assert changes(before, left(model, x)) == []
     assert type(model(x)) is torch.Tensor
 
 
-@pytest.mark.parametrize("name", [each for each in NAMES if each.values[0] not in DRAWING])
+@pytest.mark.parametrize("name", [each for each in NAMES if each.values[0] not in OTHERWISE])
 def test_so_do_plans_and_steps_buffers_aside(name: str) -> None:
     model, x = trap(name)
     traced = tct.trace(model, x, workspace=False)
@@ -207,6 +205,39 @@ def test_objects_of_all_kinds_are_put_back_and_what_threads_share_is_left() -> N
     assert cycle[1] is cycle
 
 
+class Large(Trap):
+    def prepare(self) -> None:
+        self.rows = np.ones((64, 8))
+        self.views = [self.rows[:, 1:], self.rows.T]
+        self.small, self.writes = self.rows[:1, :2], ""
+
+    def write(self, x: torch.Tensor) -> torch.Tensor:
+        if self.writes == "a view":
+            self.views[1][0, 0] = 2
+        elif self.writes == "all":
+            self.rows.fill(2)
+        self.small += 1
+        return x * torch.from_numpy(self.views[0]).sum().shape.numel() * len(self.rows[5:])
+
+
+@pytest.mark.parametrize("writes", ["", "a view", "all"])
+def test_large_arrays_are_not_copied_but_read_only(
+    writes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preserving, "COPIED", 1024)
+    model, x = Large(), torch.ones(2, 4)
+    model.writes = writes
+    state = preserving.State(model)
+    assert state.copied < 1024 < model.rows.nbytes
+    before = left(model, x)
+    says = r"writes to a NumPy array that is read-only \(.*test_preserving.py, line \d+\), as large"
+    for call in PUBLIC.values():
+        with pytest.raises(tc.GraphError, match=says) if writes else contextlib.nullcontext():
+            call(model, x)
+        assert changes(before, left(model, x)) == []
+        assert all(array.flags.writeable for array in (model.rows, *model.views, model.small))
+
+
 def interrupted(call: Callable[[], Any], at: int) -> int:
     """Raise a KeyboardInterrupt at one of the calls that a call makes; return how many there were.
 
@@ -227,7 +258,7 @@ def interrupted(call: Callable[[], Any], at: int) -> int:
     sys.settrace(traced)
     try:
         call()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, tc.GraphError):
         pass
     finally:
         sys.settrace(before)

@@ -249,12 +249,6 @@ def test_random_numbers_that_a_trace_would_keep_are_refused(model: Drawing, whic
     assert model.calls == 0
 
 
-def test_attributes_that_count_are_warned_of_by_whoever_traces() -> None:
-    with pytest.warns(UserWarning, match=r"Drawing: its forward changes calls from 0 to 1") as seen:
-        tct.trace(Drawing(lambda own: own.calls), X)
-    assert [warning.filename for warning in seen] == [__file__]
-
-
 def test_a_generator_of_the_models_own_is_refused() -> None:
     generator = torch.Generator().manual_seed(3)
     with pytest.raises(tc.GraphError, match="is a generator of its own; legal are random"):

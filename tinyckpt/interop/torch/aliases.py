@@ -6,16 +6,15 @@ A parameter is one, with one gradient, which goes by the first of its names, as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from tinyckpt.errors import GraphError
 from tinyckpt.interop.torch.checks import value_text
-from tinyckpt.interop.torch.constants import constant
 from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.preserving import replaced
+from tinyckpt.interop.torch.preserving import State, replaced
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
 
@@ -30,16 +29,28 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
 
     Attributes:
         names: by the name of a parameter or buffer here the first one that it has in the model.
-        changed: which attributes that are numbers forward has changed, and how.
+        state: of the model before its last forward, which says what that changed.
     """
 
     names: dict[str, str]
-    changed: list[str]
+    state: State | None
 
-    def __init__(self, model: torch.nn.Module, args: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: Sequence[Any],
+        first: Callable[[Sequence[Any], Tensors], None] | None = None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            model: of which it is.
+            args: what forward takes.
+            first: is called before each forward, with the arguments and the tensors of the model.
+        """
         super().__init__()
         check_apart(model, args)
-        self.names, self.changed = {}, []
+        self.names, self.state, self.first = {}, None, first
         self.own: dict[int, str] = {}  # by the id of a tensor
         object.__setattr__(self, "model", model)  # a module in it would show PyTorch its names
         parameters = dict(model.named_parameters())
@@ -51,10 +62,11 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *args: Any) -> Any:
         given = {key: getattr(self, own) for key, own in self.own.items()}
-        with replaced((self.model, args), given):
+        with replaced((self.model, args), given) as self.state:
             before = tensors_of(self.model)
-            with constant(self.model) as self.changed:
-                result = self.model(*args)
+            if self.first is not None:
+                self.first(args, before)
+            result = self.model(*args)
             write_assigned(before, self.model)
         return result
 

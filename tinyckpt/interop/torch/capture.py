@@ -20,9 +20,8 @@ import torch
 from torch import fx
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.aliases import Whole, check_unwritten
+from tinyckpt.interop.torch.aliases import Tensors, Whole, check_unwritten
 from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic, value_text
-from tinyckpt.interop.torch.constants import warn_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import replaced
 from tinyckpt.interop.torch.scopes import scope_of, scoped
@@ -56,12 +55,20 @@ COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # nam
 # Capturing ---------------------------------------------------------------------------------------
 
 
-def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
-    """Capture the joint graph of a module whose forward returns a scalar loss.
+def exported(
+    model: torch.nn.Module,
+    args: Sequence[Any],
+    first: Callable[[Sequence[Any], Tensors], None] | None = None,
+) -> tuple[fx.GraphModule, Whole]:
+    """Return the joint graph of a module as AOTAutograd writes it, and the module as it saw it.
+
+    Args:
+        model: whose forward returns a scalar loss.
+        args: what forward takes.
+        first: what to call before each forward, as in ``Whole``.
 
     Raises:
-        GraphError: if PyTorch cannot capture it as one graph, if the forward returns anything but a
-            scalar to differentiate, or if the graph has what is not supported.
+        GraphError: if PyTorch cannot capture it as one graph.
     """
     name = type(model).__name__
     with (
@@ -71,9 +78,21 @@ def joint_of_module(model: torch.nn.Module, args: Sequence[Any]) -> Joint:
         placed(model, args) as (given, _),
         fx.traceback.preserve_node_meta(),
     ):
-        whole = Whole(model, given)
-        graph = aot_export(stack, whole, given).graph_module
-    warn_of(whole.changed, name)
+        whole = Whole(model, given, first)
+        return aot_export(stack, whole, given).graph_module, whole
+
+
+def joint_of_export(graph: fx.GraphModule, whole: Whole, name: str) -> Joint:
+    """Read the joint graph of a module.
+
+    Args:
+        graph, whole: what ``exported`` returned.
+        name: what errors call the module.
+
+    Raises:
+        GraphError: if forward returns anything but a scalar to differentiate, or the graph has what
+            is not supported.
+    """
     descriptors = output_node(graph).meta["desc"]
     # An input without a gradient has no descriptor in the place of one.
     backward = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from tinyckpt.errors import GraphError
 OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 # In PyTorch's words: an operator reads a tensor with numbers, among those that have none.
 UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
+READ_ONLY = "read-only"  # how NumPy's errors of arrays that are not writeable end
 REGISTERED = ("_parameters", "_buffers", "_modules")  # where a module keeps what it registers
 NAMED = 6  # attributes that an error names
 
@@ -31,7 +33,10 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autograd.set_detect_anomaly(False),
+            warnings.catch_warnings(),
         ):
+            # Large arrays are read-only meanwhile, see preserving; a tensor on one may be read.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
             yield
     except GraphError:
         raise
@@ -45,6 +50,12 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
         if isinstance(error, AssertionError) and UNKNOWN_TENSOR in str(error):
             raise GraphError(unknown_tensor(name, where, model)) from error
         text = " ".join(str(error).split())[:300]
+        if isinstance(error, ValueError) and text.endswith(READ_ONLY):
+            raise GraphError(
+                f"{name}: its forward writes to a NumPy array that is read-only{where}, as large "
+                "ones are during a capture, which cannot be undone in them; legal is to write to "
+                "small arrays, or between steps"
+            ) from error
         raise GraphError(
             f"{name}: PyTorch cannot capture its training step as one graph: "
             f"{type(error).__name__}: {text}{where}; legal are arguments that forward takes, and "

@@ -1,90 +1,263 @@
 """Constant folding by capture: what a forward draws or counts in Python is a number in the graph.
 
 A capture calls the forward once. Random numbers of Python's or NumPy's that it draws would be the
-same in each step of a plan, which is refused. Numbers that it counts in attributes of modules are
-those of the call that was captured, which a warning says: many only count.
+same in each step of a plan, which is refused. If it changes anything else that it can reach, such
+as a count of its calls or what it keeps of the step before, it is captured once more, after a call
+on copies of all that differs between steps; and unless both graphs compute the same, it is refused.
+A cache of what depends on no argument and no parameter is the same in both.
+
+What a forward does only at a later call (a warm-up of ten steps) is not seen so, nor what it reads
+of the clock, of files, or of attributes of imported modules.
 """
 
 from __future__ import annotations
 
-import pickle
-import random
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
-import numpy as np
-from torch import nn
+import torch
+from torch import fx, nn
 
 from tinyckpt.errors import GraphError
-from tinyckpt.interop.torch.preserving import GENERATORS
+from tinyckpt.interop.torch.aliases import Tensors
+from tinyckpt.interop.torch.capture import (
+    attribute_of,
+    exported,
+    is_random,
+    joint_of_export,
+    output_node,
+    tree_map,
+)
+from tinyckpt.interop.torch.checks import REGISTERED, value_text
+from tinyckpt.interop.torch.joint import Joint
+from tinyckpt.interop.torch.preserving import GENERATORS, State
 
-NUMBERS = (bool, int, float, complex)
-NAMED = 6  # attributes that a warning names
-OF_ALL: dict[str, Any] = {  # the generators behind the functions of two modules
-    "random": random.getstate.__self__,  # type: ignore[attr-defined]
-    "numpy.random": np.random.get_state.__self__,  # type: ignore[attr-defined]
-}
+OF_ALL = ("random", "numpy.random")  # the modules behind whose functions stands one generator
+NAMED = 6  # changes that an error names
+BEFORE = "tinyckpt_before"  # the key under which a node says that it is of the call before
+ATEN = torch.ops.aten
+# What they make depends on the shape and dtype of a tensor, and not on its numbers.
+SHAPED = {
+    ATEN.zeros_like, ATEN.ones_like, ATEN.full_like, ATEN.empty_like, ATEN.rand_like,
+    ATEN.randn_like, ATEN.new_zeros, ATEN.new_ones, ATEN.new_full, ATEN.new_empty,
+    ATEN.new_empty_strided,
+}  # fmt: skip
 
 
-@contextmanager
-def constant(model: nn.Module) -> Iterator[list[str]]:
-    """While this is active, the forward of a model is captured.
-
-    Yields a list to which is added which attributes the forward has changed, and how.
+def joint_of_module(model: nn.Module, args: Sequence[Any]) -> Joint:
+    """Capture the joint graph of a module whose forward returns a scalar loss.
 
     Raises:
-        GraphError: if it has drawn random numbers that are not PyTorch's.
+        GraphError: if PyTorch cannot capture it as one graph, if the forward returns anything but a
+            scalar to differentiate, if the graph has what is not supported, or if the next call of
+            forward would compute something else.
     """
-    changed: list[str] = []
-    drawn, counted = states_of(model), numbers_of(model)
-    yield changed
-    now, later = states_of(model), numbers_of(model)
-    moved = [which for which in drawn if drawn[which] != now.get(which)]
-    if moved:
+    name = type(model).__name__
+    graph, whole = exported(model, args)
+    assert whole.state is not None  # forward was called
+    changes = list(whole.state.changes.values())
+    kinds = tuple(GENERATORS)
+    drawn = [
+        each
+        for each in changes
+        if isinstance(each[0], kinds) or (type(each[0]) is str and each[0] in OF_ALL)
+    ]
+    if drawn:
         raise GraphError(
-            f"{type(model).__name__}: its forward draws random numbers from {', '.join(moved)}, "
+            f"{name}: its forward draws random numbers from {names_of(drawn, whole.state)}, "
             "which would be the same in each step; legal are those of PyTorch, such as torch.rand"
         )
-    changed += [
-        f"{each} from {value} to {later[each]}"
-        for each, value in counted.items()
-        if each in later and later[each] != value
-    ]
+    joint = joint_of_export(graph, whole, name)
+    if changes:
+        changed = names_of(changes, whole.state)
+        changing = [*joint.gradient_of, *map(joint.inputs.get, joint.mutations)]
+        varying = {each[1] for each in changing if each and each[0] != "argument"}
+        try:
+            again, _ = exported(model, args, CallBefore(model, varying))
+        except GraphError as error:
+            raise GraphError(
+                f"{name}: its forward changes {changed}, and cannot be captured after it: {error}"
+            ) from error
+        table: dict[Any, int] = {}
+        if results_of(graph, table) != results_of(again, table):
+            raise GraphError(
+                f"{name}: its forward changes {changed}, and computes something else when it is "
+                "called again, where a step of a plan would repeat the first call; legal is a "
+                "forward that computes the same each time, or keeps what differs in buffers. If it "
+                "only prepares itself (a flag, a cache), call the model once before"
+            )
+    return joint
 
 
-def warn_of(changed: Sequence[str], name: str) -> None:
-    """Warn of attributes that a forward changes; the warning is about who called ``trace``."""
-    if changed:
-        more = ", and others" if len(changed) > NAMED else ""
-        warnings.warn(
-            f"{name}: its forward changes {', '.join(changed[:NAMED])}{more}: what it computes "
-            "from them is the same in each step of a plan, as when it was traced",
-            stacklevel=5,  # warn_of, joint_of_module, trace, its decorator
+# A call before -----------------------------------------------------------------------------------
+
+
+class CallBefore:
+    """Calls a model as the step before would: on other arguments, parameters and buffers.
+
+    Attributes:
+        model: what to call.
+        varying: the names of parameters and buffers that are others in the next step.
+    """
+
+    def __init__(self, model: nn.Module, varying: set[str]) -> None:
+        self.model, self.varying = model, varying
+
+    def __call__(self, args: Sequence[Any], now: Tensors) -> None:
+        """Call it, and have parameters and buffers afterwards be what they are now.
+
+        Args:
+            args: what forward takes.
+            now: parameters and buffers by all their names.
+        """
+        copies: dict[int, torch.Tensor] = {}
+        with fx.traceback.annotate({BEFORE: True}):
+            for name, value in now.items():
+                if name in self.varying and id(value) not in copies:
+                    copies[id(value)] = value.clone()
+            State(self.model).replace(copies)
+            self.model(*tree_map(copied, tuple(args)))
+        back = {id(copies[id(value)]): value for value in now.values() if id(value) in copies}
+        State(self.model).replace(back)
+        for name, _ in list(self.model.named_buffers(remove_duplicate=False)):
+            path, _, key = name.rpartition(".")
+            if name in now:  # it may have been assigned anew
+                setattr(self.model.get_submodule(path), key, now[name])
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a tensor, and anything else as it is."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+# What a graph computes ---------------------------------------------------------------------------
+
+
+class Reference:
+    """Stands for a value in the text of a node's arguments."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def results_of(graph: fx.GraphModule, table: dict[Any, int]) -> str:
+    """Return what a graph returns: a text that is equal for graphs that compute the same.
+
+    Value numbering: nodes that apply an operator to the same values have the same number, in
+    whatever order they stand. Random ones are the same if they draw at the same place.
+
+    Args:
+        graph: of the step.
+        table: the numbers so far, shared by the graphs that are compared.
+    """
+    numbers: dict[fx.Node, Reference] = {}
+    live, drawn = live_in(graph), 0
+    for place, node in enumerate(graph.graph.nodes):
+        if node.op == "output" or node not in live:
+            continue
+        value: Callable[[fx.Node], Any] = numbers.__getitem__
+        if getattr(node.target, "overloadpacket", None) in SHAPED:
+            value = shape_of
+        key: tuple[Any, ...] = (
+            node.op,
+            str(node.target),
+            repr(fx.node.map_arg(node.args, value)),
+            repr(fx.node.map_arg(node.kwargs, value)),
         )
+        if node.op == "placeholder":
+            key = "placeholder", place
+        elif node.op == "get_attr":
+            key = "constant", constant_text(attribute_of(graph, node))
+        elif is_random(node):
+            drawn += 1
+            key += drawn, BEFORE in (node.meta.get("custom") or {})
+        numbers[node] = Reference(f"%{table.setdefault(key, len(table))}")
+    return repr(fx.node.map_arg(output_node(graph).args, numbers.__getitem__))
 
 
-def states_of(model: nn.Module) -> dict[str, bytes]:
-    """Return the states of generators that are not PyTorch's, by what they are called."""
-    held = {
-        each: value for each, value in attributes_of(model) if isinstance(value, tuple(GENERATORS))
-    }
-    return {
-        each: pickle.dumps(get(generator))
-        for each, generator in {**OF_ALL, **held}.items()
-        for kind, (get, _) in GENERATORS.items()
-        if isinstance(generator, kind) and kind.__module__ != "torch._C"
-    }
+def live_in(graph: fx.GraphModule) -> set[fx.Node]:
+    """Return the nodes that the results of a graph depend on, and its inputs."""
+    live = set(output_node(graph).all_input_nodes)
+    for node in reversed(graph.graph.nodes):
+        if node in live:
+            live.update(node.all_input_nodes)
+    return live
 
 
-def numbers_of(model: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a model's modules that are numbers."""
-    return {each: value for each, value in attributes_of(model) if type(value) in NUMBERS}
+def shape_of(node: fx.Node) -> Reference:
+    """Return what a value is but for its numbers."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return Reference(repr(value))
+    return Reference(f"{value_text(value)} {value.stride()} {value.device}")
 
 
-def attributes_of(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of a model's modules, with the modules' names before theirs."""
-    for path, module in model.named_modules():
-        for key, value in vars(module).items():
-            yield (f"{path}.{key}" if path else key), value
+def constant_text(value: Any) -> str:
+    """Return a text that is the same for equal constants: tensors by their bits."""
+    if type(value) not in (torch.Tensor, nn.Parameter) or value.layout != torch.strided:
+        return f"{type(value)} {id(value)}"
+    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return f"{value_text(value)} {hashlib.sha256(data.tobytes()).hexdigest()}"
+
+
+# Names -------------------------------------------------------------------------------------------
+
+
+def names_of(changes: Sequence[tuple[Any, Any]], state: State) -> str:
+    """Return what changed, as an error says it."""
+    names = list(dict.fromkeys(name_of(found, what, state) for found, what in changes))
+    more = ", and others" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def name_of(found: Any, what: Any, state: State) -> str:
+    """Return the name of something that changed: the path to an object, and what of it.
+
+    An attribute goes by its module, such as ``blocks.0.calls``, or by its class; a global by the
+    module of Python that it is in; a variable by the function that closes over it.
+    """
+    if isinstance(found, str):
+        return found
+    parts = [str(what)]
+    if isinstance(found, type):
+        parts.append(found.__qualname__)
+        found = None
+    elif isinstance(found, FunctionType):
+        parts.append(found.__module__)
+        found = None
+    while found is not None:
+        origin = state.origins[id(found)]
+        if state.origins[id(origin)] is None:  # the pair of the model and its arguments
+            parts.append("" if isinstance(found, nn.Module) else "args")
+            break
+        if isinstance(origin, type | FunctionType):
+            parts += parts_in(origin, found)
+            break
+        parts += parts_in(origin, found)
+        found = origin
+    return ".".join(part for part in reversed(parts) if part and part not in REGISTERED)
+
+
+def parts_in(origin: Any, found: Any) -> Iterator[str]:
+    """Yield by which name an object has another one, and then its own, of a class or function."""
+    if isinstance(origin, FunctionType):
+        cells = origin.__closure__ or ()
+        for name, cell in zip(origin.__code__.co_freevars, cells, strict=True):
+            if cell is found or (cell.cell_contents is found):
+                yield name
+                yield origin.__qualname__
+                return
+        yield from (name for name, value in origin.__globals__.items() if value is found)
+        yield str(origin.__module__)
+    elif isinstance(origin, dict):
+        yield from (str(key) for key, value in dict.items(origin) if value is found)
+    elif isinstance(origin, list | tuple):
+        yield str(next(place for place, each in enumerate(origin) if each is found))
+    elif isinstance(origin, type):
+        yield from (name for name, value in vars(origin).items() if value is found)
+        yield origin.__qualname__

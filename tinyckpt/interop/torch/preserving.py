@@ -5,19 +5,22 @@ None of that may stay. ``State`` takes all that can be reached from a model and 
 identity, so that an object under several names is one: attributes of modules, of their classes and
 of plain objects; lists, dicts, sets and arrays in any nesting; what methods and hooks close over,
 and the globals that they name; generators of random numbers. Numbers in tensors are not copied:
-operators run on FakeTensors, which are others.
+operators run on FakeTensors, which are others. Arrays of NumPy are copied up to ``COPIED`` bytes;
+further ones are read-only until they are put back, in the outermost call.
 
 What a forward writes elsewhere stays, such as files, or attributes of imported modules.
 """
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache, partial, wraps
+from operator import itemgetter
 from threading import RLock
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -47,14 +50,22 @@ GENERATORS: dict[type, Pair] = {
     ),
     torch.Generator: (torch.Generator.get_state, torch.Generator.set_state),
 }
-GLOBAL: tuple[Pair, ...] = (
-    (torch.get_rng_state, torch.set_rng_state),
-    (random.getstate, random.setstate),
-    (np.random.get_state, np.random.set_state),
-    (torch.is_grad_enabled, lambda on: on == torch.is_grad_enabled() or torch.set_grad_enabled(on)),
-    (torch.get_default_dtype, torch.set_default_dtype),
-)
-ON_GPU: Pair = (torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)
+GLOBAL: dict[str, Pair] = {
+    "torch": (torch.get_rng_state, torch.set_rng_state),
+    "random": (random.getstate, random.setstate),
+    "numpy.random": (np.random.get_state, np.random.set_state),
+    "grad mode": (
+        torch.is_grad_enabled,
+        lambda on: on == torch.is_grad_enabled() or torch.set_grad_enabled(on),
+    ),
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+}
+ON_GPU: dict[str, Pair] = {
+    "torch.cuda": (torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)
+}
+COPIED = 16 * 2**20  # bytes of arrays that are copied at most; further ones are made read-only
+
+Put = Callable[[], Iterable[Any]]  # puts something back, and returns what of it was not as before
 
 
 def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -69,11 +80,13 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
         with ALONE:
             state, done, interrupt = State(args, kwargs), False, None
             try:
+                state.protect()
                 return call(*args, **kwargs)
             finally:
                 while not done:
                     try:
-                        done = state.restore()
+                        state.restore()
+                        done = True
                     except KeyboardInterrupt as error:
                         interrupt = error
                 if interrupt is not None:
@@ -83,15 +96,16 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 
 @contextmanager
-def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[None]:
+def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[State]:
     """While this is active, tensors that some objects hold are others, given by the ids of these.
 
-    They are under all of their names. Afterwards the objects are as they were before.
+    They are under all of their names. Afterwards the objects are as they were before, and the state
+    that this yields says what was not.
     """
     state = State(roots)
     try:
         state.replace(others)
-        yield
+        yield state
     finally:
         state.restore()
 
@@ -100,32 +114,56 @@ class State:
     """What some objects are now, with all that can be reached from them.
 
     Attributes:
-        puts: for everything that can be written to, what puts it back.
+        puts: for everything that can be written to, it and what puts it back.
         places: by a tensor's id, what puts another one where lists and dicts hold it.
+        others: by a tensor's id, which one was put in its places.
         seen: the objects by id, which keeps them alive, so that no other one gets the id of one.
+        origins: by an object's id, the object in which it was found first.
+        copied: how many bytes of arrays were copied.
+        large: the arrays that are too large for that, with how many others each is a view of.
+        changes: what was not as before when it was put back: objects, and what of each.
     """
 
     def __init__(self, *roots: Any) -> None:
-        self.puts: list[Callable[[], Any]] = []
+        self.puts: list[tuple[Any, Put]] = []
         self.places: dict[int, list[Callable[[Any], Any]]] = {}
+        self.others: dict[int, torch.Tensor] = {}
         self.seen: dict[int, Any] = {}
-        for get, put in (*GLOBAL, *([ON_GPU] if torch.cuda.is_initialized() else [])):
-            self.puts.append(partial(put, get()))
-        left = list(roots)
+        self.origins: dict[int, Any] = {}
+        self.copied = 0
+        self.large: list[tuple[int, Any]] = []
+        self.changes: dict[tuple[int, Any], tuple[Any, Any]] = {}
+        for name, (get, put) in {
+            **GLOBAL,
+            **(ON_GPU if torch.cuda.is_initialized() else {}),
+        }.items():
+            self.puts.append((name, partial(put_state, get, put, get())))
+        left = deque((None, root) for root in roots)
         while left:
-            found = left.pop()
+            origin, found = left.popleft()
             if type(found) not in ATOMS and id(found) not in self.seen:
-                self.seen[id(found)] = found
-                left += self.take(found)
+                self.seen[id(found)], self.origins[id(found)] = found, origin
+                left += [(found, part) for part in self.take(found)]
 
-    def restore(self) -> bool:
-        """Put everything back; return True. This may be interrupted, and done again."""
-        for put in self.puts:
-            put()
-        return True
+    def protect(self) -> None:
+        """Make the arrays read-only that are too large to be copied, until they are restored."""
+        for _, array in self.large:
+            array.flags.writeable = False
+
+    def restore(self) -> None:
+        """Put everything back, noting what was not as before.
+
+        This may be interrupted, and done again.
+        """
+        for _, array in sorted(self.large, key=itemgetter(0)):  # a view only after what it is of
+            array.flags.writeable = True
+        for found, put in self.puts:
+            for what in put():
+                self.changes[id(found), str(what)] = found, what
 
     def replace(self, others: Mapping[int, torch.Tensor]) -> None:
         """Put other tensors where lists and dicts hold some, given by the ids of these."""
+        self.others.update(others)
         for key, other in others.items():
             for place in self.places.get(key, ()):
                 place(other)
@@ -137,33 +175,37 @@ class State:
         if issubclass(kind, dict):
             base = OrderedDict if issubclass(kind, OrderedDict) else dict
             items = list(base.items(found))
-            self.puts.append(partial(put_items, base, found, items))
+            self.puts.append((found, partial(put_items, base, found, items, self.others)))
             self.note_places(found, base, items)
             return [part for item in items for part in item]
         if issubclass(kind, list | deque):
             base = deque if issubclass(kind, deque) else list
             members = list(base.__iter__(found))
-            self.puts.append(partial(put_sequence, base, found, members))
+            self.puts.append((found, partial(put_sequence, base, found, members, self.others)))
             self.note_places(found, base, enumerate(members))
             return members
         if issubclass(kind, set):
             members = list(set.__iter__(found))
-            self.puts.append(partial(put_set, found, members))
+            self.puts.append((found, partial(put_set, found, members)))
             return members
         if issubclass(kind, tuple | frozenset):
             base = tuple if issubclass(kind, tuple) else frozenset
             return list(base.__iter__(found))
         if issubclass(kind, torch.Tensor):
             if found.is_leaf:  # of others a gradient is not kept
-                self.puts.append(partial(put_leaf, found, found.requires_grad, found.grad))
+                own = found.requires_grad, found.grad
+                self.puts.append((found, partial(put_leaf, found, *own)))
             return ()
         if issubclass(kind, np.ndarray) and not issubclass(kind, np.memmap):
-            if found.flags.writeable:
-                self.puts.append(partial(np.copyto, found, found.copy()))
-            return ()
+            return self.take_array(found)
         for generator, (get, put) in GENERATORS.items():
             if issubclass(kind, generator):
-                self.puts.append(partial(put, found, get(found)))
+                self.puts.append(
+                    (
+                        found,
+                        partial(put_state, partial(get, found), partial(put, found), get(found)),
+                    )
+                )
                 return ()
         if issubclass(kind, type):
             return self.take_class(found)
@@ -178,6 +220,17 @@ class State:
         for key, value in items:
             if isinstance(value, torch.Tensor):
                 self.places.setdefault(id(value), []).append(partial(base.__setitem__, found, key))
+
+    def take_array(self, found: Any) -> list[Any]:
+        """Take a copy of an array, if it can still be copied; return what it is a view of."""
+        if found.flags.writeable:
+            self.copied += found.nbytes
+            if self.copied <= COPIED:
+                self.puts.append((found, partial(put_array, found, found.copy())))
+            else:
+                self.copied -= found.nbytes
+                self.large.append((views_in(found), found))
+        return [] if found.base is None else [found.base]
 
     def take_attributes(self, found: Any) -> list[Any]:
         """Take the attributes of an object, in a dict and in slots, and those of its class."""
@@ -199,14 +252,14 @@ class State:
             value = member.__get__(owner)
         except (AttributeError, ValueError):  # there is nothing in it
             value = ABSENT
-        self.puts.append(partial(put_slot, member, owner, value))
+        self.puts.append((owner, partial(put_slot, member, owner, value)))
         return value
 
     def take_class(self, found: Any) -> list[Any]:
         """Take the attributes of a class, unless others made it; its parents follow."""
         own = {} if is_foreign(found) else dict(vars(found))
         if own:
-            self.puts.append(partial(put_class, found, own))
+            self.puts.append((found, partial(put_class, found, own)))
         return [*found.__bases__, *own.values()]
 
     def take_code(self, found: Any) -> list[Any]:
@@ -222,15 +275,20 @@ class State:
         if isinstance(found, cached_property):
             return [found.func]
         if isinstance(found, CACHED):
-            self.puts.append(partial(put_cache, found, found.cache_info().misses))
+            self.puts.append((found, partial(put_cache, found, found.cache_info().misses)))
             return [found.__wrapped__]
+        if hasattr(type(found), "__next__"):  # what it has left is not seen
+            self.puts.append((found, lambda: ("",)))
         if not isinstance(found, FunctionType) or is_foreign(found):
             return []
         own = found.__globals__
         refers: list[Any] = [found.__defaults__, found.__kwdefaults__, vars(found)]
-        refers += [self.take_slot(CELL, cell) for cell in found.__closure__ or ()]
+        for cell in found.__closure__ or ():
+            self.seen[id(cell)] = cell
+            self.origins.setdefault(id(cell), found)
+            refers.append(self.take_slot(CELL, cell))
         for name in names_in(found.__code__) & own.keys():
-            self.puts.append(partial(put_global, own, name, own[name]))
+            self.puts.append((found, partial(put_global, own, name, own[name])))
             refers.append(own[name])
         return refers
 
@@ -252,62 +310,110 @@ def names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
+def views_in(array: Any) -> int:
+    """Return how many arrays an array is a view of."""
+    count = 0
+    while isinstance(array := array.base, np.ndarray):
+        count += 1
+    return count
+
+
 # Putting back ------------------------------------------------------------------------------------
-# Nothing is written that is as it was: others may be reading it.
+# Nothing is written that is as it was: others may be reading it. Each returns what was not.
 
 
-def put_items(base: Any, found: Any, items: list[tuple[Any, Any]]) -> None:
-    """Put the items of a dict back."""
+def put_items(
+    base: Any, found: Any, items: list[tuple[Any, Any]], others: Mapping[int, Any]
+) -> list[Any]:
+    """Put the items of a dict back; tensors in place of theirs are no change."""
     now = list(base.items(found))
     if len(now) == len(items) and all(
         key is other and value is another
         for (key, value), (other, another) in zip(now, items, strict=True)
     ):
-        return
+        return []
     base.clear(found)
     for key, value in items:
         base.__setitem__(found, key, value)
+    # By ids: a key may have an unusual equality.
+    before, after = ({id(key): (key, value) for key, value in part} for part in (items, now))
+    changed = [
+        key
+        for which, (key, value) in {**after, **before}.items()
+        if which not in after
+        or which not in before
+        or after[which][1] is not others.get(id(value), value)
+    ]
+    return changed or ([""] if list(before) != list(after) else [])
 
 
-def put_sequence(base: Any, found: Any, members: list[Any]) -> None:
-    """Put the members of a list or deque back."""
-    if list(map(id, base.__iter__(found))) != list(map(id, members)):
-        base.clear(found)
-        base.extend(found, members)
+def put_sequence(
+    base: Any, found: Any, members: list[Any], others: Mapping[int, Any]
+) -> Iterable[Any]:
+    """Put the members of a list or deque back; tensors in place of theirs are no change."""
+    now = list(map(id, base.__iter__(found)))
+    if now == list(map(id, members)):
+        return ()
+    base.clear(found)
+    base.extend(found, members)
+    return () if now == [id(others.get(id(each), each)) for each in members] else ("",)
 
 
-def put_set(found: set[Any], members: list[Any]) -> None:
+def put_set(found: set[Any], members: list[Any]) -> Iterable[Any]:
     """Put the members of a set back."""
-    if set(map(id, set.__iter__(found))) != set(map(id, members)):
-        set.clear(found)
-        set.update(found, members)
+    if set(map(id, set.__iter__(found))) == set(map(id, members)):
+        return ()
+    set.clear(found)
+    set.update(found, members)
+    return ("",)
 
 
-def put_leaf(found: torch.Tensor, requires_grad: bool, gradient: torch.Tensor | None) -> None:
+def put_leaf(
+    found: torch.Tensor, requires_grad: bool, gradient: torch.Tensor | None
+) -> Iterable[str]:
     """Put back whether a tensor requires a gradient, and which it has."""
     if found.requires_grad != requires_grad:
         found.requires_grad_(requires_grad)
+        yield "requires_grad"
     if found.is_leaf and found.grad is not gradient:
         found.grad = gradient
+        yield "grad"
 
 
-def put_slot(member: Any, owner: Any, value: Any) -> None:
+def put_array(found: Any, copy: Any) -> Iterable[str]:
+    """Put the elements of an array back."""
+    if found.tobytes() == copy.tobytes():
+        return ()
+    np.copyto(found, copy)
+    return ("",)
+
+
+def put_state(get: Callable[[], Any], put: Callable[[Any], Any], before: Any) -> Iterable[str]:
+    """Put a state of the process or of a generator back; PyTorch's are not looked at."""
+    tensors = isinstance(before, torch.Tensor | list)
+    changed = not tensors and pickle.dumps(get()) != pickle.dumps(before)
+    put(before)
+    return ("",) if changed else ()
+
+
+def put_slot(member: Any, owner: Any, value: Any) -> Iterable[str]:
     """Put back what was in a slot, or in a cell."""
     try:
         now = member.__get__(owner)
     except (AttributeError, ValueError):
         now = ABSENT
     if now is value:
-        return
+        return ()
     if value is ABSENT:
         member.__delete__(owner)
     else:
         member.__set__(owner, value)
+    return ("" if member is CELL else member.__name__,)
 
 
-def put_class(found: type, own: dict[str, Any]) -> None:
+def put_class(found: type, own: dict[str, Any]) -> list[str]:
     """Put the attributes of a class back."""
-    now = dict(vars(found))
+    now, changed = dict(vars(found)), []
     for name in now.keys() | own.keys():
         if name.startswith("__") or now.get(name, ABSENT) is own.get(name, ABSENT):
             continue
@@ -315,15 +421,21 @@ def put_class(found: type, own: dict[str, Any]) -> None:
             type.__setattr__(found, name, own[name])
         else:
             type.__delattr__(found, name)
+        changed.append(name)
+    return sorted(changed)
 
 
-def put_global(own: dict[str, Any], name: str, value: Any) -> None:
+def put_global(own: dict[str, Any], name: str, value: Any) -> Iterable[str]:
     """Put a global of a module back."""
-    if own.get(name, ABSENT) is not value:
-        own[name] = value
+    if own.get(name, ABSENT) is value:
+        return ()
+    own[name] = value
+    return (name,)
 
 
-def put_cache(found: Any, misses: int) -> None:
+def put_cache(found: Any, misses: int) -> Iterable[str]:
     """Empty the cache of a function if it has more in it than before."""
-    if found.cache_info().misses != misses:
-        found.cache_clear()
+    if found.cache_info().misses == misses:
+        return ()
+    found.cache_clear()
+    return ("",)

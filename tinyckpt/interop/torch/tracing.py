@@ -13,8 +13,9 @@ from tinyckpt.errors import GraphError
 from tinyckpt.graph import TrainingGraph
 from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.aliases import first_names
-from tinyckpt.interop.torch.capture import compiled_in, joint_of_module, tree_flatten
+from tinyckpt.interop.torch.capture import compiled_in, tree_flatten
 from tinyckpt.interop.torch.checks import check_measurable, check_model
+from tinyckpt.interop.torch.constants import joint_of_module
 from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import preserving
