@@ -328,6 +328,11 @@ def has_late_hooks(source: Any) -> bool:
     return bool(getattr(source, "_post_accumulate_grad_hooks", None))
 
 
+def is_view(value: torch.Tensor) -> bool:
+    """Whether autograd knows a tensor as a view of another one."""
+    return bool(value._is_view())
+
+
 def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
     """Return where a module keeps the buffers that are its own, by their names in it."""
     buffers: dict[str, torch.Tensor | None] = module._buffers

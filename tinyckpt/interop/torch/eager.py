@@ -31,6 +31,7 @@ from tinyckpt.interop.torch.capture import (
     address_of,
     is_mutable,
     is_scaled,
+    is_view,
     placed,
     saved_by,
     storage_of,
@@ -304,7 +305,7 @@ class Watch(DispatchMode):  # type: ignore[misc]
         value = result()
         # A view that was written to gets its node when somebody asks for it, under a lock that
         # whoever asks right now may hold; its number, of eight bytes, is left out.
-        node = None if value is None or value._is_view() else value.grad_fn
+        node = None if value is None or is_view(value) else value.grad_fn
         place = next(place for place, x in enumerate(args) if not isinstance(x, torch.Tensor))
         saved = saved_by(node, func, place)
         if node is None or not isinstance(saved, torch.Tensor) or self.device != "cpu":
