@@ -98,7 +98,7 @@ def inside(value: Any) -> Iterator[tuple[str, Any]]:
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             yield f"closes over {name}", cell.cell_contents
     elif not isinstance(value, NOTHING_INSIDE):
-        if type(value).__module__.partition(".")[0] in ("tests", "__main__"):
+        if type(value).__module__.partition(".")[0] in ("tests", "benchmarks", "__main__"):
             for base in type(value).__mro__[:-1]:
                 if base.__module__ == type(value).__module__:
                     names = [name for name in vars(base) if not name.startswith("__")]

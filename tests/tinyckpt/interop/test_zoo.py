@@ -1,0 +1,71 @@
+"""Models that nobody here wrote, and ours with every trap: plain PyTorch's numbers, or a refusal.
+
+What is expected of a model stands beside it in ``benchmarks/zoo``: one that begins to work, or that
+is refused with other words, fails as one that ceases to.
+"""
+
+import re
+from importlib.util import find_spec
+
+import pytest
+
+from tests.conftest import PROFILE
+
+LACKING = [name for name in ("torch", "torchvision", "transformers") if find_spec(name) is None]
+if LACKING:
+    pytest.skip(f"needs {LACKING[0]} (extra zoo)", allow_module_level=True)
+
+from benchmarks.zoo import GROUPS, MODELS
+from benchmarks.zoo.trials import Outcome, advised, compiled, planned
+
+# With make test-deep, large ones too.
+NAMES = [name for name, entry in MODELS.items() if not entry.large or PROFILE == "deep"]
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore:.*its forward changes")]
+
+
+def test_twenty_models_are_ours_and_twenty_of_others() -> None:
+    ours = set(NAMES) & set(GROUPS["Ours"])
+    assert min(len(ours), len(NAMES) - len(ours)) >= 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_trains_as_advised(name: str) -> None:
+    entry = MODELS[name]
+    outcome = advised(entry)
+    check_refusal(entry.advised, outcome)
+    check_steps(outcome, 0, entry.peak)
+    if not entry.advised:
+        assert bool(outcome.size) == entry.wraps, f"{outcome.size} modules may be wrapped"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_trains_as_planned(name: str) -> None:
+    entry = MODELS[name]
+    outcome = planned(entry)
+    check_refusal(entry.traced, outcome)
+    check_steps(outcome, entry.apart, entry.planned)
+
+
+# Compiled, too: a few of each kind.
+COMPILED = ["tied", "module under two names", "batch and instance norm", "RegNet", "Llama"]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_model_trains_compiled(name: str) -> None:
+    check_steps(compiled(MODELS[name]), 0, 0)
+
+
+def check_refusal(expected: str, outcome: Outcome) -> None:
+    """Assert that a model was refused with these words, if there are any, and was left alone."""
+    assert outcome.changed == []
+    assert bool(outcome.refused) == bool(expected), outcome.refused or f"not refused: {expected}"
+    assert re.search(expected, outcome.refused), outcome.refused
+
+
+def check_steps(outcome: Outcome, apart: float, missed: int) -> None:
+    """Assert that steps differ from plain PyTorch, and peaks from what was said, as is known."""
+    for step in outcome.steps:
+        assert step.apart <= apart, f"{step.what}: {step.where} is {step.apart:.3g} apart"
+        assert step.miss <= missed, step
+    if outcome.steps:
+        assert bool(apart) == any(step.apart for step in outcome.steps), "the bits are equal now"
