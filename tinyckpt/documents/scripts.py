@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tinyckpt.errors import GraphError, TinyckptError, meant
+from tinyckpt.documents.reader import read_bytes
+from tinyckpt.errors import FormatError, GraphError, TinyckptError, meant
 
 # By folder: the modules in it that its files imported, by name.
 NEIGHBOURS: dict[Path, dict[str, ModuleType]] = {}
@@ -27,14 +28,17 @@ def function_of_file(path: str, name: str) -> Callable[..., Any]:
         GraphError: if the file cannot be read, is not valid Python, raises anything, or has no
             such function.
     """
+    try:
+        source = read_bytes(path)  # of a regular file alone: a device may have no end
+    except FormatError as error:
+        raise GraphError(str(error)) from error
     with user_code(path, name):
         spec = importlib.util.spec_from_file_location(module_name(Path(path).resolve()), path)
         assert spec is not None  # the path ends in .py
-        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # dataclasses and pickles look there for their module
         try:
-            spec.loader.exec_module(module)
+            exec(compile(source, path, "exec", dont_inherit=True), vars(module))
         except BaseException:
             sys.modules.pop(spec.name, None)
             raise
