@@ -63,10 +63,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
-def pytest_collection_finish() -> None:
-    """Have garbage collection pass over what is there now: thousands of tests, and frameworks.
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> None:
+    """Have garbage collection pass over what is there when a module's tests begin.
 
-    Tests that measure memory collect before they begin; each look at all this takes half a second.
+    That is thousands of tests, and frameworks with what they cache. Tests that measure memory
+    collect before they begin, and each look at all this takes a second.
     """
     gc.collect()
     gc.freeze()

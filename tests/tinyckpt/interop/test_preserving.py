@@ -6,7 +6,7 @@ import random
 import sys
 from abc import ABC
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -41,6 +41,14 @@ NAMES = [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for n
 # Whose next forwards compute something else, which is refused.
 OTHERWISE = ("Dicts", "Drawing", "Hooks")
 OURS = str(Path(preserving.__file__).parent), torch_traps.__file__
+
+
+@pytest.fixture(autouse=True)
+def default_dtype() -> Iterator[None]:
+    """What a model's own forward sets it to, that of Modes, is not for other tests."""
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
 
 
 def left(model: Trap, x: Any) -> Any:
@@ -268,9 +276,14 @@ def interrupted(call: Callable[[], Any], at: int) -> int:
 
 # One that comes while Python frees something is reported by Python, and lost.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["Lists", "NamedTwice", "Hooks"])
 @pytest.mark.parametrize("kind", PUBLIC)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("NamedTwice", marks=pytest.mark.long),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("Lists", "Hooks")),
+    ],
+)
 def test_an_interrupt_at_any_moment_leaves_it_as_it_is(kind: str, name: str) -> None:
     model, x = trap(name)
     before = left(model, x)

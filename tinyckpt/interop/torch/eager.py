@@ -112,7 +112,8 @@ class Recording:
         sources: address and bytes of each parameter and buffer, by name.
         freed: what is let go of that was there before the step: events and bytes.
         kept: of modules, by name, which of the storages that they make a second evaluation leaves,
-            and which of the values that it saves.
+            which of the values that it saves, and which storages of the first are gone after it,
+            each with how many storages the second had made by then.
         restored: of modules, by name, the buffers that are put back for a second evaluation.
     """
 
@@ -126,7 +127,9 @@ class Recording:
     on_cpu: bool = True
     sources: dict[str, tuple[int, int]] = field(default_factory=dict)
     freed: list[tuple[int, int]] = field(default_factory=list)
-    kept: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    kept: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]] = field(
+        default_factory=dict
+    )
     restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -54,7 +54,9 @@ def recorded(
     found = verdicts(model, args, usable)
     for each, verdict in found.items():
         reasons[each] = verdict.reason or read_again(recording, each)
-    recording.kept = {each: (verdict.kept, verdict.saves) for each, verdict in found.items()}
+    recording.kept = {
+        each: (verdict.kept, verdict.saves, verdict.dropped) for each, verdict in found.items()
+    }
     recording.restored = {each: verdict.restored for each, verdict in found.items()}
     bad = next((each for each in names if reasons[each]), None)
     if modules is not None and bad is not None:

@@ -24,6 +24,7 @@ from operator import itemgetter
 from threading import RLock
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -116,7 +117,7 @@ class State:
     Attributes:
         puts: for everything that can be written to, it and what puts it back.
         places: by a tensor's id, what puts another one where lists and dicts hold it.
-        others: by a tensor's id, which one was put in its places.
+        others: by a tensor's id, which one was put in its places; it lives no longer for this.
         seen: the objects by id, which keeps them alive, so that no other one gets the id of one.
         origins: by an object's id, the object in which it was found first.
         copied: how many bytes of arrays were copied.
@@ -127,7 +128,7 @@ class State:
     def __init__(self, *roots: Any) -> None:
         self.puts: list[tuple[Any, Put]] = []
         self.places: dict[int, list[Callable[[Any], Any]]] = {}
-        self.others: dict[int, torch.Tensor] = {}
+        self.others: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()
         self.seen: dict[int, Any] = {}
         self.origins: dict[int, Any] = {}
         self.copied = 0

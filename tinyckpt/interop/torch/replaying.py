@@ -60,12 +60,15 @@ class Verdict:
         restored: names in it of buffers to put back for its second evaluation.
         kept: which of the storages that it makes are still there after its second evaluation.
         saves: which of the values that it saves are so.
+        dropped: which of the storages that its first evaluation made and left are gone after the
+            second, each with the number of storages that this had made by then.
     """
 
     reason: str = ""
     restored: tuple[str, ...] = ()
     kept: tuple[int, ...] = ()
     saves: tuple[int, ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
 
 
 class EnoughSavedError(Exception):
@@ -81,6 +84,7 @@ class Evaluation:
         log: what was evaluated: operators with what they read, and what autograd saved.
         saves, saved: how often autograd saved, and what.
         made: places, in order, of the storages that it made, by number.
+        dropped: by numbers of storages that went during it, how many it had made by then.
         writes: by number of a storage the operator that wrote to it last.
         versions: of storages when it began, where they were written to before.
         begin, end: the state of Python before and after it.
@@ -96,6 +100,7 @@ class Evaluation:
     saves: int = 0
     saved: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     made: dict[int, int] = field(default_factory=dict)
+    dropped: dict[int, int] = field(default_factory=dict)
     writes: dict[int, str] = field(default_factory=dict)
     versions: Counter[int] = field(default_factory=Counter)
     begin: State = field(default_factory=dict)
@@ -183,7 +188,10 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
             with forwards(watched, call):
                 model(*given)
-            found = {each.name: self.judged(each) for each in reversed(self.evaluations)}
+            found = {}
+            while self.evaluations:  # each goes with its arguments, and their graph with them
+                each = self.evaluations.pop()
+                found[each.name] = self.judged(each)
         return {name: found.get(name, Verdict()) for name in watched}
 
     # First evaluations ------------------------------------------------------------------------
@@ -272,8 +280,14 @@ class Replays(DispatchMode):  # type: ignore[misc]
         if key not in self.live:
             self.live[key] = self.count
             self.count += 1
-            weakref.finalize(value.untyped_storage(), self.live.pop, key, None).atexit = False
+            weakref.finalize(value.untyped_storage(), self.drop, key).atexit = False
         return self.live[key]
+
+    def drop(self, key: int) -> None:
+        """Note that a storage is gone."""
+        number = self.live.pop(key, None)
+        if self.running is not None and number is not None:
+            self.running.dropped[number] = len(self.running.made)
 
     def save(self, value: torch.Tensor) -> torch.Tensor:
         """Stand in for autograd's saving of a value."""
@@ -339,6 +353,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         if reason:
             return Verdict(reason)
         second = Evaluation(first.name, first.module, first.forward, first.args, first.kwargs)
+        before = set(self.live.values())
         second.begin, second.handed = self.states(second)
         with ExitStack() as stack:
             with self.unseen():
@@ -376,6 +391,11 @@ class Replays(DispatchMode):  # type: ignore[misc]
             restored,
             tuple(place for number, place in second.made.items() if number in live),
             tuple(place for place, kept in enumerate(second.saved) if kept() is not None),
+            tuple(
+                (place, second.dropped.get(number, len(second.made)))
+                for number, place in first.made.items()
+                if number in before and number not in live
+            ),
         )
 
     def changed_before(self, first: Evaluation) -> str:

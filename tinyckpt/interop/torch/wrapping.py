@@ -106,60 +106,67 @@ class Wrapping:
             if each.storage < 0 and each.source in buffers:
                 used = self.until(each.used if each.reads else each.released)
                 of_buffers[each.source] = max(of_buffers.get(each.source, -1), used)
-        stays, replaced = self.staying(name, called, read)
+        stays, replaced, going = self.staying(name, called, read)
         copies |= dict.fromkeys(stays, self.last)
         again = flops = 0
         if read < NEVER:
             flops = sum(record.flops[called.begin : stop + 1])
-            again = self.peak_again(called.begin, stop, copies, replaced) + sum(buffers.values())
+            again = self.peak_again(called.begin, stop, copies, going) + sum(buffers.values())
         return Module(
             called.begin, called.end, read, released, tuple(sorted(called.given)), inside, copies,
             replaced, again, flops, sum(buffers.values()),
             tuple((buffers[source], end) for source, end in of_buffers.items()),
         )  # fmt: skip
 
-    def staying(self, name: str, called: Called, read: int) -> tuple[list[int], dict[int, int]]:
+    def staying(
+        self, name: str, called: Called, read: int
+    ) -> tuple[list[int], dict[int, int], dict[int, int]]:
         """Return which storages a second evaluation leaves, and until when the first ones are.
 
         They are what a module keeps in attributes, for example, and what their graph saves; what
-        was in the same attribute before is gone then.
+        was in the same attribute before is gone then: third, after which event of the evaluation.
         """
         record = self.recording
         own = [n for n, s in enumerate(record.storages) if called.begin <= s.born <= called.end]
-        places, saves = record.kept.get(name, ((), ())) if read < NEVER else ((), ())
-        stays = [own[place] for place in places]
-        replaced = {}
-        for number in stays:
-            storage = record.storages[number]
+        places, saves, dropped = record.kept.get(name, ((), (), ())) if read < NEVER else [()] * 3
+        replaced, going = {}, {}
+        for place, made in dropped:
+            number, storage = own[place], record.storages[own[place]]
             if storage.stays and storage.died == NEVER:
-                replaced[number] = max(
-                    (
-                        self.until(s.released)
-                        for s in record.saved
-                        if s.storage == number and not called.begin <= s.saved <= called.end
-                    ),
-                    default=read,
-                )
+                outside = [
+                    self.until(s.released)
+                    for s in record.saved
+                    if s.storage == number and not called.begin <= s.saved <= called.end
+                ]
+                replaced[number] = max([read, *outside])
+                if replaced[number] == read:
+                    going[number] = record.storages[own[made - 1]].born if made else called.begin
         saved = [s.storage for s in record.saved if called.begin <= s.saved <= called.end]
         replaced |= {
             saved[place]: self.last
             for place in saves
             if saved[place] >= 0 and saved[place] not in own
         }
-        return stays, replaced
+        return [own[place] for place in places], replaced, going
 
     def peak_again(
-        self, begin: int, stop: int, copies: Collection[int], replaced: Mapping[int, int]
+        self, begin: int, stop: int, copies: Collection[int], going: Mapping[int, int]
     ) -> int:
-        """Return the most bytes that a second evaluation holds of its own."""
+        """Return the most bytes that a second evaluation holds of its own.
+
+        Args:
+            begin, stop: the first event that is evaluated again, and the last.
+            copies: storages that it makes and leaves.
+            going: storages that go after an event of it.
+        """
         change = np.zeros(stop - begin + 3, dtype=np.int64)
         for number, storage in enumerate(self.recording.storages):
             if begin <= storage.born <= stop:
                 end = stop if number in copies else min(storage.alone, stop)
                 change[storage.born - begin] += storage.nbytes
                 change[end + 1 - begin] -= storage.nbytes
-                if number in replaced:
-                    change[storage.born + 1 - begin] -= storage.nbytes
+            if number in going:
+                change[min(going[number], stop) + 1 - begin] -= storage.nbytes
         held = np.cumsum(change[: stop - begin + 1]) + self.workspace[begin : stop + 1]
         # fork_rng notes the state that it comes back to.
         return int(held.max()) + self.state
