@@ -126,6 +126,8 @@ def drawn(blocks: list[list[str]]) -> Made:
 @pytest.mark.long
 @given(st.lists(st.lists(st.sampled_from(list(DEEDS)), min_size=1, max_size=5), max_size=3))
 @example([["kept", "linear", "kept"]])  # the second evaluation ends before it keeps another one
+@example([["dropout", "in place"]])  # a Python number is the most that is there beside dropout
+@example([["dropout", "written"]])  # scaled in place, which autograd does not see
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
 def test_drawn_blocks_are_refused_or_as_in_plain_steps(blocks: list[list[str]]) -> None:
     seeded(0)

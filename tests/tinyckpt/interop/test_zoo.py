@@ -5,22 +5,20 @@ is refused with other words, fails as one that ceases to.
 """
 
 import re
-from importlib.util import find_spec
 
 import pytest
 
-from tests.conftest import PROFILE
+from tests.conftest import PROFILE, require
 
-LACKING = [name for name in ("torch", "torchvision", "transformers") if find_spec(name) is None]
-if LACKING:
-    pytest.skip(f"needs {LACKING[0]} (extra zoo)", allow_module_level=True)
+for each in ("torch", "torchvision", "transformers"):
+    require(each)
 
 from benchmarks.zoo import GROUPS, MODELS
 from benchmarks.zoo.trials import Outcome, advised, compiled, planned
 
 # With make test-deep, large ones too.
 NAMES = [name for name, entry in MODELS.items() if not entry.large or PROFILE == "deep"]
-pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore:.*its forward changes")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*its forward changes")]
 
 
 def test_twenty_models_are_ours_and_twenty_of_others() -> None:

@@ -67,7 +67,7 @@ def test_slices_that_nothing_reads_get_no_cotangent() -> None:
     assert joined.tolist() == [[0, 0], [12, 27], [48, 75]]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", JOINS)
 def test_fifty_thousand_operands_take_about_ten_times_as_long_as_five(name: str) -> None:
     seconds = []

@@ -274,7 +274,8 @@ class Watch(DispatchMode):  # type: ignore[misc]
                 new = True
         if new or mutable:
             self.operators.note(now, func, args, kwargs or {}, result)
-        self.scaled = (func, args, weakref.ref(result), now) if is_scaled(func, args) else None
+        scaled = is_scaled(func, args) and torch.is_grad_enabled()  # else its node is another's
+        self.scaled = (func, args, weakref.ref(result), now) if scaled else None
         return result
 
     def tick(self) -> int:
@@ -313,7 +314,8 @@ class Watch(DispatchMode):  # type: ignore[misc]
         saved = saved_by(node, func, place)
         if node is None or not isinstance(saved, torch.Tensor) or self.device != "cpu":
             return
-        made = Storage(saved.untyped_storage().nbytes(), 0, now)
+        # While the operator runs, the number is part of its workspace.
+        made = Storage(saved.untyped_storage().nbytes(), 0, now + 1)
         self.numbers.append(made)
 
         def gone(*gradients: Any) -> None:
