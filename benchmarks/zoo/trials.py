@@ -183,8 +183,8 @@ def largest_of(value: Tensor | None) -> float:
 # Trials ------------------------------------------------------------------------------------------
 
 
-def advised(entry: Entry) -> Outcome:
-    """Train as it is, as advised to save all bytes that can be, and as advised for half of them."""
+def advised(entry: Entry, halved: bool = True) -> Outcome:
+    """Train as it is, as advised to save all bytes that can be and, if ``halved``, half of them."""
     outcome = Outcome()
     kept = Kept(entry, outcome)
     try:
@@ -203,7 +203,7 @@ def advised(entry: Entry) -> Outcome:
         found = trained(model, plain(model, args))
         what = f"{len(advice.modules)} of {len(advice.candidates)} modules"
         outcome.steps.append(Step(what, advice.peak, found[0], *apart(found, expected)))
-        if len(outcome.steps) > 2:
+        if len(outcome.steps) > halved + 1:
             break
         advice = kept.call("advise", tct.advise, kept.model, *kept.args, budget=half)
     return outcome

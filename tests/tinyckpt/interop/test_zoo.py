@@ -29,7 +29,7 @@ def test_twenty_models_are_ours_and_twenty_of_others() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_trains_as_advised(name: str) -> None:
     entry = MODELS[name]
-    outcome = advised(entry)
+    outcome = advised(entry, halved=PROFILE == "deep")
     check_refusal(entry.advised, outcome)
     check_steps(outcome, 0, entry.peak)
     if not entry.advised:
