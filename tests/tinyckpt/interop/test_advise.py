@@ -23,6 +23,8 @@ from tinyckpt.interop.torch.modules import blocks_of
 from tinyckpt.interop.torch.workspace import allocator_peak
 from tinyckpt.interop.torch.wrapping import Wrapping
 
+ROUNDING = 8  # bytes: the number 1 with which backward begins
+
 
 class Chain(nn.Module):
     """Blocks in a row, of two widths; the parts that are advised on are small to read."""
@@ -342,3 +344,27 @@ def test_views_that_are_scaled_in_place_are_watched_without_waiting_for_themselv
     x = torch.ones(64, 16)
     peak, _ = allocator_peak(eager_step(Halved(), (x,)))
     assert abs(tct.advise(Halved(), x, budget=1.0).plain_peak - peak) <= 16
+
+
+def test_advice_asked_for_under_autocast_is_about_steps_under_autocast() -> None:
+    model, x = Chain(), torch.randn(256, 16)
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(x)
+        loss.backward()
+
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(tc.BudgetError) as error:
+            tct.advise(model, x, budget=1)
+        advice = tct.advise(model, x, budget=int(error.value.smallest or 0))
+    peak, _ = allocator_peak(step)
+    assert abs(advice.plain_peak - peak) <= ROUNDING
+    expected = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    advice.apply(model)
+    peak, _ = allocator_peak(step)
+    assert advice.modules
+    assert peak <= advice.peak <= 1.001 * peak  # when casts of biases go is not known so well
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(parameter.grad, gradient)

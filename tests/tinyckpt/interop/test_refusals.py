@@ -253,3 +253,31 @@ def test_a_generator_of_the_models_own_is_refused() -> None:
     generator = torch.Generator().manual_seed(3)
     with pytest.raises(tc.GraphError, match="is a generator of its own; legal are random"):
         tct.trace(Model(lambda h: (h * torch.rand(4, generator=generator)).sum()), X)
+
+
+def seeded(how: str) -> Any:
+    """Return a forward that chooses the random numbers of its dropout."""
+
+    def forward(h: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng(enabled=how == "fork_rng"):
+            if how == "generator":
+                torch.default_generator.manual_seed(3)
+            elif how == "manual_seed":
+                torch.random.manual_seed(3)
+            elif how == "set_rng_state":
+                torch.set_rng_state(STATE)
+            return nn.functional.dropout(h, 0.5).sum()
+
+    return forward
+
+
+STATE = torch.random.get_rng_state()
+
+
+@pytest.mark.parametrize("how", ["fork_rng", "generator", "manual_seed", "set_rng_state"])
+def test_forward_that_sets_the_seed_is_refused(how: str) -> None:
+    before = torch.manual_seed, torch.random.set_rng_state
+    with pytest.raises(tc.GraphError, match="Model: its forward sets the seed or the state of"):
+        tct.trace(Model(seeded(how)), X)
+    assert before == (torch.manual_seed, torch.random.set_rng_state)
+    tct.trace(Model(seeded("")), X)

@@ -88,3 +88,38 @@ def test_the_model_is_left_as_it_was() -> None:
     before = [dict(vars(module)) for module in model.modules()]
     tct.selective(model, *args, budget=1.0)
     assert [list(vars(module)) for module in model.modules()] == [list(each) for each in before]
+
+
+class InPlace(torch.nn.Module):
+    """A layer whose results are written to: they cannot be saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for first, second in zip(self.layers[::2], self.layers[1::2], strict=True):
+            x = second(torch.nn.functional.relu(first(x), inplace=True))
+        return x
+
+
+class Loss(torch.nn.Module):
+    """Two such layers, and a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(InPlace(), InPlace())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+def test_results_that_are_written_to_are_not_among_those_to_save() -> None:
+    model, x = Loss(), torch.randn(32, 64)
+    names = ("layers.0", "layers.1")
+    advice = tct.selective(model, x, budget=1.0, modules=names)
+    assert [saved for saved, _, _ in advice.tried] == ["nothing", "attention"]
+    assert [what for what, _ in advice.refused] == [
+        "results of matrix products", "results of matrix products and attention"
+    ]  # fmt: skip
+    assert "has been mutated" in str(advice)

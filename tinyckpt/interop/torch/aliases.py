@@ -6,8 +6,9 @@ A parameter is one, with one gradient, which goes by the first of its names, as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import torch
 
@@ -17,6 +18,7 @@ from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import State, replaced
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
+SEEDING = ("manual_seed", "seed", "set_rng_state")  # functions of torch and torch.random
 
 
 class Whole(torch.nn.Module):  # type: ignore[misc]
@@ -66,9 +68,41 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
             before = tensors_of(self.model)
             if self.first is not None:
                 self.first(args, before)
-            result = self.model(*args)
+            with unseeded(self.model):
+                result = self.model(*args)
             write_assigned(before, self.model)
         return result
+
+
+@contextmanager
+def unseeded(model: torch.nn.Module) -> Iterator[None]:
+    """While this is active, a forward may draw PyTorch's random numbers, and not choose which.
+
+    A seed is no operator: a graph of the forward draws on from wherever its generator is.
+
+    Raises:
+        GraphError: if it sets the seed or the state of the generator.
+    """
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise GraphError(
+            f"{type(model).__name__}: its forward sets the seed or the state of PyTorch's random "
+            "numbers, which no operator does, so a plan would draw others; legal is to do so "
+            "before the step"
+        )
+
+    places = [(place, name) for place in (torch, torch.random) for name in SEEDING]
+    before = [getattr(place, name) for place, name in places]
+    seed = torch.initial_seed()
+    try:
+        for place, name in places:
+            setattr(place, name, refuse)
+        yield
+    finally:
+        for (place, name), own in zip(places, before, strict=True):
+            setattr(place, name, own)
+    if torch.initial_seed() != seed:
+        refuse()
 
 
 def write_assigned(before: Tensors, model: torch.nn.Module) -> None:

@@ -222,11 +222,14 @@ class Watch(DispatchMode):  # type: ignore[misc]
             stack.enter_context(self.watching(watched))
             stack.enter_context(states_taken(lambda state: self.register(state, 0, self.tick())))
             stack.enter_context(self)
+            torch.clear_autocast_cache()
             with hooks:
                 loss = model(*given)
+            torch.clear_autocast_cache()
             self.forward = self.clock
             if self.saving:
-                loss_of(loss, type(model).__name__).backward()
+                with uncast():
+                    loss_of(loss, type(model).__name__).backward()
             self.over = True  # what is there now is there at the end
 
     def note_sources(self, model: torch.nn.Module, given: Sequence[Any]) -> None:
@@ -396,6 +399,16 @@ class Watch(DispatchMode):  # type: ignore[misc]
 
         with forwards(watched, call):
             yield
+
+
+@contextmanager
+def uncast() -> Iterator[None]:
+    """While this is active, there is no autocast: it stands around forward, not around backward."""
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 @contextmanager

@@ -186,6 +186,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
             def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
                 return self.first(Evaluation(name, watched[name], forward, args, kwargs))
 
+            torch.clear_autocast_cache()
             with forwards(watched, call):
                 model(*given)
             found = {}

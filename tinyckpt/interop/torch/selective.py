@@ -22,7 +22,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from tinyckpt.errors import BudgetError
+from tinyckpt.errors import BudgetError, GraphError
 from tinyckpt.interop.torch import restoring
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import check_restored, recorded, refusals, unwrapped
@@ -55,7 +55,7 @@ class Selective:
         plain_peak: bytes at the peak of the plain step.
         tried: what was looked at: whose results, peak and cost.
         restored: those of the modules that write to buffers of theirs, and the names of these.
-        refused: modules that cannot be wrapped, and why.
+        refused: modules that cannot be wrapped, results that cannot be saved, and why.
     """
 
     model: str
@@ -135,9 +135,15 @@ def selective(
     plain, flops = Wrapping(recording).evaluate(())
     limit = budget_in_bytes(budget, plain, recording.source_bytes)
     tried = []
-    for saved in SAVED:
-        with wrapped(model, chosen, saved, restored):
-            peak, total = Wrapping(record(model, args, {}, workspace)).evaluate(())
+    for saved, operators in SAVED.items():
+        try:
+            with wrapped(model, chosen, saved, restored):
+                peak, total = Wrapping(record(model, args, {}, workspace)).evaluate(())
+        except GraphError as error:  # such as of results that are written in place afterwards
+            if not operators:
+                raise
+            refused += ((f"results of {saved}", str(error)),)
+            continue
         tried.append((saved, peak, total / max(flops, 1)))
     if plain <= limit:
         return Selective(name, (), "nothing", plain, 1.0, plain, tuple(tried), (), refused)
