@@ -43,24 +43,6 @@ EXCEPTIONS = {
     ("storage", "backend"): "on_disk is NumPy's backend with a host of another kind",
     ("cli", "viz"): "the command draws; the engine never does",
 }
-# Files above 350 lines, each with its reason.
-LONG = {
-    "benchmarks/zoo/traps.py": "a table of models, one trap each",
-    "tests/torch_evaluated_twice.py": "a table of models, each a trap",
-    "tinyckpt/__init__.py": "every public name, once to import it and once to say so",
-    "tinyckpt/interop/torch/capture.py": "all that PyTorch does not promise to keep, in one place",
-    "tinyckpt/interop/torch/eager.py": "one mode that watches a step, and all that it sees",
-    "tinyckpt/interop/torch/preserving.py": "all kinds of state that Python has, kind by kind",
-    "tinyckpt/interop/torch/replaying.py": "one mode that evaluates twice, and what may differ",
-    "tinyckpt/ops/elementwise.py": "a table of facts, one family",
-    "tests/tinyckpt/documents/test_serialize.py": "a table of damaged documents",
-    "tests/tinyckpt/exact/chain_optima.py": "a machine of its own, and what it may leave out",
-    "tests/tinyckpt/exact/test_optimal.py": "the exhaustive search that the solver is held to",
-    "tests/tinyckpt/policies/test_schedules.py": "the verifier's errors, one by one",
-    "tests/torch_traps.py": "a table of models, one for each thing that a forward writes to",
-    "tests/viz/player/test_player.py": "one page, control by control",
-}
-FOLDERS = ("tinyckpt", "viz", "tests", "lessons", "examples", "benchmarks", "docs")
 
 
 def modules_of(package: str) -> dict[str, Path]:
@@ -163,16 +145,6 @@ def test_every_layer_is_there_and_few_stand_flat(package: str, most: int) -> Non
     # Of other frameworks, each has a package of its own in that for all of them.
     assert {path.parts[0] for path in below if len(path.parts) > 2} <= {"interop"}
     assert max(len(path.parts) for path in below) <= 3
-
-
-def test_files_are_short_enough_to_read() -> None:
-    long = {
-        path.relative_to(ROOT).as_posix()
-        for folder in FOLDERS
-        for path in (ROOT / folder).rglob("*.py")
-        if len(path.read_text(encoding="utf-8").splitlines()) > 350
-    }
-    assert long == set(LONG)
 
 
 def test_the_pipeline_can_be_read_in_an_evening() -> None:
