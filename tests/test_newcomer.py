@@ -70,6 +70,7 @@ def test_every_next_step_that_the_demo_prints(clone: Path, demo: str) -> None:
         assert shell(step, clone)
 
 
+@pytest.mark.nightly
 def test_every_line_of_the_readme(clone: Path, demo: str) -> None:
     # The demo ran, and CI; lines for PyTorch, which is large, are run in tests/test_readme.py.
     lines = [line for line in commands() if not line.startswith("make ") and not needs_torch(line)]

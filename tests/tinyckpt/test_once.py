@@ -96,7 +96,7 @@ def options_of(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(6))
 @given(training_graphs(), st.data())
 def test_every_policy_evaluates_them_once(case: Any, data: Any) -> None:
     plain, args = case

@@ -106,7 +106,7 @@ def test_every_extra_is_said_to_be_there() -> None:
 # All of it ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_the_site(tmp_path: Path, browser: Any, subtests: pytest.Subtests) -> None:
     for module in ("sphinx", "furo", "myst_parser", "jupytext"):

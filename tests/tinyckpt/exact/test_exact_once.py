@@ -75,7 +75,7 @@ def test_no_bound_is_above_exhaustion(case: Any, data: Any) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(15))
 @given(chains_with_once(), st.data())
 def test_a_short_chain_is_planned_as_well_as_by_exhaustion(case: Any, data: Any) -> None:
     graph, costs = case

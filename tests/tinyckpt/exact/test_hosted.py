@@ -100,7 +100,7 @@ def test_unequal_costs(
     assert max(trace.host) <= host
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_value_is_freed_so_that_nothing_waits_for_a_copy() -> None:
     # One value fewer on the device, and no evaluation waits for what is on its way: 13, not 14.
     graph = tc.networks.chain(5)

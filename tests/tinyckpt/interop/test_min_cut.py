@@ -249,7 +249,7 @@ assert len(set(sys.modules) - before) < 10, sorted(set(sys.modules) - before)
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_first_partition_imports_no_more() -> None:
     command = [sys.executable, "-c", FIRST_CALL]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -112,6 +112,7 @@ def test_a_backend_holds_what_was_planned() -> None:
     assert same(buffers, found[3])
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch, about itself
 def test_inductor_takes_plans() -> None:
     if shutil.which("g++") is None:

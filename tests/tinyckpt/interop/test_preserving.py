@@ -276,15 +276,16 @@ def interrupted(call: Callable[[], Any], at: int) -> int:
 
 # One that comes while Python frees something is reported by Python, and lost.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("kind", PUBLIC)
 @pytest.mark.parametrize(
-    "name",
+    ("name", "kind"),
     [
-        pytest.param("NamedTwice", marks=pytest.mark.long),
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("Lists", "Hooks")),
+        pytest.param(name, kind, marks=getattr(pytest.mark, when))
+        for name in ("NamedTwice", "Lists", "Hooks")
+        for kind in PUBLIC
+        for when in ["long" if (name, kind) == ("NamedTwice", "advise") else "nightly"]
     ],
 )
-def test_an_interrupt_at_any_moment_leaves_it_as_it_is(kind: str, name: str) -> None:
+def test_an_interrupt_at_any_moment_leaves_it_as_it_is(name: str, kind: str) -> None:
     model, x = trap(name)
     before = left(model, x)
     moments = interrupted(lambda: PUBLIC[kind](model, x), 0)

@@ -182,7 +182,7 @@ for group in sorted(set(versions.NEEDED.values())):
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_needs_no_call_that_is_missing_works() -> None:
     lines = ran(WITHOUT).splitlines()
     assert len(lines) == len(set(NEEDED.values()))

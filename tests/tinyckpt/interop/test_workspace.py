@@ -68,7 +68,7 @@ def workspaces(graph: tc.TrainingGraph) -> dict[str, int]:
     ("name", "why"),
     [
         pytest.param("aborts", ABORTED, marks=pytest.mark.long),
-        pytest.param("exits", f"{ENDED} exit status 0", marks=pytest.mark.long),
+        pytest.param("exits", f"{ENDED} exit status 0", marks=pytest.mark.nightly),
         ("leaves", "SystemExit: 3"),
         ("runs_out", "MemoryError: no memory"),
     ],
@@ -102,7 +102,7 @@ def test_operator_that_hangs_counts_none(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(graph.operators) > 5
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_many_operators_that_end_the_process_end_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "DEATHS", 1)
     names = [OPERATORS["exits"], lambda x: OPERATORS["exits"](x[1:])]
@@ -238,7 +238,9 @@ print(os.waitpid(child, 0)[1] == 0, second == first, measured() == first)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["file", "-c", "-", "fork"])
+@pytest.mark.parametrize(
+    "way", ["file", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("-c", "-", "fork"))]
+)
 def test_program_is_not_run_again_however_it_began(way: str, tmp_path: Path) -> None:
     if way == "fork" and not hasattr(os, "fork"):
         pytest.skip("no fork here")
