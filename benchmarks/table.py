@@ -54,7 +54,9 @@ def versions(packages: Sequence[str]) -> str:
 def command() -> str:
     """Return the script that runs, from the project's folder, with its arguments."""
     script = Path(sys.argv[0]).resolve()
-    return " ".join([f"benchmarks/{script.name}", *sys.argv[1:]])
+    name = script.name if script.parent.name == "benchmarks" else None
+    what = f"benchmarks/{name}" if name else f"-m benchmarks.{script.parent.name}"
+    return " ".join([what, *sys.argv[1:]])
 
 
 def write(name: str, title: str, sections: Sequence[str], packages: Sequence[str]) -> None:
