@@ -108,7 +108,7 @@ def test_what_is_said_of_pipelines_runs_as_it_stands(
     assert written == {"pipelines.png", "pipelines.html"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_is_said_of_pytorch_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

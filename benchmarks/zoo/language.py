@@ -129,7 +129,7 @@ TRANSFORMERS: dict[str, Entry] = {
         reason="where PyTorch traces, transformers makes a mask by numbers and repeats heads",
     ),
     "Qwen3, tied": Entry(entry(words, "Qwen3ForCausalLM", **GROUPED, tie_word_embeddings=True)),
-    "Mistral": Entry(entry(words, "MistralForCausalLM", **GROUPED, sliding_window=16)),
+    "Mistral": Entry(entry(words, "MistralForCausalLM", **GROUPED, sliding_window=16), large=True),
     "Mixtral": Entry(
         entry(words, "MixtralForCausalLM", **GROUPED, num_local_experts=4, num_experts_per_tok=2),
         traced="Expected inputs of BF16",
@@ -147,8 +147,8 @@ TRANSFORMERS: dict[str, Entry] = {
         ),
         large=True,
     ),
-    "Gemma 2": Entry(entry(words, "Gemma2ForCausalLM", **GROUPED, sliding_window=16)),
-    "Mamba": Entry(mamba, peak=14336, reason="the peak: not found out"),
+    "Gemma 2": Entry(entry(words, "Gemma2ForCausalLM", **GROUPED, sliding_window=16), large=True),
+    "Mamba": Entry(mamba, peak=14336, reason="the peak: not found out", large=True),
     "BERT": Entry(entry(words, "BertForMaskedLM", **DECODER, **UNDROPPED)),
     "RoBERTa": Entry(entry(words, "RobertaForMaskedLM", **DECODER), large=True),
     "ALBERT": Entry(entry(words, "AlbertForMaskedLM", **DECODER, embedding_size=16, **UNDROPPED)),
@@ -182,14 +182,14 @@ TRANSFORMERS: dict[str, Entry] = {
         peak=16384,
         reason="its mask asks whether all tokens count; without numbers a mask is made",
     ),
-    "Whisper": Entry(whisper),
+    "Whisper": Entry(whisper, large=True),
     "wav2vec 2": Entry(
         wav2vec2,
         traced="_local_scalar_dense",
         advised="_local_scalar_dense",
         reason="its course depends on the numbers in tensors",
     ),
-    "CLIP": Entry(clip),
+    "CLIP": Entry(clip, large=True),
     "ViT of transformers": Entry(
         entry(
             pictures,
