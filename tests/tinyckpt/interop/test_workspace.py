@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import tinyckpt as tc
-from tests.fatal_operators import OPERATORS
+from tests.torch_fatal_operators import OPERATORS
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import isolation, worker, workspace
 
@@ -49,7 +49,7 @@ class Model(nn.Module):
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "KNOWN", type(workspace.KNOWN)())
-    monkeypatch.setitem(workspace.REGISTERED_BY, "tinyckpt_fatal", ("tests.fatal_operators",))
+    monkeypatch.setitem(workspace.REGISTERED_BY, "tinyckpt_fatal", ("tests.torch_fatal_operators",))
 
 
 @pytest.fixture
