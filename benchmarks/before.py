@@ -31,8 +31,8 @@ def jobs() -> dict[str, Callable[[], object]]:
     """Return what is timed, by name; whatever must be there first is made here."""
     import tinyckpt as tc
     import viz
-    from tinyckpt.execute import execute
-    from tinyckpt.tree import leaves
+    from tinyckpt.base.tree import leaves
+    from tinyckpt.core.execute import execute
 
     def loss(weights: Any, x: Any) -> Any:
         h = x

@@ -15,10 +15,10 @@ from time import perf_counter
 import table
 
 import tinyckpt as tc
-from tinyckpt.analysis.bounds import cost_bound
-from tinyckpt.analysis.liveness import Problem
 from tinyckpt.networks.shapes import SHAPES
-from tinyckpt.planning.tasks import endlessly
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import cost_bound
+from tinyckpt.planner.portfolio.candidates import endlessly
 
 
 def ap_greedy(graph: tc.Graph, costs: tc.Costs, budget: int) -> float | None:

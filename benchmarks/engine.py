@@ -22,8 +22,8 @@ import numpy as np
 import table
 
 import tinyckpt as tc
-from tinyckpt.execute import execute
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.execute import execute
 
 LAYERS, SIZE, ROUNDS = 200, 8, 300
 

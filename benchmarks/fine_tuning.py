@@ -15,8 +15,8 @@ import numpy as np
 import table
 
 import tinyckpt as tc
-from tinyckpt.analysis.saved import saved_values
 from tinyckpt.networks.digits import load_digits
+from tinyckpt.planner.model.saved_values import saved_values
 
 SEEDS, BATCH, HEADS = 5, 100, 2
 PRETRAINED, FINE_TUNED = 20, 8  # epochs

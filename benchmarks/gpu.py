@@ -19,7 +19,7 @@ from typing import Any
 import table
 
 import tinyckpt as tc
-from tinyckpt.backend import Backend, get_backend, moved
+from tinyckpt.core.backend import Backend, get_backend, moved
 from tinyckpt.networks import Network, gpt2, random_arrays, resnet
 
 WATCHED = 3  # steps, before the clock runs

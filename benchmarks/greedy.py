@@ -23,9 +23,9 @@ from typing import Any
 import table
 
 import tinyckpt as tc
-from tinyckpt.analysis.limits import OutOfTimeError
-from tinyckpt.cost import cost_of, flops
-from tinyckpt.graph import DataNode, Operator
+from tinyckpt.base.deadline import OutOfTimeError
+from tinyckpt.core.costs import cost_of, flops
+from tinyckpt.core.graph import DataNode, Operator
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 SECONDS = 100.0  # for a plan; a family ends with a plan that takes an eighth of that

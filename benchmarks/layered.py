@@ -26,8 +26,8 @@ from moccasin import moccasin
 
 import tinyckpt as tc
 from tests.layered_graphs import WIDTHS, layered_graph
-from tinyckpt.analysis.liveness import Problem
-from tinyckpt.cost import given
+from tinyckpt.core.costs import given
+from tinyckpt.planner.model.liveness import Problem
 
 SHARES = (90, 80)  # per cent
 QUICK, LARGE = 60.0, 500  # seconds, and operators from which there are more

@@ -48,12 +48,12 @@ STARTING = 30.0  # for pytest to start: importing what the tests import
 SUBJECTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "tracing": (
         20,
-        ("tinyckpt/build.py", "tinyckpt/builder.py", "tinyckpt/building", "tinyckpt/var.py"),
+        ("tinyckpt/core/tracing.py",),
     ),
-    "autodiff": (15, ("tinyckpt/differentiate.py",)),
-    "replay": (15, ("tinyckpt/replay.py",)),
-    "lowering": (15, ("tinyckpt/orders/lowering.py", "tinyckpt/analysis/liveness.py")),
-    "execution": (15, ("tinyckpt/execute.py", "tinyckpt/backend.py")),
+    "autodiff": (15, ("tinyckpt/core/autodiff.py",)),
+    "replay": (15, ("tinyckpt/core/replay.py",)),
+    "lowering": (15, ("tinyckpt/core/lowering.py", "tinyckpt/planner/model/liveness.py")),
+    "execution": (15, ("tinyckpt/core/execute.py", "tinyckpt/core/backend.py")),
     "planners": (
         45,
         ("tinyckpt/analysis", "tinyckpt/orders", "tinyckpt/policies", "tinyckpt/exact",

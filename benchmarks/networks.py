@@ -31,9 +31,9 @@ import peers
 import table
 
 import tinyckpt as tc
-from tinyckpt.execute import execute
-from tinyckpt.tree import leaves
-from tinyckpt.units import size_text
+from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import size_text
+from tinyckpt.core.execute import execute
 
 THREADS = 2  # as above
 ERROR = 1e-4  # of an array in float32, as a share of its norm

@@ -21,10 +21,10 @@ import argparse
 import table
 
 import tinyckpt as tc
-from tinyckpt.cost import flops
-from tinyckpt.planning.moved import leaving_order, moved_within
-from tinyckpt.transfers.placing import movable_values
-from tinyckpt.units import memory_text
+from tinyckpt.base.units import memory_text
+from tinyckpt.core.costs import flops
+from tinyckpt.planner.offload.offload_known import leaving_order, moved_within
+from tinyckpt.planner.offload.prefetch import movable_values
 
 NETWORKS = ("resnet50:32", "transformer:12x768")
 SHARES = (0.7, 0.5, 0.4)  # of the peak of store-all

@@ -17,13 +17,13 @@ import numpy as np
 import table
 
 import tinyckpt as tc
-from tinyckpt.analysis.liveness import Problem
-from tinyckpt.cost import Costs, evaluations, in_nodes
-from tinyckpt.exact.model import Master
-from tinyckpt.exact.order import whole_model
-from tinyckpt.exact.reduced import reduce_problem
-from tinyckpt.exact.solver import SUBSOLVERS
-from tinyckpt.policies.optimal import plan_optimal
+from tinyckpt.core.costs import Costs, evaluations, in_nodes
+from tinyckpt.planner.exact.benders import SUBSOLVERS
+from tinyckpt.planner.exact.cp_model import Master
+from tinyckpt.planner.exact.optimal import plan_optimal
+from tinyckpt.planner.exact.reduced_graph import reduce_problem
+from tinyckpt.planner.exact.stage_order import whole_model
+from tinyckpt.planner.model.liveness import Problem
 
 TIME_LIMIT = 60.0
 MODELS = [(8, 3), (8, 4), (8, 5), (16, 3), (16, 4), (16, 5)]  # chains and budgets

@@ -17,7 +17,7 @@ import numpy as np
 from models import Model
 
 import tinyckpt as tc
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.base.tree import leaves, map_leaves
 
 EPSILON = 1e-5  # added to a variance
 

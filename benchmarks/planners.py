@@ -18,11 +18,11 @@ from typing import Any
 import table
 
 import tinyckpt as tc
-from tinyckpt.analysis.liveness import Problem
-from tinyckpt.analysis.stage_sizes import stage_sizes
-from tinyckpt.analysis.stages import stages, useful_cuts
-from tinyckpt.policies.revolve import revolve_actions
-from tinyckpt.policies.rotor import Table, unit_of
+from tinyckpt.planner.chain_dp.revolve import revolve_actions
+from tinyckpt.planner.chain_dp.rotor import Table, unit_of
+from tinyckpt.planner.model.chain_stages import stages, useful_cuts
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.stage_sizes import stage_sizes
 
 ROUNDS = 9
 

@@ -1,8 +1,8 @@
 """What planning for a host at once adds to moving what plans for one device keep.
 
-``plan_with_host`` with ``planning.priced`` and without it: the model's time, in shares of what all
-evaluations take once, and what no schedule is below. On a chain an evaluation takes 1 and bandwidth
-is in values for each; of a transformer, in bytes per FLOP.
+``plan_with_host`` with ``offload.offload_dp`` and without it: the model's time, in shares of what
+all evaluations take once, and what no schedule is below. On a chain an evaluation takes 1 and
+bandwidth is in values for each; of a transformer, in bytes per FLOP.
 
     python benchmarks/priced.py [--seconds 60]
 """
@@ -15,9 +15,9 @@ from unittest.mock import patch
 import table
 
 import tinyckpt as tc
-from tinyckpt.cost import Costs, evaluations, flops
-from tinyckpt.planning import moved
-from tinyckpt.units import memory_text
+from tinyckpt.base.units import memory_text
+from tinyckpt.core.costs import Costs, evaluations, flops
+from tinyckpt.planner.offload import offload_known as moved
 
 HEADER = ("graph", "budget", "bandwidth", "without", "with", "bound")
 VALUE = 512  # bytes of a value of a chain

@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_fl
 
 import tinyckpt as tc
 from tests.torch_models import eager_step, large_example
-from tinyckpt.analysis.limits import Clock
+from tinyckpt.base.deadline import Clock
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.capture import copied, joint_of_graph
 from tinyckpt.interop.torch.costs import attention_flops, flops_of

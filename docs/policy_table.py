@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from tinyckpt.policies import POLICIES  # noqa: E402  # the checkout that this file is in
+from tinyckpt.planner.portfolio.policies import POLICIES  # noqa: E402  # the checkout that this file is in
 
 README = HERE.parent / "README.md"
 BEGIN, END = "<!-- policies -->", "<!-- end of policies -->"

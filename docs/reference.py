@@ -52,7 +52,7 @@ DATA = {
     "tinyckpt.POLICIES": ("tinyckpt.policies", "dict[str, Policy]", "The policies, by name."),
     "tinyckpt.PRIMITIVES": ("tinyckpt.ops", "dict[str, Primitive]", "The primitives, by name."),
     "tinyckpt.PolicyLike": (
-        "tinyckpt.planning.asked",
+        "tinyckpt.planner.portfolio.resolve_policy",
         "str | Policy | Callable",
         "What :func:`tinyckpt.plan` takes as a policy: its name, the policy, or a function of the"
         " graph, or of the graph and its costs, that returns a schedule or an order.",
@@ -100,7 +100,7 @@ SECTIONS = {
         "tinyckpt.training", "tinyckpt.rewriting", "tinyckpt.means", "tinyckpt.pipeline",
     ),
     "Other frameworks": ("tinyckpt.interop",),
-    "Files and errors": ("tinyckpt.documents", "tinyckpt.errors"),
+    "Files and errors": ("tinyckpt.documents", "tinyckpt.base.errors"),
 }  # fmt: skip
 
 

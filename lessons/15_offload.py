@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import tinyckpt as tc
 import viz
-from tinyckpt.analysis.saved import saved_values
+from tinyckpt.planner.model.saved_values import saved_values
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 import tinyckpt as tc
 import viz
-from tinyckpt.analysis.saved import saved_values
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import llama, vit
-from tinyckpt.tree import leaves
+from tinyckpt.planner.model.saved_values import saved_values
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)

@@ -13,8 +13,8 @@ import numpy as np
 
 import tinyckpt as tc
 import viz
-from tinyckpt.analysis.saved import saved_values
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
+from tinyckpt.planner.model.saved_values import saved_values
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 import tinyckpt as tc
 import viz
+from tinyckpt.base.tree import leaves
 from tinyckpt.pipeline import (
     PipelineCosts,
     gpipe,
@@ -27,7 +28,6 @@ from tinyckpt.pipeline import (
     v_min,
     zb_h1,
 )
-from tinyckpt.tree import leaves
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)

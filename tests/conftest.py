@@ -51,8 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip GPU tests, visibly, where there is no GPU; begin with the longest tests."""
     # Begun late, they would run alone at the end.
     items.sort(key=lambda item: item.path.name not in ("test_site.py", "test_newcomer.py"))
-    from tinyckpt.backend import get_backend
-    from tinyckpt.errors import BackendError
+    from tinyckpt.base.errors import BackendError
+    from tinyckpt.core.backend import get_backend
 
     if any(item.get_closest_marker("gpu") for item in items):
         try:

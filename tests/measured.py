@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.graph import Operator
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.graph import Operator
 
 # NumPy's buffers of 8,192 elements for each of three operands, and 64 KiB that Python may hold.
 BUFFERS = 4 * 2**16

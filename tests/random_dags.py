@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 import tinyckpt as tc
-from tinyckpt.builder import Builder
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.builder import Builder
 from tinyckpt.ops.updating import descend
-from tinyckpt.orders.backward import reordered
+from tinyckpt.planner.heuristics.backward_order import reordered
 from tinyckpt.training.placing import placed
-from tinyckpt.tree import leaves
 
 ROWS, COLUMNS = 3, 4
 

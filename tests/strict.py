@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tests import streams as cuda  # noqa: F401  # as cupy.cuda
-from tinyckpt.backend import Backend
+from tinyckpt.core.backend import Backend
 
 ATTRIBUTES = ("dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides")
 METHODS = (

@@ -31,7 +31,7 @@ def test_an_example_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name, *options])
     # A plan within a budget searches for seconds; how good it is is no matter here.
-    monkeypatch.setattr(import_module("tinyckpt.planning.plan"), "DEFAULT_SECONDS", 0.5)
+    monkeypatch.setattr(import_module("tinyckpt.planner.portfolio.plan"), "DEFAULT_SECONDS", 0.5)
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert expected in capsys.readouterr().out
     if name == "train_gpt.py":

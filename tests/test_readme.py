@@ -22,7 +22,7 @@ def test_its_lines_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # Plans within budgets search for seconds; what they find then is no matter here.
-    monkeypatch.setattr(import_module("tinyckpt.planning.plan"), "DEFAULT_SECONDS", 0.5)
+    monkeypatch.setattr(import_module("tinyckpt.planner.portfolio.plan"), "DEFAULT_SECONDS", 0.5)
     names: dict[str, object] = {}
     for code in python_blocks():
         if not needs_torch(code):

@@ -12,15 +12,33 @@ machine runs the schedule, and the trace of that run is what everyone looks at::
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt import cost, networks
-from tinyckpt.analysis.separators import separators
+from tinyckpt import networks
 from tinyckpt.api import RunResult, grad, jit, run, value_and_grad
-from tinyckpt.build import Var, build, checkpoint, name, once, scope
-from tinyckpt.chunking.chunked import chunked
-from tinyckpt.chunking.losses import chunked_cross_entropy
-from tinyckpt.compile import Compiled, compile
-from tinyckpt.cost import Costs
-from tinyckpt.differentiate import differentiate, gradients
+from tinyckpt.approx.chunked import chunked
+from tinyckpt.approx.compressing import with_compression
+from tinyckpt.approx.losses import chunked_cross_entropy
+from tinyckpt.approx.rewrite import Rewriting, rewrite
+from tinyckpt.base.errors import (
+    BackendError,
+    BudgetError,
+    FormatError,
+    GraphError,
+    OptionError,
+    PolicyOptionError,
+    ScheduleError,
+    TinyckptError,
+)
+from tinyckpt.codegen.numpy_source import Compiled, compile
+from tinyckpt.core import costs as cost
+from tinyckpt.core.autodiff import differentiate, gradients
+from tinyckpt.core.build import Var, build, checkpoint, name, once, scope
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import separators
+from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, TrainingGraph
+from tinyckpt.core.lowering import from_order
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
+from tinyckpt.core.trace import Trace
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.measured import Measured, load_measured
 from tinyckpt.documents.parameters import load_params, save_params
@@ -32,17 +50,6 @@ from tinyckpt.documents.schedules import (
     save_schedule,
     save_trace,
 )
-from tinyckpt.errors import (
-    BackendError,
-    BudgetError,
-    FormatError,
-    GraphError,
-    OptionError,
-    PolicyOptionError,
-    ScheduleError,
-    TinyckptError,
-)
-from tinyckpt.graph import DataNode, Graph, Operator, Spec, TrainingGraph
 from tinyckpt.ops import PRIMITIVES, Primitive, apply, apply_all, linalg
 from tinyckpt.ops.activation import (
     gelu,
@@ -268,20 +275,16 @@ from tinyckpt.ops.transposed_convolution import (
     conv_transpose2d,
 )
 from tinyckpt.ops.updating import assign
-from tinyckpt.orders.lowering import from_order
-from tinyckpt.planning.asked import PolicyLike
-from tinyckpt.planning.explain import Explanation, explain
-from tinyckpt.planning.hosted import plan_with_host
-from tinyckpt.planning.plan import certify, frontier, lower_bound, plan
-from tinyckpt.planning.points import Frontier, Point
-from tinyckpt.policies import POLICIES, Policy
-from tinyckpt.policies import saveable as checkpoint_policies
-from tinyckpt.replay import replay
-from tinyckpt.rewriting.compressing import with_compression
-from tinyckpt.rewriting.rewrite import Rewriting, rewrite
-from tinyckpt.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
+from tinyckpt.planner.manual import saveable as checkpoint_policies
+from tinyckpt.planner.offload.link import Link
+from tinyckpt.planner.offload.plan_with_host import plan_with_host
+from tinyckpt.planner.offload.simulate import Timeline, timed
+from tinyckpt.planner.portfolio.explain import Explanation, explain
+from tinyckpt.planner.portfolio.pareto import Frontier, Point
+from tinyckpt.planner.portfolio.plan import certify, frontier, lower_bound, plan
+from tinyckpt.planner.portfolio.policies import POLICIES, Policy
+from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.storage.disk import on_disk
-from tinyckpt.trace import Trace
 from tinyckpt.training import (
     Ledger,
     LossScale,
@@ -299,8 +302,6 @@ from tinyckpt.training import (
     train_step,
     with_master_weights,
 )
-from tinyckpt.transfers.clock import Timeline, timed
-from tinyckpt.transfers.link import Link
 
 __version__ = "0.1.0"
 
@@ -349,7 +350,8 @@ __all__ = [
 
 # Python makes every module that is imported an attribute of its package. That would leave names
 # such as ``trace``, in NumPy a function, to whoever guesses; so those go that are not public.
-# They are imported as ever: ``from tinyckpt import trace``, ``import tinyckpt.trace as trace``.
+# They are imported as ever: ``from tinyckpt.core import trace``, ``import tinyckpt.trace as
+# trace``.
 for _name, _value in list(globals().items()):
     if isinstance(_value, ModuleType) and _name not in __all__:
         del globals()[_name]

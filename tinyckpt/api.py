@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.analysis.defects import Watcher, defect_of
-from tinyckpt.arguments import sources_of
-from tinyckpt.backend import NUMPY, Backend, dense, get_backend, moved
-from tinyckpt.build import trace, weak_float
-from tinyckpt.building.belonging import ACTIVE_BUILDER
-from tinyckpt.building.calls import Call, call_of, function_name
-from tinyckpt.building.programs import Programs
-from tinyckpt.compile import Compiled, compile
-from tinyckpt.differentiate import differentiate, positions_of, value_and_gradients
-from tinyckpt.errors import BackendError, GraphError
-from tinyckpt.execute import execute, memory_owner
-from tinyckpt.graph import Graph, Spec, updated_sources
-from tinyckpt.planning.asked import PolicyLike
-from tinyckpt.planning.plan import plan
-from tinyckpt.schedule import Schedule
-from tinyckpt.trace import Trace
-from tinyckpt.tree import check_depth, leaves, map_leaves
+from tinyckpt.base.errors import BackendError, GraphError
+from tinyckpt.base.lru_cache import Programs
+from tinyckpt.base.tree import check_depth, leaves, map_leaves
+from tinyckpt.codegen.numpy_source import Compiled, compile
+from tinyckpt.core.arguments import sources_of
+from tinyckpt.core.autodiff import differentiate, positions_of, value_and_gradients
+from tinyckpt.core.backend import NUMPY, Backend, dense, get_backend, moved
+from tinyckpt.core.belonging import ACTIVE_BUILDER
+from tinyckpt.core.build import trace, weak_float
+from tinyckpt.core.calls import Call, call_of, function_name
+from tinyckpt.core.execute import execute, memory_owner
+from tinyckpt.core.graph import Graph, Spec, updated_sources
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.core.trace import Trace
+from tinyckpt.nan_check import Watcher, defect_of
+from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def value_and_grad(
     It builds, differentiates, plans and compiles on the first call with new shapes or new static
     arguments, and runs straight-line code from then on. What the function takes from outside of
     its arguments is looked at in that first call only. The 128 programs that were used last are
-    kept (``tinyckpt.building.programs.MOST_PROGRAMS``).
+    kept (``tinyckpt.base.lru_cache.MOST_PROGRAMS``).
 
     Called by a function that is being traced, it adds the loss and its gradients to that graph,
     as ``gradients`` does: derivatives of derivatives are written as they are thought of, and the

@@ -8,9 +8,9 @@ from viz.charts.breakdown import breakdown
 from viz.charts.frontier import frontier
 from viz.charts.gradient_error import gradient_error
 from viz.charts.ledger import ledger
-from viz.charts.means import means
 from viz.charts.pipeline import pipeline
 from viz.charts.scaling import scaling
+from viz.charts.techniques import means
 from viz.charts.timeline import timeline
 from viz.gif import frames, gif, save_still
 from viz.lab import lab

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Point
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.layout.views import overview
@@ -33,7 +33,7 @@ from viz.sheet import (
 from viz.theme import font
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 NARROWEST, WIDEST = 320, 3840  # pixels
 SCALES = (1, 2, 3)

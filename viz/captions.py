@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import EVALUATIONS, Fetch, Free, Offload, data_title, operator_title
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload, data_title, operator_title
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 MOST_NAMES = 3  # in a list of them
 LONGEST = 200  # characters of a whole name

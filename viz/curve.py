@@ -16,7 +16,7 @@ from viz.memory import CellMemory
 from viz.scene import counts_nodes, live_of
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 
 # What a curve is stacked of, from the ground up, and the fill that each band shares with its nodes.

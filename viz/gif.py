@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.display import Drawn
-from tinyckpt.errors import OptionError
-from tinyckpt.files import replacing, write_atomically
+from tinyckpt.base.display import Drawn
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import replacing, write_atomically
 from viz.arrange import Design
 from viz.layout.naming import Grouping, Labels
 from viz.progress import with_bar
@@ -21,7 +21,7 @@ from viz.sheet import as_list
 from viz.vector.svg import svg_still
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 # A frame of a GIF or PNG lasts at most 655 seconds; viewers show at most 50 frames a second.
 SLOWEST, FASTEST = 0.01, 50  # frames a second

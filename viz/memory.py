@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import EVALUATIONS, Evaluation, Fetch, Offload
+from tinyckpt.core.schedule import EVALUATIONS, Evaluation, Fetch, Offload
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
-    from tinyckpt.schedule import Step
+    from tinyckpt.core.graph import Graph
+    from tinyckpt.core.schedule import Step
     from viz.layout.cells import Cell
 
 LABEL_BAND = 0.46  # of a group's height, in the middle, that its label takes

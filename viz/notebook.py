@@ -9,14 +9,14 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import BackendError
+from tinyckpt.base.errors import BackendError
 from viz.player import Page, player
 from viz.vector.svg import svg_graph
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
-    from tinyckpt.trace import Trace
-    from tinyckpt.transfers.clock import Timeline
+    from tinyckpt.core.graph import Graph
+    from tinyckpt.core.trace import Trace
+    from tinyckpt.planner.offload.simulate import Timeline
 
 MOST_STEPS = 50_000  # of a trace that is shown unasked: a page of about a megabyte
 

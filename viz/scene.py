@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import EVALUATIONS, Fetch, Free, Offload
-from tinyckpt.units import cost_text, memory_text, size_text
+from tinyckpt.base.units import cost_text, memory_text, size_text
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload
 from viz.layout.cells import Cell, printable
 from viz.memory import LEVELS, CellMemory
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 TITLES = {
     "store_all": "store all",

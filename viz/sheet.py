@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import OptionError
-from tinyckpt.units import size_text
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.units import size_text
 from viz.curve import Scales, limits_of
 from viz.scene import (
     Activity,
@@ -24,7 +24,7 @@ from viz.scene import (
 from viz.theme import THEMES, font
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 
 GAP = 14  # pixels between the parts of a picture

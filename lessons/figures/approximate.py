@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure, percent, rows
-from tinyckpt.analysis.saved import saved_values
 from tinyckpt.networks import Network, llama, vit
+from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Yang et al. 2024, arXiv 2406.16282"
 # Which slice a value belongs to: the first of these that reads it in the backward half.

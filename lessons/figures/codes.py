@@ -8,8 +8,8 @@ import numpy as np
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure
-from tinyckpt.analysis.saved import saved_values
 from tinyckpt.networks import Network, resnet
+from tinyckpt.planner.model.saved_values import saved_values
 
 MESA = "Pan et al. 2021, arXiv 2111.11124"
 ACTNN = "Chen et al. 2021, arXiv 2104.14129"

@@ -6,10 +6,10 @@ from typing import Any
 
 import tinyckpt as tc
 from lessons.figures.figure import MIB, Figure, measured, mib
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import cnn100, cnn100_logits
 from tinyckpt.networks.layers import loss_of_logits
 from tinyckpt.networks.network import Network
-from tinyckpt.tree import leaves
 
 SOURCE, SIZES = "the report on it", "its sizes"
 BATCH, LAYERS = 64, 100

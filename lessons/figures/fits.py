@@ -9,8 +9,8 @@ import numpy as np
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure
-from tinyckpt.analysis.saved import saved_values
 from tinyckpt.ops.fits import FITS, Fit
+from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Yang et al. 2024, arXiv 2406.16282"
 ACTIVATIONS: dict[str, tuple[str, Any]] = {

@@ -9,9 +9,9 @@ import numpy as np
 import tinyckpt as tc
 from lessons.figures import transformers
 from lessons.figures.figure import Figure, percent
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import mlp
-from tinyckpt.tree import leaves
 
 TAUGHT = "commonly taught"
 LAYERS, SQUARE, ROWS = 16, tc.Spec((64, 64)), tc.Spec((1024, 64))

@@ -8,9 +8,9 @@ import numpy as np
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import mlp
 from tinyckpt.training import sharded
-from tinyckpt.tree import leaves
 
 ZERO = "Rajbhandari et al. 2020, arXiv 1910.02054"
 GRADIENTS = "gradients"

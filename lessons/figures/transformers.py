@@ -11,8 +11,8 @@ from typing import Any
 
 import tinyckpt as tc
 from lessons.figures.figure import Figure, measured, percent, rows
-from tinyckpt.analysis.saved import saved_values
-from tinyckpt.tree import map_leaves
+from tinyckpt.base.tree import map_leaves
+from tinyckpt.planner.model.saved_values import saved_values
 
 PAPER = "Korthikanti et al. 2022, arXiv 2205.05198"
 RATE = 0.1  # of dropout; any

@@ -9,8 +9,8 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.networks.small import SMALL, arguments, small
+from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.networks import inference, resnet_logits
-from tinyckpt.tree import leaves, map_leaves
 
 torch: Any = pytest.importorskip("torch")
 peer: Any = import_module("tests.peers.torch_networks")

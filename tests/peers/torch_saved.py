@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.analysis.saved import saved_values
+from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.networks.blocks import block_specs, blocks
 from tinyckpt.networks.layers import affine, conv_relu, conv_specs, of_batch
 from tinyckpt.networks.network import layer_specs
 from tinyckpt.networks.resnet import block_specs as residual_specs
 from tinyckpt.networks.resnet import residual
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.planner.model.saved_values import saved_values
 
 torch: Any = pytest.importorskip("torch")
 F: Any = torch.nn.functional

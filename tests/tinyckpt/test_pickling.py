@@ -14,7 +14,7 @@ from hypothesis import given, settings
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 
 def pickled(thing: Any) -> Any:

@@ -10,8 +10,8 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.test_host import moved
-from tinyckpt.schedule import recomputations
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
+from tinyckpt.core.schedule import recomputations
 from viz.captions import SHORT, Captions, short, whole
 from viz.memory import CellMemory
 

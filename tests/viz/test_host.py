@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
-from tests.tinyckpt.test_mutants import with_moves
+from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.viz.layout.test_levels import cut_at
 from tests.viz.test_theme import LEAST_OUTLINE, contrast
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.arrange import Design, sheet_of
 from viz.captions import Captions
 from viz.curve import scales_of

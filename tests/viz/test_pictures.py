@@ -15,7 +15,7 @@ import tinyckpt as tc
 import viz
 from tests.tinyckpt.documents.test_serialize import HOSTILE, hostile_graph
 from tests.viz.layout.scoped_graphs import scoped_graph
-from tinyckpt.display import printable
+from tinyckpt.base.display import printable
 from viz.curve import BANDS, by_column, stacked
 from viz.layout.cells import SYMBOLS
 from viz.layout.place import WIDTH, layout

@@ -27,7 +27,7 @@ FRAMED = ("out", "labs")  # pages of their own, with tests of their own
 MAIN = (
     "index", "install", "guide/index", "lessons", "lessons/05_sqrt_n", "how_to", "torch", "search",
     "gallery/index", "reference/policies", "reference/command", "reference/glossary",
-    "reference/index", "reference/tinyckpt.planning.plan",
+    "reference/index", "reference/tinyckpt.planner.portfolio.plan",
 )  # fmt: skip
 
 

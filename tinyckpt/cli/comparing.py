@@ -12,9 +12,10 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from tinyckpt.analysis.limits import Clock
 from tinyckpt.api import RunResult, run
-from tinyckpt.cli.means import check_without, means_job
+from tinyckpt.base.deadline import Clock
+from tinyckpt.base.errors import BackendError, OptionError
+from tinyckpt.base.units import cost_text
 from tinyckpt.cli.request import (
     CHARTS,
     COSTS,
@@ -25,18 +26,17 @@ from tinyckpt.cli.request import (
     searching,
     time_to_search,
 )
-from tinyckpt.cost import cost_of
-from tinyckpt.errors import BackendError, OptionError
-from tinyckpt.graph import Graph
+from tinyckpt.cli.techniques import check_without, means_job
+from tinyckpt.core.costs import cost_of
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.replay import replay
+from tinyckpt.core.retaining import expected_length
+from tinyckpt.core.schedule import EVALUATIONS
+from tinyckpt.core.trace import Trace
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.memory import check_memory
-from tinyckpt.orders.retaining import expected_length
-from tinyckpt.planning.plan import best_within_each
-from tinyckpt.replay import replay
-from tinyckpt.schedule import EVALUATIONS
-from tinyckpt.table import TRACE_HEADER, table, trace_row
-from tinyckpt.trace import Trace
-from tinyckpt.units import cost_text
+from tinyckpt.planner.portfolio.plan import best_within_each
+from tinyckpt.planner.portfolio.table import TRACE_HEADER, table, trace_row
 
 DEFAULT_POLICIES = ("store_all", "sqrt_n", "recompute_all")
 COMPARED_STEPS = 1_000_000  # of a schedule in a table, unless it is asked for; made in a second

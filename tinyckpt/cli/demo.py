@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.cost import flops
-from tinyckpt.errors import FormatError, TinyckptError
+from tinyckpt.base.errors import FormatError, TinyckptError
+from tinyckpt.base.units import size_text
+from tinyckpt.core.costs import flops
+from tinyckpt.core.replay import replay
+from tinyckpt.core.trace import Trace
 from tinyckpt.networks import chain, random_arrays, resnet50
 from tinyckpt.networks.digits import (
     IMAGES,
@@ -30,10 +33,8 @@ from tinyckpt.networks.digits import (
     train,
 )
 from tinyckpt.networks.text import LENGTH, batches, load_text, tiny_gpt, unigram_entropy
-from tinyckpt.planning.plan import plan
-from tinyckpt.replay import replay
-from tinyckpt.table import TRACE_HEADER, table, trace_row
-from tinyckpt.trace import Trace
+from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.table import TRACE_HEADER, table, trace_row
 from tinyckpt.training import (
     Ledger,
     TrainStep,
@@ -43,7 +44,6 @@ from tinyckpt.training import (
     momentum,
     train_step,
 )
-from tinyckpt.units import size_text
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 GOAL = 0.95

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.cli.asking import add_costs, add_page, known_policy
+from tinyckpt.cli.common_args import add_costs, add_page, known_policy
 from tinyckpt.cli.measuring import add_measured, measured_of
 from tinyckpt.cli.request import (
     COSTS,

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tinyckpt.base.errors import OptionError, TinyckptError
+from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import size_text
 from tinyckpt.cli.comparing import DEFAULT_POLICIES, compare_job, seconds_of
 from tinyckpt.cli.demo import demo
 from tinyckpt.cli.labs import lab_job
@@ -32,21 +35,18 @@ from tinyckpt.cli.request import (
     wrong_usage,
 )
 from tinyckpt.cli.streams import discard, ending_cleanly, failed, finished, open_closed_streams
+from tinyckpt.core.replay import replay
+from tinyckpt.core.trace import Trace
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.graphs import save_graph
 from tinyckpt.documents.schedules import save_trace
-from tinyckpt.errors import OptionError, TinyckptError
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.memory import check_memory
 from tinyckpt.pipeline.supervising import supervise
-from tinyckpt.planning.budget import parse_budget
-from tinyckpt.planning.explain import explain
-from tinyckpt.planning.plan import frontier, plan
-from tinyckpt.planning.points import Frontier
-from tinyckpt.replay import replay
-from tinyckpt.trace import Trace
-from tinyckpt.tree import leaves
-from tinyckpt.units import size_text
+from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.portfolio.explain import explain
+from tinyckpt.planner.portfolio.pareto import Frontier
+from tinyckpt.planner.portfolio.plan import frontier, plan
 
 PRINTED_STEPS = 200
 BOUNDS = 16  # budgets at which a chart of the frontier has a lower bound: seconds, in large graphs

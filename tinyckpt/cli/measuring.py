@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tinyckpt.base.errors import BudgetError
 from tinyckpt.cli.request import wrong_usage
 from tinyckpt.documents.measured import Measured, load_measured
-from tinyckpt.errors import BudgetError
-from tinyckpt.planning.budget import asked_for
+from tinyckpt.planner.model.budget import asked_for
 
 BASE = "'1.5 GiB', a number of bytes, or 'start' for what is held at the start"
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from tinyckpt.base.errors import BudgetError, GraphError
+from tinyckpt.base.units import size_text
 from tinyckpt.cli.request import number_or_text, searching, time_to_search, wrong_usage
-from tinyckpt.cost import cost_of, given
-from tinyckpt.documents.scripts import function_of_file, importing, user_code
-from tinyckpt.errors import BudgetError, GraphError
-from tinyckpt.planning.budget import budget_in_bytes
-from tinyckpt.planning.explain import explain
-from tinyckpt.planning.plan import plan
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
-from tinyckpt.table import table
+from tinyckpt.core.costs import cost_of, given
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.documents.user_functions import function_of_file, importing, user_code
+from tinyckpt.planner.model.budget import budget_in_bytes
+from tinyckpt.planner.portfolio.explain import explain
+from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training import ledger
-from tinyckpt.units import size_text
 
 # How many values an optimiser keeps for each trainable parameter.
 OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from tinyckpt.backend import BACKENDS
-from tinyckpt.cli.asking import (
+from tinyckpt.base.display import printable
+from tinyckpt.base.errors import meant
+from tinyckpt.cli.common_args import (
     add_naming,
     add_network,
     add_page,
@@ -20,15 +21,14 @@ from tinyckpt.cli.asking import (
     seconds,
 )
 from tinyckpt.cli.labs import add_lab
-from tinyckpt.cli.means import add_means
 from tinyckpt.cli.measuring import add_measured
 from tinyckpt.cli.models import OPTIMIZERS
 from tinyckpt.cli.pipes import add_pipe
-from tinyckpt.display import printable
-from tinyckpt.errors import meant
+from tinyckpt.cli.techniques import add_means
+from tinyckpt.core.backend import BACKENDS
 from tinyckpt.networks import NETWORKS
 from tinyckpt.pipeline.supervising import after_rank_0
-from tinyckpt.policies import POLICIES
+from tinyckpt.planner.portfolio.policies import POLICIES
 
 FORMS = "\n".join(f"  {form:26} {what}" for form, _, what in NETWORKS.values())
 NETWORK_HELP = f"""NETWORK is one of

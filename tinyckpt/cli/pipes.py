@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.cli.asking import policy_name
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.units import cost_text, size_text
+from tinyckpt.cli.common_args import policy_name
 from tinyckpt.cli.ranks import run_rank
 from tinyckpt.cli.request import (
     CHARTS,
@@ -22,8 +24,7 @@ from tinyckpt.cli.request import (
     policies_of,
     wrong_usage,
 )
-from tinyckpt.errors import OptionError
-from tinyckpt.graph import TrainingGraph
+from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.pipeline import (
     PIPELINES,
     Pipeline,
@@ -41,9 +42,8 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.channel import PATIENCE
 from tinyckpt.pipeline.mpi import get_mpi
-from tinyckpt.table import table
+from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training import Optimizer, adam, adamw, momentum, sgd
-from tinyckpt.units import cost_text, size_text
 
 PIPE_HELP = """NETWORK is of one micro-batch. Counted, unless an MPI launcher starts it: then each
 process is a device, and works on random arrays, as in

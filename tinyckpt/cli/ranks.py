@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError, OptionError
+from tinyckpt.base.errors import GraphError, OptionError
+from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.base.units import size_text
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.memory import memory_of_machine
 from tinyckpt.pipeline import (
@@ -21,10 +23,8 @@ from tinyckpt.pipeline import (
     replay_state,
     run_pipeline_mpi,
 )
-from tinyckpt.pipeline.working import needed_by
+from tinyckpt.pipeline.device_program import needed_by
 from tinyckpt.training import Optimizer, sgd
-from tinyckpt.tree import leaves, map_leaves
-from tinyckpt.units import size_text
 
 # Where launchers say how many of the ranks are on this machine: MPICH, Open MPI.
 LOCAL_NAMES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")

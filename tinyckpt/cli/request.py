@@ -11,23 +11,23 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tinyckpt import cost
-from tinyckpt.analysis.limits import Clock
-from tinyckpt.cost import Costs
+from tinyckpt.base.deadline import Clock
+from tinyckpt.base.errors import GraphError, ScheduleError, meant
+from tinyckpt.core import costs as cost
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.core.trace import Trace
 from tinyckpt.documents.graphs import is_graph
 from tinyckpt.documents.schedules import load_trace
-from tinyckpt.documents.scripts import function_of_file, user_code
-from tinyckpt.errors import GraphError, ScheduleError, meant
-from tinyckpt.graph import Graph
+from tinyckpt.documents.user_functions import function_of_file, user_code
 from tinyckpt.networks import network_from_text
-from tinyckpt.planning.asked import PolicyLike, options_of
-from tinyckpt.planning.plan import plan
-from tinyckpt.policies import POLICIES
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
-from tinyckpt.trace import Trace
-from tinyckpt.transfers.clock import Timeline, timed
-from tinyckpt.transfers.link import MOST_ENGINES, Link
+from tinyckpt.planner.offload.link import MOST_ENGINES, Link
+from tinyckpt.planner.offload.simulate import Timeline, timed
+from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.policies import POLICIES
+from tinyckpt.planner.portfolio.resolve_policy import PolicyLike, options_of
 
 COSTS: dict[str, Callable[[Graph], Costs]] = {
     "given": cost.given, "evaluations": cost.evaluations, "flops": cost.flops,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-from tinyckpt.display import printable
+from tinyckpt.base.display import printable
 from tinyckpt.pipeline.supervising import after_rank_0
 
 # What ends a process that has not asked for anything else: kill, and a terminal that is gone.

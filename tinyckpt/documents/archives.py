@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import FormatError
+from tinyckpt.base.errors import FormatError
 
 MEMBER = struct.Struct("<4s2xH18xHH")  # a member's header: mark, flags, bytes of name and of extra
 MARK, END = b"PK\3\4", b"PK\5\6"

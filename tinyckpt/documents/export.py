@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from tinyckpt.files import write_atomically
-from tinyckpt.schedule import EVALUATIONS, Fetch, Free, recomputations, step_text
-from tinyckpt.trace import Trace
+from tinyckpt.base.files import write_atomically
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, recomputations, step_text
+from tinyckpt.core.trace import Trace
 
 CSV_HEADER = (
     "step", "verb", "id", "name", "recomputation", "live_nodes", "activation_bytes",

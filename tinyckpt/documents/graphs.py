@@ -35,22 +35,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from tinyckpt.building.check import check_graph
-from tinyckpt.cost import LARGEST_MEMORY
-from tinyckpt.display import printable
+from tinyckpt.base.display import printable
+from tinyckpt.base.errors import FormatError, GraphError
+from tinyckpt.base.tree import Template, map_leaves
+from tinyckpt.core.costs import LARGEST_MEMORY
+from tinyckpt.core.graph import DTYPES, SOURCES, DataNode, Graph, Operator, Phase, Role, Spec
+from tinyckpt.core.graph_check import check_graph
 from tinyckpt.documents.reader import LARGEST, Reader, read_bytes, write
-from tinyckpt.errors import FormatError, GraphError
-from tinyckpt.graph import (
-    DTYPES,
-    SOURCES,
-    DataNode,
-    Graph,
-    Operator,
-    Phase,
-    Role,
-    Spec,
-)
-from tinyckpt.tree import Template, map_leaves
 
 DOCUMENT_KEYS = (
     "schema", "version", "name", "data", "operators", "arguments", "results", "gradients",

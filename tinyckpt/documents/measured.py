@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from tinyckpt.base.errors import FormatError, OptionError
+from tinyckpt.base.units import size_text
 from tinyckpt.documents.pickles import read_pickle
 from tinyckpt.documents.reader import Reader, read_bytes
 from tinyckpt.documents.snapshots import read_snapshot
-from tinyckpt.errors import FormatError, OptionError
-from tinyckpt.units import size_text
 
 MOST_SAMPLES = 1_000_000  # of a list; pages draw a tenth of them
 PICKLE = 0x80  # with which every pickle since protocol 2 begins

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.base.errors import FormatError, GraphError
+from tinyckpt.base.files import replacing, write_atomically
+from tinyckpt.base.tree import Tree, check_depth
+from tinyckpt.core.graph import checked_dtype
 from tinyckpt.documents.archives import read_archive
 from tinyckpt.documents.reader import open_regular
-from tinyckpt.errors import FormatError, GraphError
-from tinyckpt.files import replacing, write_atomically
-from tinyckpt.graph import checked_dtype
 from tinyckpt.training.interrupted import WHAT_TO_DO, is_mixed
-from tinyckpt.tree import Tree, check_depth
 
 NESTING = "__tree__"  # the entry that says how the arrays nest
 NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # how what it says begins

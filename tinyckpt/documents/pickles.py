@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tinyckpt.errors import FormatError
+from tinyckpt.base.errors import FormatError
 
 # That one file makes and keeps, of at most some hundred bytes each: three gigabytes of Python
 # objects, besides long texts. A place in the memo counts as two.

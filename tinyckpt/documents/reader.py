@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import Any, NoReturn
 
-from tinyckpt.errors import FormatError
-from tinyckpt.files import write_atomically
-from tinyckpt.units import size_text
+from tinyckpt.base.errors import FormatError
+from tinyckpt.base.files import write_atomically
+from tinyckpt.base.units import size_text
 
 VERSION = 2
 LARGEST = 2**63  # bytes and extents from here on belong to no machine

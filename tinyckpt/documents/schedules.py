@@ -20,12 +20,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from tinyckpt.documents.graphs import graph_document, load_graph, read_graph, save_graph
-from tinyckpt.documents.reader import Reader, write
-from tinyckpt.errors import FormatError, TinyckptError
-from tinyckpt.graph import Graph
-from tinyckpt.replay import replay
-from tinyckpt.schedule import (
+from tinyckpt.base.errors import FormatError, TinyckptError
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import (
     EVALUATIONS,
     Compute,
     Fetch,
@@ -38,8 +37,9 @@ from tinyckpt.schedule import (
     free,
     update,
 )
-from tinyckpt.trace import COLUMNS, Trace
-from tinyckpt.tree import leaves
+from tinyckpt.core.trace import COLUMNS, Trace
+from tinyckpt.documents.graphs import graph_document, load_graph, read_graph, save_graph
+from tinyckpt.documents.reader import Reader, write
 
 __all__ = [
     "load_graph",

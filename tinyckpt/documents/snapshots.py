@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tinyckpt.base.errors import FormatError, OptionError
 from tinyckpt.documents.reader import LARGEST, Reader
-from tinyckpt.errors import FormatError, OptionError
 
 RECORD = "call torch.cuda.memory._record_memory_history() before what is to be measured"
 MICROSECONDS = 1e-6

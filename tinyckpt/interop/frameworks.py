@@ -7,10 +7,10 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from tinyckpt.errors import BackendError, GraphError, ScheduleError
-from tinyckpt.graph import Graph, Spec, checked_dtype
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Compute, Free, Schedule, step_text
+from tinyckpt.base.errors import BackendError, GraphError, ScheduleError
+from tinyckpt.core.graph import Graph, Spec, checked_dtype
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Compute, Free, Schedule, step_text
 
 
 def check_installed(package: str, framework: str) -> None:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from tinyckpt.cost import Costs, cost_of
-from tinyckpt.errors import GraphError, ScheduleError
-from tinyckpt.graph import Graph, TrainingGraph
+from tinyckpt.base.errors import GraphError, ScheduleError
+from tinyckpt.core.costs import Costs, cost_of
+from tinyckpt.core.graph import Graph, TrainingGraph
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.networks import Network
-from tinyckpt.planning.portfolio import Progress
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
-from tinyckpt.transfers.link import Link
+from tinyckpt.planner.offload.link import Link
+from tinyckpt.planner.portfolio.search import Progress
 
 # What becomes of gradients. "unproven" is exact if the loss is a mean over samples, which is not
 # known here of all losses, nor of all operators before.

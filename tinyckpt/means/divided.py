@@ -10,11 +10,15 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from tinyckpt.analysis.limits import ENDLESS, Clock
-from tinyckpt.backend import Backend
-from tinyckpt.compile import compile
-from tinyckpt.errors import BudgetError
-from tinyckpt.graph import TrainingGraph
+from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.tree import Tree, leaves
+from tinyckpt.base.units import counted
+from tinyckpt.codegen.numpy_source import compile
+from tinyckpt.core.backend import Backend
+from tinyckpt.core.graph import TrainingGraph
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.means.case import Case, Gradients, Planned, own_cost, peak_of
 from tinyckpt.means.planned import on_device, within
 from tinyckpt.means.rewritten import Planner, keeping
@@ -32,12 +36,8 @@ from tinyckpt.pipeline import (
 )
 from tinyckpt.pipeline.orders import one_f_one_b
 from tinyckpt.pipeline.program import Recompute
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
 from tinyckpt.training.optimizers import sgd
 from tinyckpt.training.trainer import TrainStep, micro_batch, train_step
-from tinyckpt.tree import Tree, leaves
-from tinyckpt.units import counted
 
 PER_STAGE = 4  # micro-batches for each stage of a pipeline, from where its bubble is small: GPipe's
 SHARES = 3  # a plan gets one of so many of the time that is left

@@ -8,14 +8,14 @@ from math import sqrt
 from time import perf_counter
 from typing import Any
 
-from tinyckpt import cost
-from tinyckpt.backend import NUMPY, Backend
-from tinyckpt.cost import cost_of
-from tinyckpt.errors import BackendError
+from tinyckpt.base.errors import BackendError
+from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import size_text
+from tinyckpt.core import costs as cost
+from tinyckpt.core.backend import NUMPY, Backend
+from tinyckpt.core.costs import cost_of
 from tinyckpt.means.case import Planned
 from tinyckpt.pipeline.stages import EXCHANGE
-from tinyckpt.tree import leaves
-from tinyckpt.units import size_text
 
 ROUNDS = 3  # of all steps in turn; the quickest of each counts
 FLOPS_A_SECOND = 2e9  # what NumPy can be trusted to do on any machine

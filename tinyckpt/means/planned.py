@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tinyckpt.backend import Backend, moved
-from tinyckpt.compile import compile
-from tinyckpt.errors import BudgetError, ScheduleError
-from tinyckpt.graph import Graph
+from tinyckpt.base.errors import BudgetError, ScheduleError
+from tinyckpt.base.tree import map_leaves
+from tinyckpt.base.units import counted, size_text
+from tinyckpt.codegen.numpy_source import compile
+from tinyckpt.core.backend import Backend, moved
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import offloading
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.means.case import Begin, Case, Planned, own_cost, peak_of
-from tinyckpt.orders.lowering import offloading
-from tinyckpt.planning.hosted import plan_with_host
-from tinyckpt.planning.moved import leaving_order, moved_within
-from tinyckpt.planning.plan import plan
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
-from tinyckpt.transfers.clock import timed
-from tinyckpt.transfers.placing import movable_values
-from tinyckpt.tree import map_leaves
-from tinyckpt.units import counted, size_text
+from tinyckpt.planner.offload.offload_known import leaving_order, moved_within
+from tinyckpt.planner.offload.plan_with_host import plan_with_host
+from tinyckpt.planner.offload.prefetch import movable_values
+from tinyckpt.planner.offload.simulate import timed
+from tinyckpt.planner.portfolio.plan import plan
 
 # What waits for what is told in time that grows with the square of the values on their way: some
 # ten seconds for so many.

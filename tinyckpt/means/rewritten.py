@@ -9,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.backend import Backend
-from tinyckpt.build import build
-from tinyckpt.chunking.losses import losses_in_pieces
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Graph, Operator
+from tinyckpt.approx.calling import Replacement, call_graph
+from tinyckpt.approx.compressing import with_compression
+from tinyckpt.approx.finding import is_regrouping, norms_of
+from tinyckpt.approx.losses import losses_in_pieces
+from tinyckpt.approx.rewrite import ACTIVATIONS, Rewriting, rewrite
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import leaves_like
+from tinyckpt.base.units import counted
+from tinyckpt.core.backend import Backend
+from tinyckpt.core.build import build
+from tinyckpt.core.graph import Graph, Operator
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.means.case import Case, Planned
 from tinyckpt.means.planned import begin_run, of_schedule, on_device, within
 from tinyckpt.means.staged import fewest_stages
@@ -22,14 +29,7 @@ from tinyckpt.ops.elementwise import add
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
 from tinyckpt.ops.shape import reshape
-from tinyckpt.planning.plan import plan
-from tinyckpt.rewriting.calling import Replacement, call_graph
-from tinyckpt.rewriting.compressing import with_compression
-from tinyckpt.rewriting.finding import is_regrouping, norms_of
-from tinyckpt.rewriting.rewrite import ACTIVATIONS, Rewriting, rewrite
-from tinyckpt.schedule import Schedule
-from tinyckpt.tree import leaves_like
-from tinyckpt.units import counted
+from tinyckpt.planner.portfolio.plan import plan
 
 Planner = Callable[[Case, Graph], Schedule]
 SHARES = 4  # of the time limit, one is for the schedules of the fewest stages

@@ -7,11 +7,11 @@ from math import isfinite
 from numbers import Real
 from typing import Any
 
+from tinyckpt.base.units import size_text
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.means.case import Gradients
-from tinyckpt.schedule import Schedule
-from tinyckpt.table import table
-from tinyckpt.transfers.link import Link
-from tinyckpt.units import size_text
+from tinyckpt.planner.offload.link import Link
+from tinyckpt.planner.portfolio.table import table
 
 TEXTS: dict[Gradients, str] = {
     "bitwise": "exact, bit for bit",

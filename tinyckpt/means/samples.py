@@ -6,14 +6,14 @@ from dataclasses import replace
 from math import isqrt
 from typing import Any
 
-from tinyckpt.build import build
-from tinyckpt.chunking.chunked import compare
-from tinyckpt.chunking.following import Place, places
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Graph, Operator
+from tinyckpt.approx.chunked import compare
+from tinyckpt.approx.following import Place, places
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.core.build import build
+from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.means.case import Gradients
 from tinyckpt.networks import Network
-from tinyckpt.tree import leaves, map_leaves
 
 BATCH_NORM = "batch_norm"
 RANDOM = ("dropout", "seeded_dropout", "encode")

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tinyckpt.analysis.limits import Clock
-from tinyckpt.analysis.saved import saved_values
-from tinyckpt.analysis.separators import separators
-from tinyckpt.cost import Costs
-from tinyckpt.graph import Graph, producer_of
-from tinyckpt.planning.plan import plan
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
+from tinyckpt.base.deadline import Clock
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import separators
+from tinyckpt.core.graph import Graph, producer_of
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.model.saved_values import saved_values
+from tinyckpt.planner.portfolio.plan import plan
 
 STEPS = 16  # how many counts of stages are tried on the way to all of them, at least
 

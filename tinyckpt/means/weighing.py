@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tinyckpt import cost
-from tinyckpt.analysis.limits import checked_seconds
-from tinyckpt.backend import Backend, get_backend
-from tinyckpt.cost import Costs
-from tinyckpt.errors import BackendError, BudgetError, GraphError, OptionError, TinyckptError
-from tinyckpt.graph import Graph, TrainingGraph
+from tinyckpt.base.deadline import checked_seconds
+from tinyckpt.base.errors import BackendError, BudgetError, GraphError, OptionError, TinyckptError
+from tinyckpt.base.tree import leaves
+from tinyckpt.core import costs as cost
+from tinyckpt.core.backend import Backend, get_backend
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.means.case import LINKS, Case, Planned
 from tinyckpt.means.divided import accumulation, accumulation_and_recomputation, pipeline
 from tinyckpt.means.measured import Measured, measured
@@ -24,11 +25,10 @@ from tinyckpt.means.rewritten import chunking, compression, low_memory_backward,
 from tinyckpt.means.rows import Row, Weighing, size_beside
 from tinyckpt.networks import Network, random_arrays
 from tinyckpt.networks.named import specs_of
-from tinyckpt.planning.budget import parse_budget
-from tinyckpt.planning.plan import plan
-from tinyckpt.planning.portfolio import Progress
-from tinyckpt.transfers.link import Link
-from tinyckpt.tree import leaves
+from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.offload.link import Link
+from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.search import Progress
 
 BUDGET = "50 %"
 SECONDS = 6.0  # for each plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.build import scope
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.build import scope
+from tinyckpt.core.graph import Spec
 from tinyckpt.networks.blocks import (
     Dropped,
     block_specs,

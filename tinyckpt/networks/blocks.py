@@ -17,9 +17,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from tinyckpt.build import name, scope
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.build import name, scope
+from tinyckpt.core.graph import Spec
 from tinyckpt.networks.layers import affine, norm_specs
 from tinyckpt.networks.network import layer_specs, positive
 from tinyckpt.ops.activation import gelu

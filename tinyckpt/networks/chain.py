@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tinyckpt.build import Builder
-from tinyckpt.differentiate import backpropagate
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec, TrainingGraph
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.autodiff import backpropagate
+from tinyckpt.core.build import Builder
+from tinyckpt.core.graph import Spec, TrainingGraph
+from tinyckpt.core.primitive import apply
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
-from tinyckpt.ops.primitive import apply
 
 
 def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64") -> TrainingGraph:

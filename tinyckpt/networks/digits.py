@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.api import jit, value_and_grad
-from tinyckpt.build import scope
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.build import scope
 from tinyckpt.networks.layers import (
     Norm,
     check_size,
@@ -29,8 +30,7 @@ from tinyckpt.networks.layers import (
 from tinyckpt.networks.network import Network, layer_specs, mlp, random_arrays
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.pooling import max_pool2d
-from tinyckpt.planning.asked import PolicyLike
-from tinyckpt.tree import leaves
+from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 
 IMAGES, TEST_IMAGES = 1797, 397
 BATCH = 200

@@ -15,20 +15,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.build import scope
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.build import scope
+from tinyckpt.core.graph import Spec
 from tinyckpt.networks.network import Network, positive
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.convolution import conv2d
-from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.normalization import batch_norm, batch_norm_inference, moved_statistics
 from tinyckpt.ops.reduce import mean
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 Norm = Callable[[Any, Any], Any]  # (x, layer) -> y, of x's shape
 MOMENTUM = 0.1  # the share of a batch in new running statistics, as in PyTorch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.build import name, scope
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.build import name, scope
+from tinyckpt.core.graph import Spec
 from tinyckpt.networks.blocks import check_widths
 from tinyckpt.networks.layers import loss_of_logits
 from tinyckpt.networks.network import Network

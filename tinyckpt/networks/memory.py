@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tinyckpt.errors import BackendError
-from tinyckpt.units import size_text
+from tinyckpt.base.errors import BackendError
+from tinyckpt.base.units import size_text
 
 # Where Linux says what the processes of a container may take together: its two versions.
 OF_CONTAINER = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"

@@ -7,10 +7,11 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from tinyckpt.base.errors import GraphError, meant
+from tinyckpt.base.tree import map_leaves
+from tinyckpt.core.graph import Graph
 from tinyckpt.documents.graphs import load_graph
-from tinyckpt.documents.scripts import function_of_file, importing, user_code
-from tinyckpt.errors import GraphError, meant
-from tinyckpt.graph import Graph
+from tinyckpt.documents.user_functions import function_of_file, importing, user_code
 from tinyckpt.networks.bert import bert, roberta
 from tinyckpt.networks.chain import chain
 from tinyckpt.networks.cnn100 import cnn100
@@ -24,7 +25,6 @@ from tinyckpt.networks.transformer import transformer
 from tinyckpt.networks.unet import unet_network
 from tinyckpt.networks.vgg import vgg
 from tinyckpt.networks.vit import vit
-from tinyckpt.tree import map_leaves
 
 MOST_LAYERS = 1_000_000  # of a network named on the command line; more is a slip of the finger
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.build import build, scope
-from tinyckpt.differentiate import differentiate
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec, TrainingGraph
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
+from tinyckpt.core.autodiff import differentiate
+from tinyckpt.core.build import build, scope
+from tinyckpt.core.graph import Spec, TrainingGraph
 from tinyckpt.networks.memory import check_memory
 from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh
-from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.nn import cross_entropy
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import concatenate
-from tinyckpt.tree import fill, leaves, leaves_with_paths, map_leaves
 
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "gelu": gelu, "relu": relu, "sigmoid": sigmoid, "tanh": tanh,

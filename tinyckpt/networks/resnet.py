@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.build import scope
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.build import scope
 from tinyckpt.networks.layers import (
     Norm,
     check_size,

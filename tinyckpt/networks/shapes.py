@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tinyckpt.graph import TrainingGraph
+from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.networks.mobilenet import mobilenet_v1
 from tinyckpt.networks.resnet import resnet
 from tinyckpt.networks.unet import unet_network

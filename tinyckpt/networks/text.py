@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.api import jit
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 from tinyckpt.networks.gpt2 import gpt2, gpt2_logits
 from tinyckpt.networks.network import Network
 

@@ -4,6 +4,7 @@ import copyreg
 from dataclasses import fields
 from typing import Any
 
+from tinyckpt.core.primitive import Primitive, apply, apply_all
 from tinyckpt.ops import (
     activation,
     approximate,
@@ -33,7 +34,6 @@ from tinyckpt.ops import (
     transposed_convolution,
     updating,
 )
-from tinyckpt.ops.primitive import Primitive, apply, apply_all
 
 ALL = (
     activation.TANH_VJP,

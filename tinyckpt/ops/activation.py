@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinyckpt.core.primitive import apply
 from tinyckpt.ops import kernels_activation as kernels
 from tinyckpt.ops.casting import as_computed
 from tinyckpt.ops.elementwise import (
@@ -19,10 +20,9 @@ from tinyckpt.ops.elementwise import (
     unary,
     unary_vjp,
 )
-from tinyckpt.ops.primitive import apply
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 # Second derivatives, as functions of what the first is a function of -----------------------------
 

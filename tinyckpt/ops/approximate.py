@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, apply_all, per_element, zero
 from tinyckpt.ops import infer, kernels_approximate
 from tinyckpt.ops.activation import GELU, GELU_TANH, SILU
 from tinyckpt.ops.fits import checked_fit
 from tinyckpt.ops.parts import span_length
-from tinyckpt.ops.primitive import Primitive, apply, apply_all, per_element, zero
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_coded(x: Spec, **attrs: Any) -> tuple[Spec, ...]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops.elementwise import where
 from tinyckpt.ops.indexing import taken
-from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.shape import (
     broadcast_to,
     concatenate,
@@ -31,7 +31,7 @@ from tinyckpt.ops.shape import (
 )
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 # Modes of pad other than "constant": NumPy's own say which element stands where.
 PAD_MODES = ("edge", "reflect", "symmetric", "wrap")

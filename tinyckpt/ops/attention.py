@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import active_builder, apply_all, as_var
 from tinyckpt.ops.causal import weights
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.fused_attention import FUSED_ATTENTION, Block, check_attention, one_group
 from tinyckpt.ops.linalg import product
-from tinyckpt.ops.primitive import active_builder, apply_all, as_var
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 # A block's queries and keys: enough for full speed in matrix products, and few enough queries that
 # of a causal block not much is computed in vain. Heads, then entries of the axes before them, are

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.graph import Spec, checked_dtype
+from tinyckpt.base.dtypes import is_bfloat16, is_float
+from tinyckpt.core.graph import Spec, checked_dtype
+from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, free_of_charge
 from tinyckpt.ops import kernels
-from tinyckpt.ops.dtypes import is_bfloat16, is_float
-from tinyckpt.ops.primitive import Primitive, active_builder, apply, as_var, free_of_charge
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 PYTHON_NUMBERS = (bool, int, float)
 

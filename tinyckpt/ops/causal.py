@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, per_element
 from tinyckpt.ops import infer, kernels_attention
-from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.nn import SOFTMAX_VJP, softmax
-from tinyckpt.ops.primitive import Primitive, apply, per_element
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_causal_softmax(x: Spec) -> tuple[Spec, ...]:

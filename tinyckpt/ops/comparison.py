@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tinyckpt.core.primitive import Primitive, apply, per_element
 from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.primitive import Primitive, apply, per_element
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 GREATER = Primitive("greater", kernels.greater, infer.comparison, flops=per_element(1))
 GREATER_EQUAL = Primitive(

@@ -22,18 +22,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Operator, Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Operator, Spec
+from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, zero
 from tinyckpt.ops import infer, kernels_compression
-from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.parts import span_length
-from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var, zero
 from tinyckpt.ops.random import checked_seed, drawing_key
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.builder import Builder
-    from tinyckpt.var import Var
+    from tinyckpt.core.builder import Builder
+    from tinyckpt.core.var import Var
 
 BITS = (8, 4, 2)
 GROUP = 4  # a group is a multiple of so many elements, which fill whole bytes
@@ -116,7 +116,7 @@ def compressed(x: Any, bits: int = 8, group: int = 256, *, seed: Any) -> Var:
     """Return ``x``, of which the backward half keeps a code of few bits.
 
     >>> import numpy as np, tinyckpt as tc
-    >>> from tinyckpt.analysis.saved import saved_values
+    >>> from tinyckpt.planner.model.saved_values import saved_values
     >>> def loss(w, x):
     ...     return tc.sum(tc.compressed(tc.tanh(x), seed=1) @ w)
     >>> graph = tc.differentiate(tc.build(loss, tc.Spec((64, 2)), tc.Spec((128, 64))))

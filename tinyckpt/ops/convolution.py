@@ -18,20 +18,20 @@ import builtins
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var
 from tinyckpt.ops import infer, windows
 from tinyckpt.ops import kernels_convolution as kernels
-from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.indexing import contiguous, contiguous_once
-from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import index
 from tinyckpt.ops.windows import pair, require_images, window_counts
 
 if TYPE_CHECKING:
+    from tinyckpt.core.var import Var
     from tinyckpt.ops.windows import Pair
-    from tinyckpt.var import Var
 
 ALL_BUT_CHANNELS = (0, 2, 3)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.graph import checked_dtype
+from tinyckpt.core.graph import checked_dtype
+from tinyckpt.core.primitive import as_var
 from tinyckpt.ops.casting import astype
-from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.shape import broadcast_to, extents_of, full
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def zeros(shape: int | Sequence[int], dtype: Any = "float64") -> Var:

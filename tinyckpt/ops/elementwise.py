@@ -13,23 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var, per_element, zero
 from tinyckpt.ops import infer, kernels, kernels_functions
 from tinyckpt.ops.casting import as_computed, astype, widened
 from tinyckpt.ops.comparison import equal
-from tinyckpt.ops.dtypes import is_float
-from tinyckpt.ops.primitive import (
-    Primitive,
-    apply,
-    as_var,
-    per_element,
-    zero,
-)
 from tinyckpt.ops.shape import unbroadcast
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def outputs_bytes(count: int) -> Callable[..., int]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError, meant
+from tinyckpt.base.errors import GraphError, meant
 
 
 @dataclass(frozen=True, slots=True)

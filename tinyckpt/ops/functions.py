@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.core.primitive import Primitive, apply, as_var, per_element
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_functions as kernels
 from tinyckpt.ops.activation import sigmoid
 from tinyckpt.ops.casting import as_computed, astype
 from tinyckpt.ops.comparison import equal, greater
-from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import (
     binary,
     by_input,
@@ -33,10 +34,9 @@ from tinyckpt.ops.elementwise import (
     unbroadcast_to,
     where,
 )
-from tinyckpt.ops.primitive import Primitive, apply, as_var, per_element
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 LN2 = math.log(2)  # of 2 ** x, the derivative is 2 ** x log 2
 

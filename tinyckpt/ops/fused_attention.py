@@ -16,20 +16,20 @@ import builtins
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, apply_shared, zero
 from tinyckpt.ops import infer, kernels_attention
 from tinyckpt.ops.causal import weights
-from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import product
 from tinyckpt.ops.nn import SOFTMAX_VJP
-from tinyckpt.ops.primitive import Primitive, apply, apply_shared, zero
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import full, index, reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 # Of the axes of the keys up to their heads, then of queries, then of keys: how many a block has.
 Block = tuple[int, ...]

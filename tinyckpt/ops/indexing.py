@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, active_builder, apply, apply_shared, as_var, zero
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops.casting import astype, widened
-from tinyckpt.ops.primitive import Primitive, active_builder, apply, apply_shared, as_var, zero
 from tinyckpt.ops.shape import CONTIGUOUS, index, reshape, transpose
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 BASIC = (int, slice, type(None), type(...))
 Places = Any  # integers: an array, a list, a number, or a Var

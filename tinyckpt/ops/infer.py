@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
-from tinyckpt.ops.dtypes import is_float
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
 
 Infer = Callable[..., tuple[Spec, ...]]
 

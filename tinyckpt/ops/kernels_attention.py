@@ -13,7 +13,7 @@ import math
 from itertools import product
 from typing import Any
 
-from tinyckpt.ops.dtypes import wide
+from tinyckpt.base.dtypes import wide
 
 
 def causal_softmax(xp, x):

@@ -6,7 +6,7 @@ arguments and results does not grow with them.
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
-from tinyckpt.ops.dtypes import wide
+from tinyckpt.base.dtypes import wide
 from tinyckpt.ops.kernels_approximate import packed, unpacked
 from tinyckpt.ops.parts import spans
 from tinyckpt.ops.special import key_words, random_bits, random_key

@@ -20,7 +20,7 @@ processing", 2006; here in blocks, so that columns take at most BLOCK_BYTES, or 
 import math
 from typing import Any
 
-from tinyckpt.ops.dtypes import wide
+from tinyckpt.base.dtypes import wide
 from tinyckpt.ops.windows import (
     convolution_blocks,
     is_gathered,

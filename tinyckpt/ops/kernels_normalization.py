@@ -11,7 +11,7 @@ after its squares have taken its place.
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
-from tinyckpt.ops.dtypes import wide
+from tinyckpt.base.dtypes import wide
 
 
 def aligned(xp, parameter, ndim, parameter_axes):

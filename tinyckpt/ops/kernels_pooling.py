@@ -8,7 +8,7 @@ window has the number ``row * width + column``.
 
 import math
 
-from tinyckpt.ops.dtypes import wide
+from tinyckpt.base.dtypes import wide
 from tinyckpt.ops.kernels_activation import keep_chosen
 from tinyckpt.ops.windows import meetings, pool_blocks, seen, window_counts
 

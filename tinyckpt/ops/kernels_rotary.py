@@ -2,7 +2,7 @@
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
-from tinyckpt.ops.dtypes import wide
+from tinyckpt.base.dtypes import wide
 
 
 def rotary(xp, x, *positions, base, interleaved, sign):

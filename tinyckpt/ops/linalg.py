@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var
 from tinyckpt.ops import infer, kernels, reduce
 from tinyckpt.ops.casting import as_computed, astype
 from tinyckpt.ops.comparison import equal, not_equal
-from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import absolute, multiply, power, sqrt, where
-from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import Axes
 from tinyckpt.ops.shape import reshape, unbroadcast
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def flipped(spec: Spec, transposed: bool) -> Spec:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var, per_element
 from tinyckpt.ops import infer, kernels_indexing
 from tinyckpt.ops import kernels_functions as kernels
 from tinyckpt.ops.comparison import equal, less_equal, not_equal
 from tinyckpt.ops.elementwise import absolute
-from tinyckpt.ops.primitive import Primitive, apply, as_var, per_element
 from tinyckpt.ops.reduce import Axes, reduced, sum
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_bits(*specs: Spec) -> tuple[Spec, ...]:

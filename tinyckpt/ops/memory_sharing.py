@@ -19,7 +19,8 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.graph import Spec
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops import kernels_normalization as kernels
 from tinyckpt.ops.casting import astype, widened
 from tinyckpt.ops.elementwise import add, multiply, power, subtract
@@ -32,12 +33,11 @@ from tinyckpt.ops.normalized import (
     input_vjp_workspace,
     widened_bytes,
 )
-from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops.reduce import mean, sum
 from tinyckpt.ops.shape import expand_dims
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_ms(x: Spec, axes: Any, **attrs: Any) -> tuple[Spec, ...]:
@@ -122,7 +122,7 @@ def ms_layer_norm(x: Any, *, axes: Any = -1, epsilon: float = 1e-5) -> Var:
     """Return ``layer_norm(x)``, to the last bit; its derivative reads what it returns.
 
     >>> import tinyckpt as tc
-    >>> from tinyckpt.analysis.saved import saved_values
+    >>> from tinyckpt.planner.model.saved_values import saved_values
     >>> def kept(norm):
     ...     loss = tc.build(lambda w, x: tc.sum(norm(2 * x) @ w), tc.Spec((3, 2)), tc.Spec((5, 3)))
     ...     return [str(node) for node in saved_values(tc.differentiate(loss, (0, 1)))]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, per_element, zero
 from tinyckpt.ops import infer, kernels
 from tinyckpt.ops.elementwise import add, exp
-from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var, per_element, zero
 from tinyckpt.ops.reduce import MAX_VJP, mean, sum
 from tinyckpt.ops.reduce import max as largest
 from tinyckpt.ops.shape import expand_dims
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_one_hot(labels: Spec, classes: int, dtype: str) -> tuple[Spec, ...]:

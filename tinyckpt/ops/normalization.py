@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import power, sqrt
@@ -25,11 +26,10 @@ from tinyckpt.ops.normalized import (
     normalized,
     others,
 )
-from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def layer_norm(

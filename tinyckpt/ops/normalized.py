@@ -14,20 +14,20 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_normalization as kernels
 from tinyckpt.ops.casting import astype, widened
-from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.elementwise import add, multiply, power, subtract
-from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var
 from tinyckpt.ops.reduce import mean as mean_over
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import broadcast_to, expand_dims
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 Positions = tuple[int, ...]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import (
     activation,
     arrangement,
@@ -27,7 +28,6 @@ from tinyckpt.ops import (
     shape,
     statistics,
 )
-from tinyckpt.ops.primitive import as_var
 
 UFUNCS: dict[str, Callable[..., Any]] = {
     "absolute": elementwise.absolute,

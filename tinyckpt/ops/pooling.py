@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, apply_all, as_var, zero
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_pooling as kernels
-from tinyckpt.ops.dtypes import wide
-from tinyckpt.ops.primitive import Primitive, apply, apply_all, as_var, zero
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.windows import (
     pair,
@@ -26,8 +26,8 @@ from tinyckpt.ops.windows import (
 )
 
 if TYPE_CHECKING:
+    from tinyckpt.core.var import Var
     from tinyckpt.ops.windows import Pair
-    from tinyckpt.var import Var
 
 PLACES = 256  # that an index of one byte can tell apart
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops.arrangement import diagonal, moveaxis
 from tinyckpt.ops.casting import as_computed, astype
 from tinyckpt.ops.elementwise import multiply
 from tinyckpt.ops.linalg import matmul, product
-from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import extents_of, index, reshape, transpose
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 Labels = tuple[str, ...]
 # The axes of an ellipsis, counted from the last: "...0" is the last of them.

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.primitive import as_var
 from tinyckpt.ops import shape
 from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, INSTEAD, REDUCTIONS, UFUNCS
-from tinyckpt.ops.primitive import as_var
 
 # Arguments of NumPy's functions by what tinyckpt calls them, and those that change no result here.
 RENAMED = {"a_min": "min", "a_max": "max", "correction": "ddof"}

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, per_element, zero
 from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.primitive import Primitive, apply, per_element, zero
 from tinyckpt.ops.special import random_key
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 SEED_BITS = 64  # of as many the generator has keys
 

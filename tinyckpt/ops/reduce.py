@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops import infer, kernels, kernels_indexing
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.comparison import equal
-from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import divide, multiply, where
-from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops.shape import full, reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 Axes = int | Sequence[int] | None
 

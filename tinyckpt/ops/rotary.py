@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var, zero
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_rotary as kernels
-from tinyckpt.ops.dtypes import wide
 from tinyckpt.ops.normalized import widened_bytes
-from tinyckpt.ops.primitive import Primitive, apply, as_var, zero
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_rotary(x: Spec, *positions: Spec, **attrs: Any) -> tuple[Spec, ...]:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, per_element, zero
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_functions as kernels
 from tinyckpt.ops.casting import PYTHON_NUMBERS, as_computed, astype
 from tinyckpt.ops.comparison import equal, greater, less
-from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import absolute, binary, maximum, minimum, negative, unary, where
 from tinyckpt.ops.logic import isnan, signbit
-from tinyckpt.ops.primitive import Primitive, active_builder, apply, as_var, per_element, zero
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 # The facts ---------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
-from tinyckpt.ops import infer, kernels
-from tinyckpt.ops.primitive import (
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import Tree, map_leaves
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import (
     Primitive,
     active_builder,
     apply,
@@ -26,10 +26,10 @@ from tinyckpt.ops.primitive import (
     as_var,
     free_of_charge,
 )
-from tinyckpt.tree import Tree, map_leaves
+from tinyckpt.ops import infer, kernels
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 # The shape rules ---------------------------------------------------------------------------------
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_indexing as kernels
 from tinyckpt.ops.casting import astype
-from tinyckpt.ops.dtypes import is_float
 from tinyckpt.ops.elementwise import divide, exp, multiply, sqrt, subtract, where
 from tinyckpt.ops.indexing import sort
 from tinyckpt.ops.logic import isnan
-from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.reduce import Axes, max, mean, min, reduced, sum
 from tinyckpt.ops.shape import concatenate, full, index, reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_logsumexp(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:

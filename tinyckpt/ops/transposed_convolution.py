@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import Primitive, apply, as_var
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_convolution as kernels
 from tinyckpt.ops.convolution import (
@@ -24,12 +25,11 @@ from tinyckpt.ops.convolution import (
     weight_cotangent,
 )
 from tinyckpt.ops.indexing import contiguous, contiguous_once
-from tinyckpt.ops.primitive import Primitive, apply, as_var
 from tinyckpt.ops.windows import pair, require_images, transposed_counts
 
 if TYPE_CHECKING:
+    from tinyckpt.core.var import Var
     from tinyckpt.ops.windows import Pair
-    from tinyckpt.var import Var
 
 
 def infer_conv_transpose2d(

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import UPDATE, Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import UPDATE, Spec
+from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, per_element
 from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_updating as kernels
-from tinyckpt.ops.primitive import Primitive, active_builder, apply, as_var, per_element
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 
 def infer_update(source: Spec, value: Spec) -> tuple[Spec, ...]:

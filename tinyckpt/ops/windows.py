@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import Spec
+from tinyckpt.base.dtypes import wide
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import Spec
 from tinyckpt.ops import infer
-from tinyckpt.ops.dtypes import wide
 
 # What a block's buffers may take together. Larger ones leave the caches between being written and
 # being read; smaller ones make matrix products too small for BLAS to be fast at.

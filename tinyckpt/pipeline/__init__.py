@@ -16,7 +16,7 @@ from tinyckpt.pipeline.parts import PlannedStage, pipeline_costs, plan_stages
 from tinyckpt.pipeline.program import Action, Pipeline
 from tinyckpt.pipeline.replay import PipelineTrace, replay_pipeline
 from tinyckpt.pipeline.replicas import data_parallel
-from tinyckpt.pipeline.running import PipelineResult, run_pipeline
+from tinyckpt.pipeline.simulate import PipelineResult, run_pipeline
 from tinyckpt.pipeline.stages import Stage, stages_of
 from tinyckpt.pipeline.state import StateTrace, replay_state
 from tinyckpt.pipeline.supervising import launched_rank, supervise

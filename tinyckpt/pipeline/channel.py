@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import BackendError
-from tinyckpt.pipeline.holding import Exchange
+from tinyckpt.base.errors import BackendError
+from tinyckpt.pipeline.device_program import Message
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
-from tinyckpt.pipeline.working import Message
+from tinyckpt.pipeline.zero_state import Exchange
 
 PATIENCE = 600.0  # seconds that no single action should take
 AT_ONCE, PAUSE = 100, 1e-4  # questions without a pause, and then the seconds between two

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from tinyckpt.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError
 from tinyckpt.pipeline.program import (
     BACKWARD,
     BACKWARD_INPUT,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError
 from tinyckpt.pipeline.checking import Positions
 from tinyckpt.pipeline.program import (
     COLLECTIVES,

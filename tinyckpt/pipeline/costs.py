@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
     BACKWARD,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.units import size_text
 from tinyckpt.pipeline.program import Recompute
-from tinyckpt.units import size_text
 
 # What making and replaying takes at most, measured with tracemalloc: for each action its nine bytes
 # here and seven columns of 8 at a time; for each kind that there is a table by stage and

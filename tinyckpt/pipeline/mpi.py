@@ -18,16 +18,22 @@ from dataclasses import replace
 from time import sleep
 from typing import Any
 
-from tinyckpt.errors import BackendError, OptionError
+from tinyckpt.base.errors import BackendError, OptionError
 from tinyckpt.pipeline.channel import PATIENCE, Across, Channel
-from tinyckpt.pipeline.holding import Exchange
-from tinyckpt.pipeline.meeting import Meeting, claims_of, end_all
+from tinyckpt.pipeline.device_program import Message, Outcome, Program, Worker, device_program
+from tinyckpt.pipeline.handshake import Meeting, claims_of, end_all
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
-from tinyckpt.pipeline.running import PipelineResult, batches_of, check_together, gathered, going_on
+from tinyckpt.pipeline.simulate import (
+    PipelineResult,
+    batches_of,
+    check_together,
+    gathered,
+    going_on,
+)
 from tinyckpt.pipeline.supervising import BEHIND, launched_rank, say
-from tinyckpt.pipeline.working import Message, Outcome, Program, Worker, device_program
+from tinyckpt.pipeline.zero_state import Exchange
 from tinyckpt.training.optimizers import Optimizer
 
 LONGEST = 1e8  # seconds that a timer can be set to anywhere

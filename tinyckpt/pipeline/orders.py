@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline.limits import checked_size
 from tinyckpt.pipeline.program import (
     BACKWARD,

@@ -26,12 +26,12 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from tinyckpt.analysis.saved import saved_values
-from tinyckpt.cost import Costs, given
-from tinyckpt.errors import BudgetError, GraphError, OptionError
-from tinyckpt.graph import Graph, TrainingGraph
+from tinyckpt.base.errors import BudgetError, GraphError, OptionError
+from tinyckpt.base.units import size_text
+from tinyckpt.core.costs import Costs, given
+from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.pipeline.program import Integers
-from tinyckpt.units import size_text
+from tinyckpt.planner.model.saved_values import saved_values
 
 
 def stage_of_operators(graph: Graph, cuts: Sequence[int]) -> list[int]:

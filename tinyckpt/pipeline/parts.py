@@ -12,16 +12,16 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinyckpt.cost import Costs, given
-from tinyckpt.errors import ScheduleError
-from tinyckpt.graph import Graph
-from tinyckpt.orders.lowering import from_order
+from tinyckpt.base.errors import ScheduleError
+from tinyckpt.core.costs import Costs, given
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import from_order
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Compute, Free, Schedule, Step
 from tinyckpt.pipeline.costs import Footprint, Number, PipelineCosts
 from tinyckpt.pipeline.program import RECOMPUTE, Pipeline
 from tinyckpt.pipeline.stages import Stage
-from tinyckpt.planning.plan import plan
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Compute, Free, Schedule, Step
+from tinyckpt.planner.portfolio.plan import plan
 
 # The parts in order; a whole backward is the last two.
 PARTS = ("forward", "recompute", "backward_input", "backward_weight")

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 
 Integers = NDArray[Any]
 Recompute = Literal["early", "late"]

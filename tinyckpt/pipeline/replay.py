@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
-from tinyckpt.pipeline.agreeing import between_replicas
+from tinyckpt.base.errors import OptionError
+from tinyckpt.pipeline.check_collectives import between_replicas
 from tinyckpt.pipeline.checking import Positions, check_order
 from tinyckpt.pipeline.clock import ActionTimes
 from tinyckpt.pipeline.costs import (

@@ -29,7 +29,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline.limits import MOST_BYTES, check_bytes
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.tree import Template, Tree, fill, leaves, leaves_like, map_leaves
+from tinyckpt.core.graph import Spec
 from tinyckpt.pipeline.shares import Parameters, whole_of
 from tinyckpt.training.optimizers import Optimizer
-from tinyckpt.tree import Template, Tree, fill, leaves, leaves_like, map_leaves
 
 STATE = ("parameters", "optimizer", "step")
 MOST_STEPS = 2**62  # an int64 counts them

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.build import build
-from tinyckpt.chunking.following import ELEMENTWISE
-from tinyckpt.errors import GraphError, OptionError
-from tinyckpt.graph import Graph, Spec, TrainingGraph
+from tinyckpt.approx.following import ELEMENTWISE
+from tinyckpt.base.errors import GraphError, OptionError
+from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.core.build import build
+from tinyckpt.core.graph import Graph, Spec, TrainingGraph
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.training.optimizers import Optimizer
-from tinyckpt.tree import leaves, map_leaves
 
 # What optimisers do to an element of their state, and the same element of others.
 BY_ELEMENT = {*ELEMENTWISE, "adam_step", "descend", "moving_average", "moving_square", "moving_sum"}

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tinyckpt.graph import DataNode, Graph, Operator, Role, TrainingGraph
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.graph import DataNode, Graph, Operator, Role, TrainingGraph
 from tinyckpt.pipeline.partition import stage_of_operators
-from tinyckpt.tree import leaves
 
 EXCHANGE = "exchange"
 

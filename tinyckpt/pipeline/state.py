@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tinyckpt.graph import Spec
+from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import size_text
+from tinyckpt.core.graph import Spec
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import (
     ALL_REDUCE,
@@ -37,10 +39,8 @@ from tinyckpt.pipeline.program import (
 )
 from tinyckpt.pipeline.replay import replay_pipeline, spans
 from tinyckpt.pipeline.shares import Parameters, parameters_of, share_spec
-from tinyckpt.table import table
+from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.optimizers import Optimizer
-from tinyckpt.tree import leaves
-from tinyckpt.units import size_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.base.errors import OptionError, ScheduleError
 from tinyckpt.pipeline.program import KINDS, OF_THE_BATCH, Action, Lane, Pipeline, joined
 
 

@@ -22,10 +22,10 @@ from weakref import finalize, ref
 
 import numpy as np
 
-from tinyckpt.backend import NUMPY, Backend
-from tinyckpt.errors import BackendError, OptionError
+from tinyckpt.base.errors import BackendError, OptionError
+from tinyckpt.base.units import size_text
+from tinyckpt.core.backend import NUMPY, Backend
 from tinyckpt.storage.host import Bound, by_memory, inverse
-from tinyckpt.units import size_text
 
 FORKS = [0]  # between the first process and this one; a process may have the id of one that ended
 if hasattr(os, "register_at_fork"):

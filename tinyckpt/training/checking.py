@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.api import jit, value_and_grad
-from tinyckpt.arguments import sources_of
-from tinyckpt.build import build
-from tinyckpt.differentiate import gradients
-from tinyckpt.errors import GraphError, OptionError
-from tinyckpt.execute import execute
-from tinyckpt.graph import Operator
+from tinyckpt.base.errors import GraphError, OptionError
+from tinyckpt.base.tree import Tree, fill, leaves, map_leaves
+from tinyckpt.core.arguments import sources_of
+from tinyckpt.core.autodiff import gradients
+from tinyckpt.core.build import build
+from tinyckpt.core.execute import execute
+from tinyckpt.core.graph import Operator
+from tinyckpt.core.primitive import apply_all
 from tinyckpt.ops.elementwise import add, multiply
-from tinyckpt.ops.primitive import apply_all
 from tinyckpt.ops.reduce import sum
-from tinyckpt.planning.plan import plan
-from tinyckpt.tree import Tree, fill, leaves, map_leaves
+from tinyckpt.planner.portfolio.plan import plan
 
 Flat = Callable[..., Tree]  # of arrays, none of them nested
 

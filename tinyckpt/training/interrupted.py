@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.tree import Tree
+from tinyckpt.base.tree import Tree
 
 MIXED = "mixed"
 OF_A_STATE = {"parameters", "optimizer", "step"}  # and maybe more

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tinyckpt.graph import Graph, updated_sources
-from tinyckpt.replay import Machine
-from tinyckpt.schedule import Schedule
-from tinyckpt.table import table
+from tinyckpt.base.tree import leaves
+from tinyckpt.base.units import size_text
+from tinyckpt.core.graph import Graph, updated_sources
+from tinyckpt.core.replay import Machine
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.placing import is_of_optimizer
-from tinyckpt.tree import leaves
-from tinyckpt.units import size_text
 
 # What sources are, which are always there; and what a schedule holds.
 SOURCES = ("parameters", "accumulated gradients", "optimizer state", "other sources")

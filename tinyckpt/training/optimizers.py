@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
-from tinyckpt.graph import Spec
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
+from tinyckpt.core.graph import Spec
+from tinyckpt.core.primitive import as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, power, sqrt
-from tinyckpt.ops.primitive import as_var
 from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.updating import (
     adam_step,
@@ -36,10 +37,9 @@ from tinyckpt.ops.updating import (
     moving_square,
     moving_sum,
 )
-from tinyckpt.tree import Tree, leaves, leaves_like, map_leaves
 
 if TYPE_CHECKING:
-    from tinyckpt.var import Var
+    from tinyckpt.core.var import Var
 
 # A learning rate: a number, or a function of the number of steps taken so far, an int64 Var.
 Rate = float | Callable[["Var"], "Var"]

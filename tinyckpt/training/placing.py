@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tinyckpt.analysis.updates import Updates
-from tinyckpt.graph import Graph, Operator
+from tinyckpt.core.graph import Graph, Operator
+from tinyckpt.planner.model.update_order import Updates
 
 SCOPE = "optimizer"  # of the optimiser's operators; no other operator is in a scope of that name
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
+from tinyckpt.core.var import Var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import cos, maximum, minimum, where
 from tinyckpt.training.optimizers import check
-from tinyckpt.var import Var
 
 
 def cosine_rate(

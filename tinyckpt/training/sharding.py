@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.units import size_text
 from tinyckpt.training.ledger import Ledger
-from tinyckpt.units import size_text
 
 SHARED_FROM = {"optimizer state": 1, "gradients": 2, "parameters": 3}  # by which kind of ZeRO
 

@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
-from tinyckpt.build import trace
-from tinyckpt.builder import Builder
-from tinyckpt.building.calls import Call, function_name
-from tinyckpt.differentiate import loss_of, with_backward_half
-from tinyckpt.errors import GraphError, OptionError
-from tinyckpt.graph import Graph, TrainingGraph
+from tinyckpt.base.errors import GraphError, OptionError
+from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
+from tinyckpt.core.autodiff import loss_of, with_backward_half
+from tinyckpt.core.build import trace
+from tinyckpt.core.builder import Builder
+from tinyckpt.core.calls import Call, function_name
+from tinyckpt.core.graph import Graph, TrainingGraph
+from tinyckpt.core.primitive import apply
+from tinyckpt.core.var import Var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
-from tinyckpt.ops.primitive import apply
 from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.ops.updating import assign
-from tinyckpt.orders.backward import reordered
+from tinyckpt.planner.heuristics.backward_order import reordered
 from tinyckpt.training.interrupted import rest_of
 from tinyckpt.training.optimizers import Optimizer, numbers, paired
 from tinyckpt.training.placing import SCOPE, beside, is_of_optimizer, placed
-from tinyckpt.tree import Tree, leaves, leaves_like, map_leaves
-from tinyckpt.var import Var
 
 # Of several micro-batches: the first one writes its gradients down, those in the middle add theirs,
 # the last one adds its own to what is there and hands the sum to the optimiser.

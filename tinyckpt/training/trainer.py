@@ -11,20 +11,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tinyckpt.analysis.defects import Watcher
 from tinyckpt.api import as_array, ids_of, signature, writable
-from tinyckpt.arguments import sources_of
-from tinyckpt.backend import NUMPY, Backend, get_backend, moved
-from tinyckpt.building.calls import Call, call_of, function_name
-from tinyckpt.building.programs import Programs
-from tinyckpt.compile import Compiled, compile
-from tinyckpt.errors import BackendError, GraphError, OptionError
-from tinyckpt.execute import execute
-from tinyckpt.graph import Spec, TrainingGraph, updated_sources
+from tinyckpt.base.errors import BackendError, GraphError, OptionError
+from tinyckpt.base.lru_cache import Programs
+from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
+from tinyckpt.codegen.numpy_source import Compiled, compile
+from tinyckpt.core.arguments import sources_of
+from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved
+from tinyckpt.core.calls import Call, call_of, function_name
+from tinyckpt.core.execute import execute
+from tinyckpt.core.graph import Spec, TrainingGraph, updated_sources
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_updating import WRITES
-from tinyckpt.planning.asked import PolicyLike
-from tinyckpt.planning.plan import plan
-from tinyckpt.schedule import Schedule
+from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.training.interrupted import (
     OF_A_STATE,
     WHAT_TO_DO,
@@ -34,7 +35,6 @@ from tinyckpt.training.interrupted import (
 )
 from tinyckpt.training.optimizers import Optimizer, as_dtype, paired, zeros_like
 from tinyckpt.training.steps import LossScale, Part, Recipe, step_graph
-from tinyckpt.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
 
 State = dict[str, Any]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.cost import cost_of
-from tinyckpt.errors import TinyckptError
+from tinyckpt.base.errors import TinyckptError
+from tinyckpt.core.costs import cost_of
 from viz.charts.labels import write_labels
 from viz.charts.style import (
     SMALL,
@@ -35,8 +35,8 @@ from viz.theme import css
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.planning.points import Frontier
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
+    from tinyckpt.planner.portfolio.pareto import Frontier
     from viz.theme import Theme
 
 Bound = Sequence[tuple[int, float]]

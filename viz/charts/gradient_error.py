@@ -12,8 +12,8 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import TinyckptError
-from tinyckpt.units import size_text
+from tinyckpt.base.errors import TinyckptError
+from tinyckpt.base.units import size_text
 from viz.charts.labels import write_labels
 from viz.charts.style import (
     SMALL,

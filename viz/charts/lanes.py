@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.units import size_text
 from tinyckpt.pipeline.program import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -28,7 +29,6 @@ from tinyckpt.pipeline.program import (
     SEND_COTANGENT,
     UPDATE,
 )
-from tinyckpt.units import size_text
 from viz.scene import count_text, one_line
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from viz.theme import RGB, css
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
     from viz.theme import Theme
 
 MOST_ROWS = 36

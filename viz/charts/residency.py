@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tinyckpt.schedule import EVALUATIONS, Fetch, Offload, recomputations
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph, Operator
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.graph import Graph, Operator
+    from tinyckpt.core.trace import Trace
 
 NO_SCOPE = "(no scope)"
 OTHERS = "loss"  # the row of backward operators that are the adjoint of none

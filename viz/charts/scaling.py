@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import TinyckptError
+from tinyckpt.base.errors import TinyckptError
 from viz.charts.labels import spread
 from viz.charts.style import (
     SMALL,
@@ -32,7 +32,7 @@ from viz.theme import css
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
     from viz.theme import Theme
 
 HEIGHT = 4.0  # inches

@@ -14,18 +14,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.display import Drawn
-from tinyckpt.errors import OptionError
-from tinyckpt.files import write_atomically
-from tinyckpt.units import memory_text
+from tinyckpt.base.display import Drawn
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import write_atomically
+from tinyckpt.base.units import memory_text
 from viz.scene import one_line, title_of
 from viz.theme import FONTS, THEMES, Theme, blend, css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.schedule import Schedule
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.schedule import Schedule
+    from tinyckpt.core.trace import Trace
 
 # What a file says of its making: nothing that differs from day to day.
 METADATA: dict[str, dict[str, Any]] = {

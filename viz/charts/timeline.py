@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import OptionError
-from viz.charts.copies import lanes_figure, striped
+from tinyckpt.base.errors import OptionError
 from viz.charts.style import (
     WIDTH,
     Titles,
@@ -22,6 +21,7 @@ from viz.charts.style import (
     titles_of,
     write,
 )
+from viz.charts.transfer_lanes import lanes_figure, striped
 from viz.curve import BANDS, Scales, by_column, hosted, scales_of, stacked
 from viz.scene import count_text, counts_nodes, live_of, moves, subtitle_of
 from viz.sheet import as_list, check
@@ -30,8 +30,8 @@ from viz.theme import css
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.trace import Trace
-    from tinyckpt.transfers.clock import Timeline
+    from tinyckpt.core.trace import Trace
+    from tinyckpt.planner.offload.simulate import Timeline
     from viz.theme import Theme
 
 MOST_COLUMNS = 1000  # about a pixel each in a PNG

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from tinyckpt.display import Drawn
-from tinyckpt.errors import OptionError
-from tinyckpt.files import write_atomically
-from tinyckpt.planning.choices import Choices, choices
-from tinyckpt.planning.plan import plan
-from tinyckpt.replay import replay
+from tinyckpt.base.display import Drawn
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import write_atomically
+from tinyckpt.core.replay import replay
+from tinyckpt.planner.portfolio.choices import Choices, choices
+from tinyckpt.planner.portfolio.plan import plan
 from viz.lab.challenge import asked_bytes
 from viz.lab.data import lab_data
 from viz.lab.table import CAPTION, offered_table
@@ -24,10 +24,10 @@ from viz.player.page import Addition, asset, page
 from viz.theme import THEMES
 
 if TYPE_CHECKING:
-    from tinyckpt.cost import Costs
+    from tinyckpt.core.costs import Costs
+    from tinyckpt.core.graph import Graph
+    from tinyckpt.core.trace import Trace
     from tinyckpt.documents.measured import Measured
-    from tinyckpt.graph import Graph
-    from tinyckpt.trace import Trace
 
 SCRIPTS = (
     "lowering",

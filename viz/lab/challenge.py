@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tinyckpt.cost import cost_of
-from tinyckpt.errors import BudgetError
-from tinyckpt.planning.budget import parse_budget
-from tinyckpt.planning.plan import costs_of, plan
-from tinyckpt.replay import replay
-from tinyckpt.units import cost_text, memory_text
+from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.units import cost_text, memory_text
+from tinyckpt.core.costs import cost_of
+from tinyckpt.core.replay import replay
+from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.portfolio.plan import costs_of, plan
 
 if TYPE_CHECKING:
-    from tinyckpt.cost import Costs
-    from tinyckpt.planning.choices import Choices
-    from tinyckpt.schedule import Schedule
+    from tinyckpt.core.costs import Costs
+    from tinyckpt.core.schedule import Schedule
+    from tinyckpt.planner.portfolio.choices import Choices
 
 TIGHT = 1e-9  # a relative difference that is rounding
 

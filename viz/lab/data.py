@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt import cost
-from tinyckpt.schedule import EVALUATIONS
+from tinyckpt.core import costs as cost
+from tinyckpt.core.schedule import EVALUATIONS
 from viz.player.columns import Packed, packed, packed_lists, packed_texts
 from viz.player.data import shown
 from viz.scene import one_line, title_of
@@ -16,10 +16,10 @@ from viz.scene import one_line, title_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tinyckpt.cost import Costs
-    from tinyckpt.graph import Graph
-    from tinyckpt.planning.choices import Choices
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.costs import Costs
+    from tinyckpt.core.graph import Graph
+    from tinyckpt.core.trace import Trace
+    from tinyckpt.planner.portfolio.choices import Choices
 
 LARGEST_WHOLE = 2**52  # of which the page can hold differences as well
 

@@ -8,10 +8,10 @@ from typing import Any, overload
 
 import numpy as np
 
-from tinyckpt.display import Drawn
-from tinyckpt.errors import OptionError
-from tinyckpt.files import write_atomically
-from tinyckpt.graph import DTYPES
+from tinyckpt.base.display import Drawn
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import write_atomically
+from tinyckpt.core.graph import DTYPES
 from viz.curve import BANDS
 from viz.lab import SCRIPTS
 from viz.layout.cells import SYMBOLS

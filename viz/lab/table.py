@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.player.page import table_of
 from viz.scene import count_text, title_of
 
 if TYPE_CHECKING:
-    from tinyckpt.planning.choices import Choices
+    from tinyckpt.planner.portfolio.choices import Choices
 
 HEADER = ("schedule", "evaluations", "recomputations", "peak")
 MOST_POINTS = 12  # rows of the frontier

@@ -16,7 +16,7 @@ from viz.layout.naming import Labels, asked_label
 from viz.layout.parts import Part
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph, Operator
+    from tinyckpt.core.graph import Graph, Operator
 
 # What a node says where the operator's own name is too long.
 SYMBOLS = {

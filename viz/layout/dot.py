@@ -11,7 +11,7 @@ from viz.layout.cells import Cell, cells_of, printable, reads_of
 if TYPE_CHECKING:
     import graphviz
 
-    from tinyckpt.graph import Graph
+    from tinyckpt.core.graph import Graph
 
 # Characters of a text. Graphviz reads no string of more than 16,384 bytes; each of these may be
 # escaped, and take four.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from viz.layout.naming import Grouping, checked_text
 from viz.layout.parts import MOST, Anatomy, Part, parts_by_scope, parts_of
 

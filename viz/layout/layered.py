@@ -20,7 +20,7 @@ from viz.layout.positions import curve_of, point_of, run_dot
 from viz.layout.ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
+    from tinyckpt.core.graph import Graph
 
 # Nodes are 30 of dot's points wide. The least scale at which they are folded into bands, and the
 # scale from which one band is better than several.

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph, Operator
+    from tinyckpt.core.graph import Graph, Operator
 
 # From an operator to its text; None for what it has otherwise. Groups keep their own names.
 Labels = str | Mapping[Any, str] | Callable[["Operator"], str | None] | None

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
+    from tinyckpt.core.graph import Graph
 
 SMALL = 150  # operators, backward ones included, that a picture shows one by one
 LONGEST_CHAIN = 512  # forward operators of a chain without scopes likewise: it folds into bands

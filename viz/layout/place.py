@@ -16,7 +16,7 @@ from viz.layout.layered import dot_layout
 from viz.layout.rows import chain_layout
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
+    from tinyckpt.core.graph import Graph
 
 __all__ = ["MARGIN", "WIDTH", "Heading", "Layout", "Line", "Point", "layout", "layout_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.errors import BackendError
+from tinyckpt.base.errors import BackendError
 from viz.layout.geometry import Point, curve
 
 

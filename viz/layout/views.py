@@ -18,7 +18,7 @@ from viz.layout.parts import Anatomy, Part, anatomy, parts_of
 from viz.layout.place import Layout, layout_of
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
+    from tinyckpt.core.graph import Graph
 
 MOST_CELLS = 12_000  # in all views of a graph; the levels below that are left out
 MOST_ALONE = 12  # cells of backward operators that are no adjoint, in a view of groups

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from tinyckpt.display import Drawn
-from tinyckpt.errors import OptionError
-from tinyckpt.files import write_atomically
+from tinyckpt.base.display import Drawn
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.files import write_atomically
 from viz.charts.lanes import as_pipelines
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.player.measured import as_measured
@@ -21,10 +21,10 @@ from viz.sheet import as_list, check
 from viz.theme import THEMES
 
 if TYPE_CHECKING:
+    from tinyckpt.core.trace import Trace
     from tinyckpt.documents.measured import Measured
     from tinyckpt.pipeline import PipelineTrace
-    from tinyckpt.trace import Trace
-    from tinyckpt.transfers.clock import Timeline
+    from tinyckpt.planner.offload.simulate import Timeline
 
     Scheduled = Trace | Timeline
     Measurements = Measured | Sequence[Measured | None] | None

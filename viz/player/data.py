@@ -8,11 +8,10 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.compile import source_of
-from tinyckpt.cost import given
-from tinyckpt.errors import BackendError
-from tinyckpt.fates import residuals_of
-from tinyckpt.schedule import (
+from tinyckpt.base.errors import BackendError
+from tinyckpt.codegen.numpy_source import source_of
+from tinyckpt.core.costs import given
+from tinyckpt.core.schedule import (
     EVALUATIONS,
     Compute,
     Fetch,
@@ -22,7 +21,8 @@ from tinyckpt.schedule import (
     data_title,
     operator_title,
 )
-from viz.charts.copies import time_words
+from tinyckpt.planner.model.value_fates import residuals_of
+from viz.charts.transfer_lanes import time_words
 from viz.curve import BANDS, Scales, budget_of, scales_of
 from viz.layout.geometry import WIDTH, Layout
 from viz.layout.naming import PLAIN, Naming
@@ -33,9 +33,9 @@ from viz.scene import checkpoints_of, moves, one_line, subtitle_of, title_of
 from viz.sheet import lines_of, strip_words
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
-    from tinyckpt.trace import Trace
-    from tinyckpt.transfers.clock import Timeline
+    from tinyckpt.core.graph import Graph
+    from tinyckpt.core.trace import Trace
+    from tinyckpt.planner.offload.simulate import Timeline
     from viz.layout.cells import Cell
 
 VERBS = (Compute, Free, Offload, Fetch)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from viz.player.columns import packed
 from viz.player.data import shown
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.arrange import Design
 from viz.layout.naming import PLAIN, Naming
 from viz.player.columns import bundled, deflated
@@ -22,9 +22,9 @@ from viz.vector.svg import svg_still
 from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
+    from tinyckpt.core.trace import Trace
     from tinyckpt.documents.measured import Measured
-    from tinyckpt.trace import Trace
-    from tinyckpt.transfers.clock import Timeline
+    from tinyckpt.planner.offload.simulate import Timeline
 
 # In the order in which they build on each other; together they are one module.
 SCRIPTS = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline.program import UPDATE
 from viz.charts.blocks import idle_texts, rows_of
 from viz.charts.lanes import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.nodes import fitted
 from viz.raster.sprites import Indices
 from viz.raster.words import covered, ramp
@@ -20,7 +20,7 @@ from viz.theme import font
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
     from viz.raster.canvas import Canvas
 
 LARGEST, SMALLEST = 76, 12  # pixels of a title, and of its lines at least

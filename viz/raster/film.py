@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tinyckpt.errors import BackendError
+from tinyckpt.base.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

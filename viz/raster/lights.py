@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.layout.geometry import Line, Size
 from viz.nodes import arrow_parts, arrow_sizes, corner_of
 from viz.raster.sprites import (

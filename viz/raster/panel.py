@@ -38,7 +38,7 @@ from viz.sheet import CAPTION, HEAD, LANE
 from viz.theme import RGB, faint_edge, font
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
     from viz.arrange import Panel
     from viz.layout.cells import Cell
 

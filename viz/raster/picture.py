@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from viz.arrange import PLAIN, Design, Item, sheet_of
 from viz.curve import peak_step, scales_of
 from viz.nodes import arrow_sizes
@@ -21,7 +21,7 @@ from viz.sheet import headings
 from viz.theme import THEMES, Theme
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 ARROW = 20  # pixels that the legend's arrow is long, and its picture high
 MOST_FRAMES = 1500  # a minute at 25 frames a second; nobody watches longer, and files stay small

@@ -14,7 +14,7 @@ from viz.raster.sprites import Indices, Inks, text_layer
 from viz.sheet import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 CURSOR = 2
 

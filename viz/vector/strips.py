@@ -13,7 +13,7 @@ from viz.theme import Theme, css, font
 from viz.vector.marks import number, text_element
 
 if TYPE_CHECKING:
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.trace import Trace
 
 
 def strip_elements(

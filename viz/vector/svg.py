@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tinyckpt.errors import OptionError
-from tinyckpt.units import size_text
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.units import size_text
 from viz.arrange import PLAIN, Design, Header, Item, sheet_of
 from viz.captions import Captions
 from viz.curve import scales_of
@@ -46,8 +46,8 @@ from viz.vector.strips import lane_elements, strip_elements
 from viz.vector.webfont import font_faces
 
 if TYPE_CHECKING:
-    from tinyckpt.graph import Graph
-    from tinyckpt.trace import Trace
+    from tinyckpt.core.graph import Graph
+    from tinyckpt.core.trace import Trace
 
 FONT = "Inter, system-ui, sans-serif"
 

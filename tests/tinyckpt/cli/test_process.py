@@ -85,7 +85,7 @@ def test_a_file_is_written_where_output_is_closed(tmp_path: Path) -> None:
 
 SIGNALLED = """
 import os, signal, sys, time
-from tinyckpt import files
+from tinyckpt.base import files
 from tinyckpt.cli import main
 
 # A shell starts what runs in its background with interrupts ignored, nohup with hang-ups.

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.tree import leaves
 from tinyckpt.cli.ranks import Drawn, check_memory, estimate
-from tinyckpt.errors import OptionError
 from tinyckpt.networks import random_arrays
 from tinyckpt.pipeline import (
     data_parallel,
@@ -18,10 +19,9 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
+from tinyckpt.pipeline.device_program import Worker
 from tinyckpt.pipeline.replicas import replica_of
-from tinyckpt.pipeline.running import batches_of
-from tinyckpt.pipeline.working import Worker
-from tinyckpt.tree import leaves
+from tinyckpt.pipeline.simulate import batches_of
 
 NETWORK = tc.networks.mlp(4, 8)
 

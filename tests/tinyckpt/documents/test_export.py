@@ -13,8 +13,8 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.documents.test_serialize import hostile_graph
+from tinyckpt.core.schedule import step_text
 from tinyckpt.documents.export import CSV_HEADER, TRACKS, UNMEASURED, inert
-from tinyckpt.schedule import step_text
 
 # The fields that the format demands of each phase, besides ``ph``.
 REQUIRED = {

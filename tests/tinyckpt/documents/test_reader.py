@@ -13,7 +13,7 @@ import tinyckpt as tc
 from tests.conftest import require
 from tinyckpt.documents import reader
 from tinyckpt.documents.graphs import is_graph
-from tinyckpt.documents.scripts import function_of_file
+from tinyckpt.documents.user_functions import function_of_file
 from tinyckpt.networks import network_from_text
 
 LOADERS: list[tuple[str, Callable[[str], Any]]] = [

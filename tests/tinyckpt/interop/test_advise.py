@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.torch_models import EXAMPLES, ResNet, eager_step, example, images_for
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.choosing import FEW, Choosing
+from tinyckpt.interop.torch.choose_modules import FEW, Choosing
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import blocks_of
 from tinyckpt.interop.torch.workspace import allocator_peak

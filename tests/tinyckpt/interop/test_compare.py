@@ -17,7 +17,7 @@ from torch import nn
 from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, ResNet, eager_step, images_for, tokens_for
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch import lower
+from tinyckpt.interop.torch import codegen_fx as lower
 
 
 @pytest.fixture(scope="module")

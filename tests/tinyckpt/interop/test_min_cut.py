@@ -18,14 +18,14 @@ from torch import nn
 
 from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, UNet, example, maps_for, tokens_for
-from tinyckpt.analysis import limits
-from tinyckpt.analysis.limits import ENDLESS, Clock
-from tinyckpt.cost import cost_of
-from tinyckpt.cost import given as given_costs
+from tinyckpt.base import deadline as limits
+from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.core.costs import cost_of
+from tinyckpt.core.costs import given as given_costs
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import min_cut
+from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.comparing import flops_in
-from tinyckpt.interop.torch.lower import min_cut_backend
 
 SETTINGS = (1.0, 0.5, 0.2, 0.0)
 

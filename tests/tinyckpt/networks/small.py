@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt import networks
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.base.tree import leaves, map_leaves
 
 CLASSES = 7  # and words of a vocabulary
 DECODER: dict[str, Any] = {"layers": 2, "width": 8, "heads": 2, "length": 5, "batch": 2}

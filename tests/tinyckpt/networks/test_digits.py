@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.digits import cnn_accuracy, digits_cnn, load_digit_images, load_digits
-from tinyckpt.tree import leaves
 
 
 def test_images_are_the_digits_row_by_row() -> None:

@@ -21,7 +21,7 @@ import tinyckpt as tc
 from tests.conftest import PROFILE
 from tests.tinyckpt.networks.small import CLASSES, arguments
 from tinyckpt import networks
-from tinyckpt.schedule import Schedule
+from tinyckpt.core.schedule import Schedule
 
 BUFFERS = 3 * 2**16  # of two operands and a result, in float64
 ARRAY = 256  # an array object, with the extents and strides of five axes

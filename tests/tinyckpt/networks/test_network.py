@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import Network, memory, mlp, random_arrays
-from tinyckpt.tree import leaves
 
 
 def test_parameters_are_counted_from_specs() -> None:

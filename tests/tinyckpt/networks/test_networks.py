@@ -5,7 +5,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.networks.small import SMALL, arguments, equal, small
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.base.tree import leaves, map_leaves
 
 
 @pytest.mark.long

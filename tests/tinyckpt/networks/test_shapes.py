@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.building.check import check_graph
+from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.cli.main import main
+from tinyckpt.core.graph_check import check_graph
 from tinyckpt.networks.named import specs_of
 from tinyckpt.networks.shapes import SHAPES, mobilenet, resnet50, unet, vgg16
 from tinyckpt.networks.transformer import transformer
-from tinyckpt.tree import leaves, map_leaves
 
 
 @pytest.mark.parametrize(

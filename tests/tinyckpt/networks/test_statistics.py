@@ -7,9 +7,9 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.networks.small import CLASSES, arguments, equal, small
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import inference, resnet_logits
 from tinyckpt.networks.digits import digits_cnn
-from tinyckpt.tree import leaves
 
 
 @pytest.mark.parametrize("name", ["vgg16_bn", "resnet18", "resnet50", "mobilenet"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import random_arrays
 from tinyckpt.networks.text import (
     batches,
@@ -18,7 +19,6 @@ from tinyckpt.networks.text import (
     unigram_entropy,
     written,
 )
-from tinyckpt.tree import leaves
 
 LESSONS = Path(__file__).parents[3] / "lessons"
 

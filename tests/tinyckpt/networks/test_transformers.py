@@ -5,7 +5,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.networks.small import arguments, equal, small
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "roberta", "gpt2"])

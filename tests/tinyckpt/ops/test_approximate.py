@@ -15,9 +15,9 @@ import tinyckpt as tc
 from tests import strict
 from tests.conftest import examples
 from tests.measured import check_workspace
-from tinyckpt.analysis.saved import saved_values
 from tinyckpt.ops import fits
 from tinyckpt.ops.kernels_approximate import packed, unpacked
+from tinyckpt.planner.model.saved_values import saved_values
 
 FLOATS = ("float16", "float32", "float64")
 # Where the step function is the derivative itself: this far out gelu is 0 or x, and so is silu.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.attention_examples import fused, in_blocks, operands, training_graph
 from tests.conftest import examples
-from tinyckpt.graph import Operator
+from tinyckpt.core.graph import Operator
 
 FORMS = ("fused", "unfused")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.attention_examples import fused, operands, training_graph
 from tests.conftest import examples
-from tinyckpt.graph import Operator
+from tinyckpt.core.graph import Operator
 from tinyckpt.ops import kernels_attention
 
 BUFFERS = 3 * 2**16  # NumPy's own, of 8,192 elements for an operand that is cast or broadcast

@@ -10,7 +10,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 R = np.random.default_rng(37)
 

@@ -15,8 +15,8 @@ from tests import strict
 from tests.conftest import examples
 from tests.measured import check_workspace
 from tests.tinyckpt.ops.test_codes import round_trip
-from tinyckpt.analysis.saved import saved_values
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
+from tinyckpt.planner.model.saved_values import saved_values
 
 R = np.random.default_rng(41)
 FLOATS = ("float16", "float32", "float64")

@@ -12,7 +12,7 @@ import tinyckpt as tc
 from tests import strict
 from tests.conftest import examples
 from tests.numpy_examples import ROWS
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 
 def computed(function: Any, *args: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from tests.tinyckpt.ops import (
     test_rotary,
 )
 from tests.tinyckpt.ops.cases import normal
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 LARGE = (512, 1024)  # 4 MiB in float64: fixed costs of Python do not show
 LARGE_CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

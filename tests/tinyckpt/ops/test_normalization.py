@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 R = np.random.default_rng(23)
 

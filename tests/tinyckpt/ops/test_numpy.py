@@ -12,7 +12,7 @@ from tests import strict
 from tests.conftest import lacking
 from tests.numpy_examples import EXAMPLES, found
 from tests.tinyckpt.ops.test_derivatives import check_gradient
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 
 def values(result: Any) -> list[Any]:

@@ -157,7 +157,8 @@ def test_the_page_of_names_is_up_to_date() -> None:
 
 def test_modules_are_not_attributes_of_the_package() -> None:
     import tinyckpt.trace as module
-    from tinyckpt import trace
+
+    from tinyckpt.core import trace
 
     assert trace is module is importlib.import_module("tinyckpt.trace")
     assert trace.Trace is tc.Trace

@@ -14,10 +14,10 @@ from tests.tinyckpt.ops.cases import (
     graphs_of_all_cases,
     training_graph,
 )
-from tinyckpt.execute import execute
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.execute import execute
 from tinyckpt.ops import special
 from tinyckpt.ops.expressions import KERNELS
-from tinyckpt.tree import leaves
 
 
 @pytest.mark.parametrize(

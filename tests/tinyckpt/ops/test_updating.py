@@ -8,7 +8,7 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
-from tinyckpt.graph import Graph
+from tinyckpt.core.graph import Graph
 from tinyckpt.ops import updating
 from tinyckpt.ops.updating import adam_step, descend, moving_average, moving_square, moving_sum
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.conftest import examples
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 SIZE = 2**18  # 2 MiB in float64: NumPy's buffers of 8,192 elements an operand do not show
 BUFFERS = 3 * 2**16

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import tinyckpt as tc
+from tinyckpt.base.tree import leaves
 from tinyckpt.pipeline import (
     PIPELINES,
     data_parallel,
@@ -31,8 +32,7 @@ from tinyckpt.pipeline import (
     stages_of,
 )
 from tinyckpt.pipeline.channel import Across, Channel
-from tinyckpt.pipeline.working import Worker
-from tinyckpt.tree import leaves
+from tinyckpt.pipeline.device_program import Worker
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:

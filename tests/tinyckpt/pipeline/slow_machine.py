@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from tinyckpt.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError
 from tinyckpt.pipeline import Action, Pipeline, PipelineCosts, PipelineTrace, replay_pipeline
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS
 from tinyckpt.pipeline.written import pipeline_of

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from tests.tinyckpt.pipeline.slow_machine import costs
 from tests.tinyckpt.pipeline.test_replay import pipelines
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline import (
     Footprint,
     Pipeline,

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tests.tinyckpt.pipeline.test_running import on_one_device
+from tests.tinyckpt.pipeline.test_simulate import on_one_device
+from tinyckpt.base.tree import leaves
 from tinyckpt.pipeline import (
     PIPELINES,
     Pipeline,
@@ -23,7 +24,6 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
-from tinyckpt.tree import leaves
 
 SAMPLES, WIDTH, ROWS = 5, 6, 7
 FOLDED = ("interleaved", "v-min", "v-half")

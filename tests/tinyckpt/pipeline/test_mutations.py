@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.tinyckpt.pipeline.slow_machine import lanes_of
 from tests.tinyckpt.pipeline.test_replay import pipelines
-from tinyckpt.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError
 from tinyckpt.pipeline import Action, Pipeline, data_parallel, gpipe, replay_pipeline
 from tinyckpt.pipeline.program import KINDS, OF_THE_BATCH
 from tinyckpt.pipeline.written import pipeline_of

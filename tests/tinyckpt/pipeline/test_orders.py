@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline import (
     PIPELINES,
     Footprint,

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tinyckpt.cost import custom
-from tinyckpt.errors import BudgetError, GraphError, OptionError
+from tinyckpt.base.errors import BudgetError, GraphError, OptionError
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.costs import custom
 from tinyckpt.pipeline import one_f_one_b, partition, plan_stages, run_pipeline, stages_of
 from tinyckpt.pipeline.partition import (
     Load,
@@ -21,7 +22,6 @@ from tinyckpt.pipeline.partition import (
     cost_by_operator,
     stage_of_operators,
 )
-from tinyckpt.tree import leaves
 
 
 @given(training_graphs(largest=5), st.integers(1, 4), st.data())

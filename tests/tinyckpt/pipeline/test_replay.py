@@ -17,7 +17,7 @@ from tests.tinyckpt.pipeline.slow_machine import (
     swapped,
     with_lanes,
 )
-from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.base.errors import OptionError, ScheduleError
 from tinyckpt.pipeline import (
     PIPELINES,
     Action,

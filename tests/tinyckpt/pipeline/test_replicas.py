@@ -14,7 +14,7 @@ from tests.tinyckpt.pipeline.slow_machine import (
     runs_or_is_refused,
     swapped,
 )
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline import (
     PIPELINES,
     Pipeline,

@@ -7,7 +7,8 @@ import pytest
 
 import tinyckpt as tc
 from tests.tinyckpt.pipeline.test_zero import OPTIMIZERS, loss, perceptron
-from tinyckpt.errors import GraphError, OptionError
+from tinyckpt.base.errors import GraphError, OptionError
+from tinyckpt.base.tree import leaves, leaves_with_paths
 from tinyckpt.pipeline import (
     data_parallel,
     interleaved,
@@ -17,7 +18,6 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
-from tinyckpt.tree import leaves, leaves_with_paths
 
 CHOSEN = {**OPTIMIZERS, "masters": lambda: tc.with_master_weights(tc.momentum(0.1), "float64")}
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tests.tinyckpt.pipeline.test_running import on_one_device
-from tinyckpt.errors import GraphError, OptionError
+from tests.tinyckpt.pipeline.test_simulate import on_one_device
+from tinyckpt.base.errors import GraphError, OptionError
+from tinyckpt.base.tree import leaves
 from tinyckpt.networks import random_arrays
 from tinyckpt.pipeline import (
     PIPELINES,
@@ -25,11 +26,10 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
+from tinyckpt.pipeline.device_program import TOGETHER, Worker
 from tinyckpt.pipeline.replicas import replica_of
-from tinyckpt.pipeline.running import exchanged
-from tinyckpt.pipeline.working import TOGETHER, Worker
+from tinyckpt.pipeline.simulate import exchanged
 from tinyckpt.training import sharded
-from tinyckpt.tree import leaves
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:

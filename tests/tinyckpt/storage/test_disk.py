@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
+from tinyckpt.base.tree import leaves
 from tinyckpt.storage.disk import Disk
-from tinyckpt.tree import leaves
 
 
 @settings(max_examples=examples(40))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.backend import Backend
+from tinyckpt.core.backend import Backend
 from tinyckpt.storage.disk import Disk
 
 X = np.linspace(-1, 1, 64).reshape(8, 8)

@@ -15,10 +15,10 @@ import tinyckpt as tc
 from tests import streams, strict
 from tests.conftest import examples, require
 from tests.random_dags import training_graphs
-from tinyckpt.backend import Backend, get_backend
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.backend import Backend, get_backend
 from tinyckpt.storage import pinned
 from tinyckpt.storage.pinned import Pinned
-from tinyckpt.tree import leaves
 
 BACKEND = replace(strict.BACKEND, host=lambda: Pinned(strict))
 

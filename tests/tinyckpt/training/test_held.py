@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 
 def arrays(tree: Any) -> Any:

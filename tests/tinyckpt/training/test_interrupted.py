@@ -15,10 +15,10 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
-from tinyckpt.execute import execute
+from tinyckpt.base.tree import leaves, map_leaves
+from tinyckpt.core.execute import execute
 from tinyckpt.ops import kernels_updating
 from tinyckpt.training import interrupted
-from tinyckpt.tree import leaves, map_leaves
 
 R = np.random.default_rng(5)
 PARAMETERS = {"w": R.normal(size=(4, 3)), "b": [R.normal(size=3)]}
@@ -253,7 +253,7 @@ def test_threads_with_states_of_their_own_do_not_mark_each_other() -> None:
 
 TRAINING = """
 import os, sys, threading, time, signal, numpy as np, tinyckpt as tc
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.base.tree import leaves, map_leaves
 
 def loss(params, x):
     for w in params:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

@@ -8,7 +8,7 @@ import pytest
 import tinyckpt as tc
 from tests.conftest import require
 from tests.tinyckpt.training.test_train_step import PARAMETERS, X, Y, arrays, loss, trained
-from tinyckpt.tree import leaves, map_leaves
+from tinyckpt.base.tree import leaves, map_leaves
 
 
 def test_master_weights_keep_what_16_bits_would_lose() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
-from tinyckpt.tree import leaves, leaves_with_paths, map_leaves
+from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
 
 R = np.random.default_rng(5)
 PARAMETERS = {"w": R.normal(size=(4, 3)), "b": [R.normal(size=3)]}

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_with_updates
-from tinyckpt.building.check import check_graph
-from tinyckpt.execute import execute
-from tinyckpt.policies import POLICIES
-from tinyckpt.tree import leaves
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.execute import execute
+from tinyckpt.core.graph_check import check_graph
+from tinyckpt.planner.portfolio.policies import POLICIES
 
 SEARCHING = ("optimal",)  # needs a solver, and its time
 

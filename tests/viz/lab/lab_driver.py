@@ -5,9 +5,9 @@ from itertools import accumulate, chain
 from typing import Any
 
 import tinyckpt as tc
-from tinyckpt.cost import cost_of, given
-from tinyckpt.fates import residuals_of
-from tinyckpt.schedule import EVALUATIONS
+from tinyckpt.core.costs import cost_of, given
+from tinyckpt.core.schedule import EVALUATIONS
+from tinyckpt.planner.model.value_fates import residuals_of
 from viz.curve import stacked
 from viz.player.data import VERBS
 from viz.player.page import asset

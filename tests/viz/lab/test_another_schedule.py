@@ -10,7 +10,7 @@ import viz
 from tests.viz.conftest import Open
 from tests.viz.lab.lab_driver import STATE
 from tests.viz.player.player_driver import until
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 
 pytestmark = pytest.mark.browser
 MARKED = """() => { const {ledger} = player.panels[0]; const {selected, step} = ledger;

@@ -11,8 +11,8 @@ import tinyckpt as tc
 import viz
 from tests.viz.conftest import Open
 from tests.viz.lab.lab_driver import KEEPING, LAYER, SHOWN, STATE, steps_of
+from tinyckpt.base.units import size_text
 from tinyckpt.cli import main
-from tinyckpt.units import size_text
 
 pytestmark = pytest.mark.browser
 

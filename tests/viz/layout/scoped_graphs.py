@@ -3,8 +3,8 @@
 from random import Random
 
 import tinyckpt as tc
-from tinyckpt.building.check import check_graph
-from tinyckpt.graph import Phase, Role
+from tinyckpt.core.graph import Phase, Role
+from tinyckpt.core.graph_check import check_graph
 
 SPEC = tc.Spec((2,), "float64")
 

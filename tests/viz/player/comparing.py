@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
-from tests.tinyckpt.test_mutants import with_moves
-from tinyckpt.schedule import EVALUATIONS
+from tests.tinyckpt.core.test_schedule_mutations import with_moves
+from tinyckpt.core.schedule import EVALUATIONS
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all", "offload")
 

@@ -8,7 +8,7 @@ import pytest
 import tinyckpt as tc
 from tests.viz.conftest import Open
 from tests.viz.player.player_driver import expected_looks, seek, traces_of, until, written
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.layout.views import views_of
 from viz.theme import THEMES, css, staying
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import viz
-from tests.viz.charts.test_copies import offloaded
+from tests.viz.charts.test_transfer_lanes import offloaded
 from tests.viz.conftest import Open
 from tests.viz.player.player_driver import traces_of, until, written
-from tinyckpt.schedule import EVALUATIONS
-from viz.charts.copies import lanes_of
+from tinyckpt.core.schedule import EVALUATIONS
+from viz.charts.transfer_lanes import lanes_of
 from viz.player.data import TICKS
 
 POLICIES = ("sqrt_n", "recompute_all")

@@ -9,7 +9,7 @@ from tests.viz.conftest import Open
 from tests.viz.player.player_driver import TICK, traces_of, until, written
 from tests.viz.player.test_navigation import WHOLE, opened, sight
 from tests.viz.player.test_player_page import NAMES, named
-from tinyckpt.schedule import EVALUATIONS, data_title, operator_title
+from tinyckpt.core.schedule import EVALUATIONS, data_title, operator_title
 
 
 @pytest.mark.browser

@@ -17,8 +17,8 @@ from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.player_driver import TICK, seek, traces_of, until, written
 from tests.viz.player.test_player_page import NAMES, named
 from tests.viz.test_host import moved
-from tinyckpt.analysis.bounds import necessary, smallest_budget
-from tinyckpt.analysis.liveness import Problem
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
 from viz.scene import counts_nodes, live_of
 
 POLICIES = ("sqrt_n", "recompute_all")

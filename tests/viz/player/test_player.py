@@ -304,7 +304,7 @@ def test_the_timeline_scrubs_and_says_what_is_live(tmp_path: Path, open_page: Op
 
 
 def tc_step(trace: tc.Trace, step: int) -> tuple[str, str]:
-    from tinyckpt.schedule import step_text
+    from tinyckpt.core.schedule import step_text
 
     return step_text(trace.graph, trace.steps[step])
 

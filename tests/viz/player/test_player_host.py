@@ -21,7 +21,7 @@ from tests.viz.player.player_driver import (
     written,
 )
 from tests.viz.test_host import moved
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.captions import Captions
 from viz.scene import moves
 from viz.theme import font

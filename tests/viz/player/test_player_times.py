@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 import tinyckpt as tc
 import viz
 from tests.conftest import examples
-from tests.viz.charts.test_copies import offloaded, timelines
+from tests.viz.charts.test_transfer_lanes import offloaded, timelines
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.player.player_driver import code_of, seek
-from viz.charts.copies import lanes_of
+from viz.charts.transfer_lanes import lanes_of
 from viz.player.data import TICKS
 
 # The file, without a browser ---------------------------------------------------------------------

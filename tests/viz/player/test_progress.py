@@ -11,7 +11,7 @@ from tests.conftest import examples
 from tests.viz.conftest import Open
 from tests.viz.player.comparing import compared, evaluated, parts, progress
 from tests.viz.player.player_driver import POLICIES, traces_of, until, written
-from tinyckpt.schedule import EVALUATIONS
+from tinyckpt.core.schedule import EVALUATIONS
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,7 @@ import pytest
 import tinyckpt as tc
 import viz
 from tests.viz.raster.test_animations import decoded, trace_of
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 from viz.arrange import Design
 from viz.captions import Captions
 from viz.layout.geometry import MARGIN

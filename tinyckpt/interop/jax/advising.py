@@ -10,14 +10,14 @@ from typing import Any
 
 import jax
 
-from tinyckpt.analysis.limits import DEFAULT_SECONDS, Clock, checked_seconds
-from tinyckpt.analysis.liveness import Problem
-from tinyckpt.cost import given
-from tinyckpt.errors import BudgetError, OptionError
+from tinyckpt.base.deadline import DEFAULT_SECONDS, Clock, checked_seconds
+from tinyckpt.base.errors import BudgetError, OptionError
+from tinyckpt.base.units import size_text
+from tinyckpt.core.costs import given
+from tinyckpt.core.retaining import retaining_order
 from tinyckpt.interop.jax.tracing import Traced, trace
-from tinyckpt.orders.retaining import retaining_order
-from tinyckpt.planning.budget import parse_budget
-from tinyckpt.units import size_text
+from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.liveness import Problem
 
 MOST_TRIED_OUT = 8  # names of which every choice is looked at; of more, some of them
 

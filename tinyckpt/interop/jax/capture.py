@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 
 # Calls that are written out: what is inside runs as if it stood outside.
 CALLS = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from tinyckpt.units import size_text
+from tinyckpt.base.units import size_text
 
 
 @dataclass(frozen=True, slots=True)

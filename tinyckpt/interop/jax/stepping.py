@@ -8,11 +8,11 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.schedule import Compute, Free, Schedule
 from tinyckpt.interop.frameworks import check_schedule, check_traced
 from tinyckpt.interop.jax.capture import Value
 from tinyckpt.interop.jax.tracing import Traced
-from tinyckpt.schedule import Compute, Free, Schedule
 
 
 def step(schedule: Schedule, traced: Traced) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tinyckpt.graph import TrainingGraph
+from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.interop.jax.capture import Equation, Program, program_of
 from tinyckpt.interop.jax.importer import graph_of
 

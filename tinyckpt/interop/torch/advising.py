@@ -15,8 +15,9 @@ from typing import Any
 
 from torch import nn
 
-from tinyckpt.errors import BudgetError
-from tinyckpt.interop.torch.choosing import Choosing
+from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.units import size_text
+from tinyckpt.interop.torch.choose_modules import Choosing
 from tinyckpt.interop.torch.modules import (
     check_restored,
     listed,
@@ -29,8 +30,7 @@ from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.restoring import norms_in, slot_of
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.wrapping import Wrapping
-from tinyckpt.planning.budget import budget_in_bytes
-from tinyckpt.units import size_text
+from tinyckpt.planner.model.budget import budget_in_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.joint import Joint
 from tinyckpt.interop.torch.preserving import State, replaced

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.aliases import Tensors, Whole, check_unwritten
 from tinyckpt.interop.torch.checks import captured, check_loss, is_meta, is_symbolic, value_text
 from tinyckpt.interop.torch.joint import Joint

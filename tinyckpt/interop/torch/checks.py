@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 
 # Frames in these folders are not of the model.
 OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))

@@ -19,24 +19,24 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from tinyckpt.errors import BudgetError
+from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.units import size_text
+from tinyckpt.core.replay import replay
 from tinyckpt.interop.torch.advising import Watched, watched
 from tinyckpt.interop.torch.capture import joint_of_graph, tree_map
+from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.costs import flops_of
-from tinyckpt.interop.torch.following import Halves
 from tinyckpt.interop.torch.importer import graph_of
 from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.lower import min_cut_backend
 from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
 from tinyckpt.interop.torch.preserving import preserving
+from tinyckpt.interop.torch.schedule_from_partition import Halves
 from tinyckpt.interop.torch.tracing import trace
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.workspace import allocator_peak
-from tinyckpt.planning.plan import frontier
-from tinyckpt.planning.points import Frontier
-from tinyckpt.replay import replay
-from tinyckpt.table import html_table, table
-from tinyckpt.units import size_text
+from tinyckpt.planner.portfolio.pareto import Frontier
+from tinyckpt.planner.portfolio.plan import frontier
+from tinyckpt.planner.portfolio.table import html_table, table
 
 PATIENCE = 20.0  # seconds to search for plans
 HEADER = ("activation_memory_budget", "peak", "FLOPs", "a plan in that peak", "modules wrapped")

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.aliases import Tensors
 from tinyckpt.interop.torch.capture import (
     attribute_of,

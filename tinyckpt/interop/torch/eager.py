@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,

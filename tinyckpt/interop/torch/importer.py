@@ -14,19 +14,19 @@ from typing import Any, Literal, get_args
 import torch
 from torch import fx
 
-from tinyckpt.building.check import check_graph
-from tinyckpt.errors import GraphError, OptionError, meant
-from tinyckpt.graph import DataNode, Graph, Operator, Phase, Role, Spec, TrainingGraph
+from tinyckpt.base.errors import GraphError, OptionError, meant
+from tinyckpt.base.tree import Template
+from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role, Spec, TrainingGraph
+from tinyckpt.core.graph_check import check_graph
 from tinyckpt.interop.frameworks import spec_of
-from tinyckpt.interop.torch.adjoints import number_of, numbered
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
 from tinyckpt.interop.torch.fusing import Fused, fused_into
-from tinyckpt.interop.torch.halves import halves
 from tinyckpt.interop.torch.joint import Joint, is_piece
+from tinyckpt.interop.torch.match_forward import number_of, numbered
 from tinyckpt.interop.torch.scopes import scope_of
+from tinyckpt.interop.torch.split_joint import halves
 from tinyckpt.interop.torch.workspace import Measured, measure
-from tinyckpt.tree import Template
 
 Cost = Literal["flops", "roofline", "measured"]
 BEGIN = "backward_begins"  # the operator between the halves

@@ -16,22 +16,22 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from tinyckpt.analysis.limits import Clock, checked_seconds
-from tinyckpt.analysis.liveness import Problem
-from tinyckpt.errors import OptionError, ScheduleError
+from tinyckpt.base.deadline import Clock, checked_seconds
+from tinyckpt.base.errors import OptionError, ScheduleError
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.torch.capture import copied
-from tinyckpt.interop.torch.following import Halves, schedule_of
+from tinyckpt.interop.torch.codegen_fx import min_cut
 from tinyckpt.interop.torch.importer import Imported
 from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.lower import min_cut
+from tinyckpt.interop.torch.schedule_from_partition import Halves, schedule_of
 from tinyckpt.interop.torch.tracing import Traced
 from tinyckpt.interop.torch.versions import check_calls
-from tinyckpt.planning.budget import parse_budget
-from tinyckpt.planning.plan import Budget, costs_of, peak_of
-from tinyckpt.planning.portfolio import DEFAULT_SECONDS
-from tinyckpt.planning.seeds import checked_seeds
-from tinyckpt.replay import replay
-from tinyckpt.schedule import Schedule
+from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.portfolio.plan import Budget, costs_of, peak_of
+from tinyckpt.planner.portfolio.search import DEFAULT_SECONDS
+from tinyckpt.planner.portfolio.seeds import checked_seeds
 
 LOG = logging.getLogger(__name__)
 BUDGETS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # PyTorch's, all of its range

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tinyckpt.errors import GraphError, meant
+from tinyckpt.base.errors import GraphError, meant
 from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.checks import check_measurable, check_model
 from tinyckpt.interop.torch.eager import Called, Recording, record

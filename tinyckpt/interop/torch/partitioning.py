@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from torch import fx
 
-from tinyckpt.errors import OptionError
+from tinyckpt.base.errors import OptionError
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.torch.capture import joint_of_graph
+from tinyckpt.interop.torch.codegen_fx import eager_backend, halves_of, inductor_pass, last_of_limit
 from tinyckpt.interop.torch.importer import Cost, check_cost, graph_of
-from tinyckpt.interop.torch.lower import eager_backend, halves_of, inductor_pass, last_of_limit
 from tinyckpt.interop.torch.min_cut import seeded
 from tinyckpt.interop.torch.specializing import specialize
 from tinyckpt.interop.torch.versions import check_calls
-from tinyckpt.planning.plan import Budget, plan
-from tinyckpt.schedule import Schedule
+from tinyckpt.planner.portfolio.plan import Budget, plan
 
 Halves = tuple[fx.GraphModule, fx.GraphModule]
 Partition = Callable[..., Halves]

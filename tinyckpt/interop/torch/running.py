@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.frameworks import check_traced
 from tinyckpt.interop.torch.aliases import check_names
 from tinyckpt.interop.torch.capture import has_late_hooks, hooked, tree_flatten
 from tinyckpt.interop.torch.checks import value_text
+from tinyckpt.interop.torch.codegen_fx import program_of
 from tinyckpt.interop.torch.importer import name_of
-from tinyckpt.interop.torch.lower import program_of
 from tinyckpt.interop.torch.tracing import Traced
 from tinyckpt.interop.torch.versions import check_calls
-from tinyckpt.schedule import Schedule
 
 
 def step(schedule: Schedule, traced: Traced) -> Callable[..., tuple[Any, dict[str, Any]]]:

@@ -22,15 +22,15 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from tinyckpt.errors import BudgetError, GraphError
+from tinyckpt.base.errors import BudgetError, GraphError
+from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import restoring
 from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.modules import check_restored, recorded, refusals, unwrapped
 from tinyckpt.interop.torch.preserving import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.interop.torch.wrapping import Wrapping
-from tinyckpt.planning.budget import budget_in_bytes
-from tinyckpt.units import size_text
+from tinyckpt.planner.model.budget import budget_in_bytes
 
 ATTENTION = "_scaled_dot_product"  # begins the names of attention's kernels, whichever it is
 # By what is saved: names of operators; that of attention is the beginning of one.

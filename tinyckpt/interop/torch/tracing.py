@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from tinyckpt.errors import GraphError
-from tinyckpt.graph import TrainingGraph
+from tinyckpt.base.errors import GraphError
+from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.aliases import first_names
 from tinyckpt.interop.torch.capture import compiled_in, tree_flatten

@@ -13,7 +13,7 @@ from functools import reduce
 from importlib import import_module
 from typing import Any
 
-from tinyckpt.errors import BackendError
+from tinyckpt.base.errors import BackendError
 from tinyckpt.interop.frameworks import check_installed
 
 # The tests ran with each of these minor versions, on a CPU; others bring a warning.

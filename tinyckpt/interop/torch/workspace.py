@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 
-from tinyckpt.errors import GraphError
+from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch import isolation
 from tinyckpt.interop.torch.capture import (
     arguments_of,

@@ -1,7 +1,7 @@
 /**
  * From an order of evaluations to steps, and from values to keep to an order: the same as in Python.
  *
- * ``tinyckpt.orders.lowering.from_order`` and ``orders.retaining.retaining_order``, to the step, on
+ * ``tinyckpt.core.lowering.from_order`` and ``orders.retaining.retaining_order``, to the step, on
  * the graph as the page has it and ``graph.planning``: what may not be evaluated twice, what updates
  * a source. No DOM here.
  *

@@ -1,0 +1,116 @@
+"""Costs: whatever is a number is taken as what it is, and all else has one clear error."""
+
+from dataclasses import replace
+from fractions import Fraction
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tinyckpt.core.costs import cost_of, custom, evaluations
+
+POLICIES = ("greedy", "dtr", "rotor", "revolve", "chen_budget", "sqrt_n", "knapsack")
+
+
+@pytest.fixture(scope="module")
+def residual() -> tc.TrainingGraph:
+    """Return one graph for all kinds of numbers: what is searched for one, all others find."""
+    return tc.networks.residual_mlp(3, 8, 64).graph()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint8, np.float16, np.float32, Fraction])
+def test_numbers_of_other_kinds_become_pythons_own(kind: Any, residual: tc.TrainingGraph) -> None:
+    graph = residual
+    numbers = [7 + operator.id % 90 for operator in graph.operators]
+    plain = custom(graph, numbers)
+    costs = custom(graph, [kind(number) for number in numbers])
+    assert set(map(type, costs.operators)) <= {int, float}
+    assert costs == plain
+    for policy in (*POLICIES, None):
+        options = {} if policy in ("sqrt_n", "knapsack") else {"budget": 0.95}
+        certificates = [
+            tc.certify(tc.plan(graph, policy, costs=each, **options), each)
+            for each in (costs, plain)
+        ]
+        assert certificates[0] == certificates[1]
+
+
+def test_sizes_of_other_kinds_do_too() -> None:
+    graph = tc.networks.chain(40)
+    sizes = tuple(np.int16(1000) for _ in graph.data)
+    costs = tc.Costs((1,) * len(graph.operators), sizes, (np.int8(0),) * len(graph.operators))
+    assert tc.plan(graph, "greedy", costs=costs, budget=20_000).certificate is not None
+    assert {type(size) for size in (*costs.data, *costs.workspace)} == {int}
+
+
+def test_costs_may_be_given_by_name() -> None:
+    graph = tc.networks.chain(2)
+    named = {operator.name: operator.id for operator in graph.operators}
+    assert custom(graph, named).operators == (0, 1, 2, 3, 4)
+    with pytest.raises(tc.ScheduleError, match="'loss' is no operator of chain:2; they go by name"):
+        custom(graph, {**named, "loss": 1})
+    with pytest.raises(tc.ScheduleError, match="1 of 5 operators of chain:2 have none, such as l"):
+        custom(graph, {name: 1 for name in named if name != "l"})
+
+
+@pytest.mark.parametrize(("times", "unit"), [(1, "FLOPs"), (2, "cost")])
+def test_given_costs_that_are_flops_say_so(times: int, unit: str) -> None:
+    graph = tc.networks.mlp(2, 4).graph()
+    measured = [replace(each, cost=float(times * each.flops)) for each in graph.operators]
+    assert tc.cost.given(replace(graph, operators=tuple(measured))).unit == unit
+
+
+@pytest.mark.parametrize("wrong", [nan, inf, -1, 1e300, 10**400, "1", None, True, 1j, [1]])
+def test_what_is_no_cost_is_refused(wrong: Any) -> None:
+    graph = tc.networks.chain(2)
+    with pytest.raises(tc.ScheduleError, match="finite number"):
+        custom(graph, [1, 1, wrong, 1, 1])
+    with pytest.raises(tc.ScheduleError, match="costs: that of operator"):
+        tc.Costs((1, 1, wrong, 1, 1), (8,) * 6, (0,) * 5)
+
+
+@pytest.mark.parametrize("wrong", [-1, 0.5, nan, "8", None, True, 2**60, 2**63, 10**30])
+def test_what_is_no_size_is_refused(wrong: Any) -> None:
+    for data, workspace in (((8, wrong), (0,)), ((8, 8), (wrong,))):
+        with pytest.raises(tc.ScheduleError, match=r"a size in|planners count up to 1,152,921"):
+            tc.Costs((1,), data, workspace)
+
+
+@settings(max_examples=examples(40))
+@given(training_graphs(largest=8), st.data())
+def test_costs_of_any_magnitude_are_planned(case: Any, data: Any) -> None:
+    graph, _ = case
+    magnitude = st.sampled_from([0, 5e-324, 1e-310, 1e-30, 1, 3.7, 10**15 + 1, 1e30, 9.9e299])
+    costs = custom(graph, [data.draw(magnitude) for _ in graph.operators])
+    policy = data.draw(st.sampled_from([*POLICIES, None]))
+    options = {} if policy in ("sqrt_n", "knapsack") else {"budget": 0.8}
+    try:
+        schedule = tc.plan(graph, policy, costs=costs, **options)
+    except tc.BudgetError as error:
+        assert "smallest peak" in str(error) or "needs" in str(error)  # noqa: PT017
+        return
+    certificate = tc.certify(schedule, costs)
+    assert certificate.lower_bound <= certificate.cost == cost_of(schedule, costs)
+
+
+def test_a_document_whose_workspace_would_wrap_is_refused(tmp_path: Any) -> None:
+    graph = tc.networks.chain(2)
+    path = tmp_path / "graph.json"
+    tc.save_graph(graph, path)
+    text = path.read_text()
+    for workspace in (2**63 - 1, 2**62):
+        path.write_text(text.replace('"flops": 192', f'"flops": 192, "workspace": {workspace}', 1))
+        assert str(workspace) in path.read_text()
+        with pytest.raises(tc.FormatError, match="together have too many bytes"):
+            tc.load_graph(path)
+
+
+def test_evaluations_are_the_costs_unless_told_otherwise() -> None:
+    graph = tc.networks.chain(3)
+    assert cost_of(tc.plan(graph), evaluations(graph)) == 7

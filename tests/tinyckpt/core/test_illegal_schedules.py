@@ -1,0 +1,358 @@
+"""Policies and the verifier: what is illegal is found, and every mutation changes something."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tests.tinyckpt.core.test_three_accounts import POLICIES, planned
+from tinyckpt.core.costs import custom, evaluations, flops
+from tinyckpt.core.execute import execute
+
+CHAIN = tc.networks.chain(4)
+
+
+def names(schedule: tc.Schedule) -> str:
+    """Return the evaluations in order, as one line."""
+    steps = [step for step in schedule.steps if isinstance(step, tc.Compute)]
+    return " ".join(schedule.graph.operators[step.operator].name for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("policy", "order"),
+    [
+        ("store_all", "f1 f2 f3 f4 l b4 b3 b2 b1"),
+        ("recompute_all", "f1 f2 f3 f4 l b4 f1 f2 f3 b3 f1 f2 b2 f1 b1"),
+        ("sqrt_n", "f1 f2 f3 f4 l b4 b3 b2 f1 b1"),
+    ],
+)
+def test_the_order_of_evaluations(policy: str, order: str) -> None:
+    assert names(tc.plan(CHAIN, policy)) == order
+
+
+def test_sqrt_of_nine() -> None:
+    schedule = tc.plan(tc.networks.chain(9), "sqrt_n")
+    assert names(schedule) == (
+        "f1 f2 f3 f4 f5 f6 f7 f8 f9 l b9 b8 b7 b6 f4 f5 b5 b4 b3 f1 f2 b2 b1"
+    )
+    assert schedule.note == "9 stages in 3 segments; kept f3, f6"
+
+
+def test_a_schedule_prints_what_is_live() -> None:
+    lines = str(tc.plan(CHAIN, "sqrt_n")).splitlines()
+    assert lines[:3] == [
+        " 0  compute  f1   live 1 node, 512 B",
+        " 1  compute  f2   live 2 nodes, 1.0 KiB",
+        " 2  free     f1   live 1 node, 512 B",
+    ]
+    assert lines[-1] == (
+        "sqrt_n on chain:4: 10 evaluations, 1 of them recomputations; peak 5 nodes, 2.5 KiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "match"),
+    [
+        ([tc.Compute(1)], "step 0: compute f2 needs f1, which has not been computed yet"),
+        (
+            [tc.Compute(0), tc.Free(1), tc.Compute(1)],
+            "step 2: compute f2 needs f1, which was freed at step 1",
+        ),
+        ([tc.Compute(0), tc.Compute(0)], "step 1: compute f1, whose result f1 is still there"),
+        ([tc.Free(1)], "step 0: free f1, which has not been computed yet"),
+        ([tc.Compute(0), tc.Free(1), tc.Free(1)], "step 2: free f1, which was freed at step 1"),
+        ([tc.Free(0)], "step 0: free x, a source"),
+        ([tc.Compute(99)], "step 0: operator 99 does not exist"),
+        ([tc.Compute(-1)], "step 0: operator -1 does not exist"),
+        ([tc.Free(99)], "step 0: data node 99 does not exist"),
+        ([tc.Fetch(1)], "step 0: fetch f1, which is not on the host"),
+        ([tc.Fetch(99)], "step 0: data node 99 does not exist"),
+        ([tc.Free(-1)], "step 0: data node -1 does not exist"),
+        ([3], "step 0: 3 is not a step"),
+        (
+            [tc.Compute(0), tc.Offload(1), tc.Compute(1)],
+            "step 2: compute f2 needs f1, which was moved to the host at step 1",
+        ),
+        ([tc.Compute(0), tc.Offload(1), tc.Compute(0)], "f1 is still there"),
+        ([tc.Compute(0)], "the schedule ends without b1"),
+    ],
+)
+def test_the_verifier_says_which_step_and_why(steps: Any, match: str) -> None:
+    with pytest.raises(tc.ScheduleError, match=match):
+        tc.replay(tc.Schedule(CHAIN, tuple(steps), "by hand"))
+
+
+def test_execution_refuses_what_the_verifier_refuses() -> None:
+    source = {0: np.ones((8, 8))}
+    for steps in (
+        [tc.Compute(1)],
+        [tc.Compute(0), tc.Compute(0)],
+        [tc.Free(1)],
+        [tc.Free(0)],
+        [tc.Compute(0), tc.Free(1), tc.Free(1)],
+        [tc.Fetch(1)],
+        [tc.Compute(0)],
+        [tc.Compute(0), tc.Offload(1), tc.Offload(1)],
+        [tc.Compute(0), tc.Offload(1), tc.Compute(0)],
+    ):
+        schedule = tc.Schedule(CHAIN, tuple(steps), "by hand")
+        for refuse in (lambda s: execute(s, source), tc.compile, tc.replay):
+            with pytest.raises(tc.ScheduleError):
+                refuse(schedule)
+        assert "illegal: " in str(schedule)
+
+
+def test_offloading_moves_bytes_to_the_host_and_back() -> None:
+    steps = list(tc.plan(CHAIN, "store_all").steps)
+    f1 = 1
+    used = max(i for i, step in enumerate(steps) if step == tc.Compute(8))  # b1 reads f1
+    moved = [*steps[:2], tc.Offload(f1), *steps[2:used], tc.Fetch(f1), *steps[used:]]
+    schedule = tc.Schedule(CHAIN, tuple(moved), "offloading")
+    trace = tc.replay(schedule)
+    assert max(trace.host) == 512
+    assert trace.host[-1] == 0
+    assert trace.peak_nodes == tc.replay(tc.plan(CHAIN, "store_all")).peak_nodes - 1
+    x = np.linspace(-1, 1, 64).reshape(8, 8)
+    result = tc.run(schedule, x)
+    assert result.trace == trace
+    expected = tc.run(tc.plan(CHAIN), x).gradients
+    assert np.array_equal(result.gradients, expected)
+    assert np.array_equal(tc.compile(schedule)(x)[1], expected)
+    assert f1 not in trace.resident_at(3)
+    assert f1 in trace.resident_at(used + 1)
+
+
+@settings(max_examples=examples(60))
+@given(training_graphs(largest=8), st.sampled_from(POLICIES), st.data())
+def test_every_mutation_is_illegal_or_shows_in_the_trace(case: Any, policy: str, data: Any) -> None:
+    graph, _ = case
+    schedule = planned(graph, policy)
+    original = tc.replay(schedule)
+    steps = schedule.steps
+    chosen = data.draw(st.lists(st.integers(0, len(steps) - 1), min_size=1, max_size=6))
+    mutants = []
+    for at in chosen:
+        mutants.append((*steps[:at], *steps[at + 1 :]))
+        mutants.append((*steps[: at + 1], *steps[at:]))
+        if at + 1 < len(steps):
+            mutants.append((*steps[:at], steps[at + 1], steps[at], *steps[at + 2 :]))
+    for mutant in mutants:
+        try:
+            trace = tc.replay(dataclasses.replace(schedule, steps=mutant))
+        except tc.ScheduleError:
+            continue
+        assert trace != original
+
+
+@pytest.mark.parametrize("policy", ["store_all", "recompute_all", "sqrt_n", "retain"])
+def test_every_single_mutation_of_a_chain(policy: str) -> None:
+    schedule = planned(CHAIN, policy)
+    original = tc.replay(schedule)
+    steps = schedule.steps
+    survivors = 0
+    for at in range(len(steps)):
+        for mutant in (
+            (*steps[:at], *steps[at + 1 :]),
+            (*steps[: at + 1], *steps[at:]),
+            (*steps[:at], *steps[at + 1 : at + 2], steps[at], *steps[at + 2 :]),
+        ):
+            if mutant == steps:
+                continue  # the last step has no one to change places with
+            try:
+                assert tc.replay(dataclasses.replace(schedule, steps=mutant)) != original
+                survivors += 1
+            except tc.ScheduleError:
+                pass
+    # Most mutants are illegal; those that only free later or in another order are not.
+    assert 0 < survivors < 2 * len(steps)
+
+
+def residual(x: Any) -> Any:
+    for _ in range(9):
+        x = x + tc.tanh(tc.sin(x))
+    return tc.half_squared_norm(x)
+
+
+def dense(x: Any) -> Any:
+    values = [x]
+    for _ in range(9):
+        values.append(tc.tanh(sum(tc.sin(value) for value in values)))
+    return tc.half_squared_norm(values[-1])
+
+
+def test_sqrt_n_cuts_a_residual_net_between_blocks() -> None:
+    graph = tc.differentiate(tc.build(residual, tc.Spec(4)))
+    schedule = tc.plan(graph, "sqrt_n")
+    # Two stages a block: its tanh, and the sum that the next block's sin reads.
+    assert schedule.note == "18 stages in 4 segments; kept add_2, add_4, add_7"
+    assert tc.replay(schedule).peak_nodes < tc.replay(tc.plan(graph)).peak_nodes
+
+
+def test_sqrt_n_says_so_where_there_is_nothing_to_cut_at() -> None:
+    graph = tc.differentiate(tc.build(dense, tc.Spec(4)))
+    schedule = tc.plan(graph, "sqrt_n")
+    assert schedule.note.startswith("9 stages in 3 segments; no separator near 2 of 2 cuts; kept")
+    assert tc.run(schedule, np.ones(4)).trace == tc.replay(schedule)
+
+
+def test_sqrt_n_with_a_given_number_of_segments() -> None:
+    graph = tc.networks.chain(12)
+    assert tc.plan(graph, "sqrt_n", segments=1).steps == tc.plan(graph, "store_all").steps
+    assert "kept f3, f6, f9" in tc.plan(graph, "sqrt_n", segments=4).note
+    assert len(tc.plan(graph, "sqrt_n", segments=99).checkpoints) == 11
+    for wrong in (0, 2.5, "3", True):
+        with pytest.raises(tc.ScheduleError, match="there must be at least 1, an integer"):
+            tc.plan(graph, "sqrt_n", segments=wrong)
+
+
+def aux_at_four(x: Any) -> Any:
+    early = None
+    for layer in range(64):
+        x = tc.tanh(x)
+        early = x if layer == 3 else early
+    return tc.half_squared_norm(x), early
+
+
+def late_skip(x: Any) -> Any:
+    values = [x]
+    for _ in range(68):
+        values.append(tc.tanh(values[-1]))
+    return tc.half_squared_norm(values[-1] + values[8])
+
+
+def deep_supervision(x: Any) -> Any:
+    loss = 0.0
+    for layer in range(64):
+        x = tc.tanh(x)
+        if layer % 16 == 15:
+            loss = tc.half_squared_norm(x) + loss
+    return loss
+
+
+def shared_everywhere(x: Any) -> Any:
+    shared = tc.sin(x)
+    for _ in range(64):
+        x = tc.tanh(x * shared)
+    return tc.half_squared_norm(x)
+
+
+@pytest.mark.parametrize("function", [aux_at_four, late_skip, deep_supervision, shared_everywhere])
+@pytest.mark.parametrize("segments", [None, 8])
+def test_sqrt_n_saves_where_separators_cover_a_part_only(function: Any, segments: Any) -> None:
+    graph = tc.differentiate(tc.build(function, tc.Spec(4)))
+    stored = tc.replay(tc.plan(graph, "store_all"))
+    trace = tc.replay(tc.plan(graph, "sqrt_n", segments=segments))
+    assert trace.peak_bytes < 0.45 * stored.peak_bytes
+    assert trace.evaluations < 1.55 * stored.evaluations
+
+
+def test_retain_takes_names_labels_nodes_ids_and_predicates() -> None:
+    def function(x: Any) -> Any:
+        h = tc.name(tc.tanh(x), "first")
+        return tc.half_squared_norm(tc.tanh(tc.tanh(h)))
+
+    graph = tc.differentiate(tc.build(function, tc.Spec(4)))
+    expected = tc.plan(graph, "retain", keep="first")
+    node = graph.data[1]
+    assert expected.checkpoints == (1,)
+    for keep in ([node.name], node, [node.id], lambda data: data.label == "first"):
+        assert tc.plan(graph, "retain", keep=keep).steps == expected.steps
+    assert tc.plan(graph, "retain", keep=["first", 1]).checkpoints == (1,)
+    for wrong in (None, True, np.ones(2)):
+        with pytest.raises(tc.ScheduleError, match="is no forward value"):
+            tc.plan(graph, "retain", keep=[wrong])
+    for wrong in (None, b"first"):
+        with pytest.raises(tc.ScheduleError, match="give names, labels, ids or a predicate"):
+            tc.plan(graph, "retain", keep=wrong)
+    with pytest.raises(tc.ScheduleError, match=r"'nothing' is no forward value.*such as first"):
+        tc.plan(graph, "retain", keep="nothing")
+
+
+def test_keeping_nothing_recomputes_each_value_once() -> None:
+    graph = tc.networks.chain(6)
+    trace = tc.replay(tc.plan(graph, "retain", keep=[]))
+    assert trace.recomputations == 5  # f6 is at hand when the backward sweep begins
+    assert trace.peak_nodes == 7
+
+
+def test_a_policy_of_ones_own() -> None:
+    def stingy(graph: tc.Graph, costs: tc.Costs, every: int) -> tc.Schedule:
+        order = []
+        for operator in graph.operators:
+            if operator.phase == "backward" and operator.id % every == 0:
+                order.append(0)
+            order.append(operator.id)
+        return tc.from_order(graph, order, "stingy")
+
+    schedule = tc.plan(CHAIN, stingy, every=2)
+    assert tc.run(schedule, np.ones((8, 8))).trace == tc.replay(schedule)
+    with pytest.raises(tc.ScheduleError, match="the policy <lambda>: it returned a int"):
+        tc.plan(CHAIN, lambda graph, costs: 3)
+    with pytest.raises(tc.ScheduleError, match="a schedule of another graph"):
+        tc.plan(CHAIN, lambda graph, costs: tc.plan(tc.networks.chain(2)))
+    assert tc.plan(CHAIN, tc.POLICIES["sqrt_n"]).policy == "sqrt_n"
+    broken = tc.Schedule(CHAIN, (tc.Compute(3),), "broken")
+    with pytest.raises(tc.ScheduleError, match="step 0"):
+        tc.plan(CHAIN, lambda graph, costs: broken)
+
+
+@pytest.mark.parametrize(
+    ("order", "match"),
+    [
+        ([1], r"order\[0\] evaluates f2, which reads f1 before"),
+        ([99], r"order\[0\] is 99; operators of chain:4 are numbered 0 to 8"),
+        ([0, 1], "the order never computes b1"),
+    ],
+)
+def test_orders_that_cannot_be(order: list[int], match: str) -> None:
+    with pytest.raises(tc.ScheduleError, match=match):
+        tc.from_order(CHAIN, order)
+
+
+def test_unknown_policies_and_options_name_the_known_ones() -> None:
+    with pytest.raises(tc.ScheduleError, match="unknown policy 'best'; known are store_all, recom"):
+        tc.plan(CHAIN, "best")
+    with pytest.raises(tc.ScheduleError, match="store_all has no option 'segments'; it has none"):
+        tc.plan(CHAIN, "store_all", segments=2)
+
+
+def test_a_graph_without_a_backward_half_is_evaluated_once_by_every_policy() -> None:
+    graph = tc.build(lambda x: tc.tanh(tc.sin(x)), tc.Spec(3))
+    for policy in POLICIES:
+        assert names(tc.plan(graph, policy)) == "sin_1 tanh_1"
+
+
+def test_costs() -> None:
+    graph = tc.differentiate(tc.build(lambda w, x: tc.sum(x @ w), tc.Spec((3, 2)), tc.Spec((4, 3))))
+    assert evaluations(graph).operators == (1, 1, 1, 1)
+    # 2*4*3*2 for the product, 8 for the sum, nothing for a view, the product again.
+    assert flops(graph).operators == (48, 8, 0, 48)
+    assert custom(graph, [0.5] * 4, "seconds").unit == "seconds"
+    with pytest.raises(tc.ScheduleError, match="the costs are not those of"):
+        tc.plan(graph, costs=evaluations(CHAIN))
+    with pytest.raises(tc.ScheduleError, match="expected 4 numbers of 0 or more"):
+        custom(graph, [1.0])
+    for wrong in (-1.0, float("nan"), float("inf"), 10**400, "1"):
+        with pytest.raises(tc.ScheduleError, match="must be a finite number of 0 or more"):
+            custom(graph, [1.0, 1.0, 1.0, wrong])  # type: ignore[list-item]
+
+
+def test_abstract_operators_plan_and_replay_and_refuse_to_execute() -> None:
+    bare = [dataclasses.replace(operator, primitive=None) for operator in CHAIN.operators]
+    graph = dataclasses.replace(CHAIN, operators=tuple(bare))
+    schedule = tc.plan(graph, "sqrt_n")
+    assert tc.replay(schedule).evaluations == 10
+    for job in (lambda: tc.run(schedule, np.ones((8, 8))), lambda: tc.compile(schedule)):
+        with pytest.raises(tc.BackendError, match="f1 is abstract"):
+            job()
+
+
+def test_unknown_and_missing_backends() -> None:
+    with pytest.raises(tc.BackendError, match="unknown backend 'torch'; legal are numpy, cupy"):
+        tc.run(tc.plan(CHAIN), np.ones((8, 8)), backend="torch")

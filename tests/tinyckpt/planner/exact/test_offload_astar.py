@@ -1,0 +1,297 @@
+"""The exact search with a host, against exhaustion over all steps there are, and closed forms."""
+
+from fractions import Fraction
+from math import ceil, inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import PROFILE, examples
+from tests.tinyckpt.planner.exact.exhaustive_search import exhaustive
+from tests.tinyckpt.planner.exact.test_optimal import abstract_graphs
+from tests.tinyckpt.planner.offload.event_machine import Ticking
+from tinyckpt.core.costs import Costs, custom
+from tinyckpt.planner.exact import offload_astar as hosted
+from tinyckpt.planner.exact.astar_bound import NO_COPY, Front
+from tinyckpt.planner.exact.offload_astar import HostSearch
+from tinyckpt.planner.model.binomial_bound import fewest_evaluations
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.offload.plan_with_host import host_bound
+
+BYTES = 512
+# Of three layers states are many: seconds each.
+BANDWIDTHS = [64, 128, 170, 256, 512, 1024, inf]
+CHAINS = range(1, 7) if PROFILE == "deep" else range(1, 5)
+DEEP_CHAINS, MUTATED = [(4, 256)], [(4, 256, 4), (6, 170, 4)]
+if PROFILE == "deep":  # up to minutes each
+    DEEP_CHAINS += [(5, 256), (6, 128), (7, 512), (7, 256), (8, 512), (8, 256)]
+    MUTATED += [(5, 256, 4), (8, 512, 5)]
+COPIES = (tc.Offload, tc.Fetch)
+LONGER = [(256, 1), *([(100, 2), (341, 1), (512, 2)] if PROFILE == "deep" else [])]
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize("bandwidth", [0, 100, 256, 341, 512, 700, inf])
+@pytest.mark.parametrize(("n", "nodes"), [(1, 3), (2, 2), (2, 3)])
+def test_all_steps_in_all_orders(n: int, nodes: int, bandwidth: float, engines: int) -> None:
+    check_against_all(n, nodes, bandwidth, engines)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("bandwidth", "engines"), LONGER)
+def test_all_steps_in_all_orders_of_three_layers(bandwidth: float, engines: int) -> None:
+    check_against_all(3, 3, bandwidth, engines)
+
+
+def check_against_all(n: int, nodes: int, bandwidth: float, engines: int) -> None:
+    """Hold the search on a chain against exhaustion."""
+    graph = tc.networks.chain(n)
+    costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
+    found = HostSearch(graph, costs, link, nodes * BYTES).cheapest(10**5)
+    expected = exhaustive(graph, costs, link, nodes * BYTES, inf)
+    assert (found and found[0]) == expected
+    if found is not None:
+        check(graph, costs, link, nodes * BYTES, found)
+
+
+def check(graph: tc.Graph, costs: Costs, link: tc.Link, budget: int, found: Any) -> None:
+    """Hold what the search says of its steps against the clock, and against the bound."""
+    schedule = tc.Schedule(graph, tuple(found[1]), "searched")
+    line = tc.timed(schedule, link, costs, budget=budget)
+    assert line.makespan == found[0]
+    assert line.peak_bytes <= budget
+    ticks = [
+        Fraction(costs.operators[step.operator])
+        if isinstance(step, tc.Compute)
+        else link.duration(graph.data[step.data].spec.nbytes if isinstance(step, COPIES) else 0)
+        for step in schedule.steps
+    ]
+    machine = Ticking(tc.replay(schedule), ticks, link.engines, budget)
+    machine.run()
+    for position, step in enumerate(schedule.steps):
+        if not isinstance(step, tc.Free):
+            assert line.begin[position] == machine.begun[position], position
+    assert host_bound(graph, costs, link, budget) <= found[0]
+
+
+@settings(max_examples=examples(15))
+@given(
+    st.lists(st.integers(0, 4), min_size=5, max_size=5),
+    st.sampled_from((0, 100, 256, 512, inf)),
+    st.sampled_from((0, Fraction(1, 2))),
+    st.integers(1, 2),
+    st.integers(3, 4),
+    st.sampled_from((inf, BYTES, 0)),
+)
+def test_unequal_costs(
+    durations: list[int], bandwidth: Any, latency: Any, engines: int, nodes: int, host: float
+) -> None:
+    graph = tc.networks.chain(2)
+    costs, link = custom(graph, durations), tc.Link(bandwidth, latency, engines)
+    found = HostSearch(graph, costs, link, nodes * BYTES, host).cheapest(10**5)
+    assert found is not None
+    assert found[0] == exhaustive(graph, costs, link, nodes * BYTES, host)
+    check(graph, costs, link, nodes * BYTES, found)
+    trace = tc.replay(tc.Schedule(graph, tuple(found[1]), "searched"))
+    assert max(trace.host) <= host
+
+
+@pytest.mark.nightly
+def test_a_value_is_freed_so_that_nothing_waits_for_a_copy() -> None:
+    # One value fewer on the device, and no evaluation waits for what is on its way: 13, not 14.
+    graph = tc.networks.chain(5)
+    costs, link, budget = tc.cost.evaluations(graph), tc.Link(256, engines=1), 4 * BYTES
+    found = HostSearch(graph, costs, link, budget).cheapest()
+    assert found is not None
+    assert found[0] == exhaustive(graph, costs, link, budget, inf, found[0], in_class=True) == 13
+    check(graph, costs, link, budget, found)
+
+
+def without_zeros(case: Any) -> tuple[tc.Graph, Costs]:
+    """Return a drawn graph with costs of 1 at least: of what costs nothing there is no end."""
+    graph, costs = case
+    return graph, custom(graph, [max(1, cost) for cost in costs.operators])
+
+
+@settings(max_examples=examples(25))
+@given(
+    abstract_graphs(5),
+    st.sampled_from((0, Fraction(1, 2), 1, 3, inf)),
+    st.integers(0, 2),
+    st.integers(1, 2),
+    st.integers(0, 6),
+    st.sampled_from((inf, 4)),
+)
+def test_drawn_graphs(
+    case: Any, bandwidth: Any, latency: int, engines: int, more: int, host: float
+) -> None:
+    graph, costs = without_zeros(case)
+    link = tc.Link(bandwidth, latency, engines)
+    budget = smallest_budget(Problem(graph, costs), necessary(graph)) + more
+    found = HostSearch(graph, costs, link, budget, host).cheapest()
+    most = found[0] if found else 3 * sum(costs.operators)
+    expected = exhaustive(graph, costs, link, budget, host, most, in_class=True)
+    assert (found and found[0]) == expected
+    if found is not None:
+        check(graph, costs, link, budget, found)
+
+
+@settings(max_examples=examples(15))
+@given(
+    abstract_graphs(3),
+    st.sampled_from((0, Fraction(1, 2), 1, 3, inf)),
+    st.integers(1, 2),
+    st.integers(0, 4),
+    st.sampled_from((inf, 4)),
+)
+def test_the_bound_is_below_all_schedules(
+    case: Any, bandwidth: Any, engines: int, more: int, host: float
+) -> None:
+    graph, costs = without_zeros(case)
+    link = tc.Link(bandwidth, engines=engines)
+    budget = smallest_budget(Problem(graph, costs), necessary(graph)) + more
+    bound = host_bound(graph, costs, link, budget, host)
+    if bound < inf:
+        faster = exhaustive(graph, costs, link, budget, host, ceil(bound) - Fraction(1, 8))
+        assert faster is None or faster >= bound
+
+
+class NothingRemains(dict[tuple[int, int], Front]):
+    """The estimate that knows nothing, with which the search goes by the clock alone."""
+
+    def get(self, key: tuple[int, int], default: Any = None) -> Front:
+        return [(0, NO_COPY)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("latency", [0, 1])
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+def test_three_ways_to_be_exact(
+    bandwidth: float, engines: int, latency: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With what is left to go as a guide; without; and with copies handed over at any time.
+    link = tc.Link(bandwidth, latency, engines)
+    for n in CHAINS:
+        graph = tc.networks.chain(n)
+        costs = tc.cost.evaluations(graph)
+        for nodes in range(3, n + 3):
+            searches = [HostSearch(graph, costs, link, nodes * BYTES) for _ in range(3)]
+            searches[2].has_room = False
+            best = [searches[0].cheapest(), searches[2].cheapest()]
+            with monkeypatch.context() as patch:
+                patch.setattr(hosted, "fronts", lambda *_: NothingRemains())
+                best.append(searches[1].cheapest())
+            spans = {way[0] for way in best if way is not None}
+            assert len(spans) == 1, (n, nodes, spans)
+            for way in best:
+                check(graph, costs, link, nodes * BYTES, way)
+
+
+class EvaluationsRemain(dict[tuple[int, int], Front]):
+    """The estimate that counts what must be evaluated once more, as if memory were no matter."""
+
+    def __init__(self, graph: tc.Graph) -> None:
+        self.graph = graph
+
+    def get(self, key: tuple[int, int], default: Any = None) -> Front:
+        there, wanted, missing = key[0] | key[1], list(self.graph.outputs), set()
+        while wanted:
+            operator = self.graph.data[wanted.pop()].producer
+            if operator is not None and operator not in missing:
+                outputs, inputs = (
+                    getattr(self.graph.operators[operator], side) for side in ("outputs", "inputs")
+                )
+                if not any(there >> data & 1 for data in outputs):
+                    missing.add(operator)
+                    wanted += inputs
+        return [(len(missing), NO_COPY)]
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize(("n", "bandwidth"), DEEP_CHAINS)
+def test_long_chains_by_another_estimate(
+    n: int, bandwidth: float, engines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tc.networks.chain(n)
+    costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
+    ticks = HostSearch(graph, costs, link, 0).places.ticks
+    assert ticks == 1, "the estimate counts evaluations as ticks"
+    for nodes in range(3, n + 2):
+        best = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+        with monkeypatch.context() as patch:
+            patch.setattr(hosted, "fronts", lambda *_: EvaluationsRemain(graph))
+            other = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+        assert best is not None
+        assert other is not None
+        assert best[0] == other[0]
+        check(graph, costs, link, nodes * BYTES, best)
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize(("n", "bandwidth", "nodes"), MUTATED)
+def test_no_schedule_beside_the_best_is_faster(
+    n: int, bandwidth: float, nodes: int, engines: int
+) -> None:
+    # A step less, two steps swapped, or one of them anywhere else: illegal, or not faster.
+    graph = tc.networks.chain(n)
+    costs, link = tc.cost.evaluations(graph), tc.Link(bandwidth, engines=engines)
+    found = HostSearch(graph, costs, link, nodes * BYTES).cheapest()
+    assert found is not None
+    makespan, steps = found
+    legal = 0
+    for place, step in enumerate(steps):
+        rest = [*steps[:place], *steps[place + 1 :]]
+        others = [rest, *([*rest[:at], step, *rest[at:]] for at in range(len(steps)))]
+        for mutant in others:
+            try:
+                line = tc.timed(
+                    tc.Schedule(graph, tuple(mutant), "mutant"), link, costs, budget=nodes * BYTES
+                )
+            except (tc.ScheduleError, tc.BudgetError):
+                continue
+            legal += 1
+            assert line.makespan >= makespan, (place, step)
+    assert legal > len(steps)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", range(1, 9 if PROFILE == "deep" else 7))
+def test_without_bandwidth_it_is_revolve_and_with_all_of_it_nothing_is_recomputed(n: int) -> None:
+    graph = tc.networks.chain(n)
+    costs = tc.cost.evaluations(graph)
+    for nodes in range(3, n + 3):
+        budget = nodes * BYTES
+        found = HostSearch(graph, costs, tc.Link(0), budget).cheapest(10**5)
+        assert found is not None
+        assert found[0] == fewest_evaluations(n, nodes)
+        for engines in (1, 2):
+            link = tc.Link(inf, engines=engines)
+            found = HostSearch(graph, costs, link, budget).cheapest(10**5)
+            assert found is not None
+            assert found[0] == 2 * n + 1
+            check(graph, costs, link, budget, found)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [4, 5])
+def test_makespans_fall_with_budget_and_with_bandwidth(n: int) -> None:
+    graph = tc.networks.chain(n)
+    costs = tc.cost.evaluations(graph)
+    before = [inf] * n
+    for bandwidth in (0, 128, 256, 512, 1024, inf):
+        link = tc.Link(bandwidth)
+        found = [
+            HostSearch(graph, costs, link, nodes * BYTES).cheapest(10**5)
+            for nodes in range(3, n + 3)
+        ]
+        spans = [best[0] for best in found if best is not None]
+        assert spans == sorted(spans, reverse=True)
+        assert all(own <= earlier for own, earlier in zip(spans, before, strict=True))
+        before = spans
+        for nodes, best in enumerate(found, 3):
+            check(graph, costs, link, nodes * BYTES, best)

@@ -1,0 +1,135 @@
+"""Orders of first evaluations: legal, counted as they are, and of little memory."""
+
+import gc
+from itertools import permutations
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.layered_graphs import forward_graph, layered_graph
+from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs
+from tinyckpt.base import deadline as limits
+from tinyckpt.base.deadline import Clock, OutOfTimeError
+from tinyckpt.core.costs import evaluations
+from tinyckpt.planner.heuristics.beam_toposort import (
+    COPIED,
+    EFFORT,
+    WIDTHS,
+    Blocks,
+    State,
+    evaluated,
+    frugal_order,
+    widths_for,
+    work_of,
+)
+from tinyckpt.planner.model.liveness import Problem
+
+
+def problem_of(graph: tc.Graph) -> Problem:
+    return Problem(graph, evaluations(graph))
+
+
+def lowest_peak(problem: Problem) -> float:
+    """The lowest peak of all orders, one by one."""
+    best = inf
+    for order in permutations(range(len(problem.graph.operators))):
+        place = {operator: position for position, operator in enumerate(order)}
+        if all(
+            place[data] < place[operator.id]
+            for operator in problem.graph.operators
+            for data in operator.inputs
+        ):
+            best = min(best, problem.peak(order))
+    return best
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn, largest: int = 5) -> tc.Graph:
+    count = draw(st.integers(1, largest))
+    reads = [
+        sorted(draw(st.sets(st.integers(0, index - 1), max_size=3))) if index else []
+        for index in range(count)
+    ]
+    return forward_graph("small", reads, [draw(st.integers(1, 9)) for _ in range(count)])
+
+
+@given(small_graphs())
+def test_a_wide_beam_finds_the_lowest_peak(graph: tc.Graph) -> None:
+    # Five operators have 32 sets: the beam sees all.
+    problem = problem_of(graph)
+    assert problem.peak(frugal_order(Blocks(problem), 32)) == lowest_peak(problem)
+
+
+def walked(blocks: Blocks, order: list[int]) -> State:
+    """The state that the beam would have after an order, found by its own rules."""
+    state = blocks.start
+    for operator in order:
+        made, workspace = blocks.makes[operator]
+        live = state.live + made
+        peak = max(state.peak, live + workspace)
+        live -= blocks.useless[operator]
+        live -= sum(size for block, size in blocks.reads[operator] if state.unread[block] == 1)
+        assert operator in state.ready
+        state = evaluated(blocks, peak, live, 0, state, operator)
+    return state
+
+
+@given(st.one_of(training_graphs().map(lambda drawn: drawn[0]), graphs_of_views(),
+                 graphs_with_updates().map(lambda drawn: drawn[0])))  # fmt: skip
+def test_the_peak_is_what_replay_counts(graph: tc.TrainingGraph) -> None:
+    problem = problem_of(graph)
+    blocks = Blocks(problem)
+    for order in (frugal_order(blocks, 10), list(range(len(graph.operators)))):
+        assert sorted(order) == list(range(len(graph.operators)))
+        trace = tc.replay(tc.from_order(graph, order))
+        assert trace.peak_bytes == problem.peak(order) == walked(blocks, order).peak
+
+
+def test_layered_graphs_take_less_in_another_order() -> None:
+    problem = problem_of(layered_graph(100))
+    assert problem.peak(frugal_order(Blocks(problem), 50)) < problem.peak(range(100))
+
+
+def test_beams_are_as_wide_as_there_is_time_for() -> None:
+    # A chain has one choice at each step, and each operator makes one value.
+    chain = Blocks(problem_of(forward_graph("chain", [[], [0], [1], [2]], [1] * 4)))
+    assert work_of(chain) == 4 + 4 * 8 // COPIED
+    # Operators that wait for nothing are all looked at in each step.
+    wide = Blocks(problem_of(forward_graph("wide", [[]] * 100, [1] * 100)))
+    assert work_of(wide) == 100 * 101 // 2 + 100 * 200 // COPIED
+    for count in (100, 1000):  # those of the papers
+        assert widths_for(Blocks(problem_of(layered_graph(count)))) == list(WIDTHS)
+    # As many operators, and more to look at: a beam as wide would take ten minutes.
+    broad = Blocks(problem_of(forward_graph("broad", [[]] * 1000, [1] * 1000)))
+    assert widths_for(broad) == [width for width in WIDTHS if width * work_of(broad) <= EFFORT]
+    assert widths_for(broad) == [10]
+
+
+def test_the_clock_is_looked_at_for_each_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks, now = Blocks(problem_of(layered_graph(100))), [0.0]
+    frugal_order(blocks, 100)
+
+    def tick() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(limits, "perf_counter", tick)
+    with pytest.raises(OutOfTimeError):
+        frugal_order(blocks, 100, Clock(1000.0))  # some 9,000 sets are looked at
+
+
+def test_no_state_that_was_gone_through_is_held() -> None:
+    blocks = Blocks(problem_of(layered_graph(100)))
+    state = walked(blocks, frugal_order(blocks, 10))
+    gc.collect()
+    # Other modules' objects may not like to be asked whether they are instances.
+    held = [each for each in gc.get_objects() if type(each) is State]
+    assert len([each for each in held if len(each.unread) == len(state.unread)]) <= 2
+
+
+def test_time_is_kept() -> None:
+    with pytest.raises(OutOfTimeError):
+        frugal_order(Blocks(problem_of(layered_graph(100))), 10, Clock(0.0))

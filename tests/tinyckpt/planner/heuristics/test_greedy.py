@@ -1,0 +1,188 @@
+"""Eviction with foresight: what it strikes out afterwards leaves the peak within the budget."""
+
+import contextlib
+from math import inf
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import graphs_of_views, training_graphs, with_once
+from tinyckpt.base.deadline import Clock, OutOfTimeError
+from tinyckpt.core.costs import Costs, cost_of, evaluations, flops, traffic
+from tinyckpt.core.graph import DataNode, Operator
+from tinyckpt.networks.named import network_from_text
+from tinyckpt.planner.heuristics import eviction
+from tinyckpt.planner.heuristics.backward_order import frugal_sequence
+from tinyckpt.planner.heuristics.budget_grid import Levels
+from tinyckpt.planner.heuristics.drop_recomputes import pruned
+from tinyckpt.planner.heuristics.dtr import HEURISTICS
+from tinyckpt.planner.heuristics.eviction import Eviction
+from tinyckpt.planner.heuristics.eviction_heuristics import Score
+from tinyckpt.planner.heuristics.eviction_queue import Scan
+from tinyckpt.planner.heuristics.greedy import SCORES, Sweep, greedy_orders, settings_of
+from tinyckpt.planner.model.liveness import Problem
+
+
+def test_a_view_that_stays_holds_a_second_block_once_its_base_is_made_again() -> None:
+    def loss(x: Any) -> Any:
+        h = x * 0.5
+        r = h.T[::-1]
+        return tc.sum(r * r * h)
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec((4, 4))))
+    largest = tc.replay(tc.plan(graph)).peak_bytes
+    trace = tc.replay(tc.plan(graph, "greedy", budget=0.9))
+    assert trace.peak_bytes <= 0.9 * largest
+
+
+@settings(max_examples=examples(150))
+@given(graphs_of_views(), st.integers(50, 95), st.sampled_from(sorted(SCORES)))
+def test_what_is_pruned_stays_within_the_budget(
+    graph: tc.TrainingGraph, percent: int, score: str
+) -> None:
+    problem = Problem(graph, tc.cost.evaluations(graph))
+    budget = problem.peak(range(len(graph.operators))) * percent // 100
+    try:
+        order = Eviction(problem, budget, SCORES[score]).run()
+    except tc.BudgetError:
+        return
+    shorter = pruned(problem, order, budget)
+    assert problem.peak(shorter) <= budget
+    assert len(shorter) <= len(order)
+    assert tc.replay(tc.from_order(graph, shorter)).peak_bytes <= budget
+
+
+class ScoresAll(Scan):
+    """All values that may go are scored, as the definition says."""
+
+    def lowest(self) -> int:
+        run, best, lowest = self.run, -1, inf
+        for data, is_weighty in enumerate(run.weighty):
+            if is_weighty and run.may_go(data):
+                where = np.array([data]) if self.score.falls else data
+                divisor = float(np.ravel(self.score.divisor(run, where))[0])
+                score = self.score.cost(run, data, inf)[0] / divisor if divisor > 0 else inf
+                if score <= lowest:  # of equals the latest
+                    best, lowest = data, score
+        return best
+
+
+def check_who_goes(graph: tc.Graph, costs: Costs, score: Score, percent: int) -> None:
+    """Check that the order of a run is that of the run that scores all."""
+    problem = Problem(graph, costs)
+    budget = problem.peak(range(len(graph.operators))) * percent // 100
+    orders = []
+    for kind in (None, ScoresAll):
+        run = Eviction(problem, budget, score, frugal_sequence(problem), anchors=True)
+        if kind is not None:
+            run.victims = kind(run)
+        with contextlib.suppress(tc.BudgetError):
+            run.run()
+        orders.append(run.order)
+    assert orders[0] == orders[1]
+
+
+ALL_SCORES = [*SCORES.values(), *HEURISTICS.values()]
+
+
+@settings(max_examples=examples(150))
+@given(st.one_of(graphs_of_views(), training_graphs(40).map(lambda case: case[0])), st.data())
+def test_who_goes_is_as_if_all_were_scored(graph: tc.TrainingGraph, data: Any) -> None:
+    costs = data.draw(st.sampled_from([evaluations, flops, traffic]))(graph)
+    score = data.draw(st.sampled_from(ALL_SCORES))
+    graph = data.draw(st.sampled_from([graph, data.draw(with_once(graph))]))
+    check_who_goes(graph, costs, score, data.draw(st.integers(20, 95)))
+
+
+@pytest.mark.parametrize("name", ["transformer:4x256", "residual:12x16", "unet:1", "chain:60"])
+@pytest.mark.parametrize("score", range(len(ALL_SCORES)))
+def test_who_goes_is_the_same_in_networks(name: str, score: int) -> None:
+    graph = network_from_text(name)[0]
+    check_who_goes(graph, flops(graph), ALL_SCORES[score], 75)
+
+
+def test_a_clock_ends_a_run() -> None:
+    graph = tc.networks.chain(200)
+    problem = Problem(graph, evaluations(graph))
+    with pytest.raises(OutOfTimeError):
+        Eviction(problem, 50 * 512, SCORES["cost / memory"], limit=Clock(0)).run()
+
+
+# What greedy and dtr cost, in FLOPs, before a heap found what goes: shares of store-all's peak.
+COST_BEFORE = {
+    ("chain:300", "greedy"): {0.9: 79232, 0.7: 83136, 0.5: 86592, 0.2: 92352, 0.1: 95104},
+    ("chain:300", "dtr"): {0.9: 79232, 0.7: 83584, 0.5: 86592, 0.2: 92352, 0.1: 100864},
+    ("residual:8x16", "greedy"): {0.9: 1806338, 0.7: 1907714, 0.5: 2448386},
+    ("residual:8x16", "dtr"): {0.9: 1806338, 0.7: 1907714, 0.5: 2615810},
+    ("lenet5:4", "greedy"): {0.9: 10247526},
+    ("branching:3x8", "greedy"): {0.9: 28738, 0.7: 40066},
+    ("branching:3x8", "dtr"): {0.9: 39747},
+}
+
+
+@pytest.mark.parametrize(("name", "policy"), COST_BEFORE)
+def test_plans_cost_no_more_than_when_all_were_scored(name: str, policy: str) -> None:
+    graph = network_from_text(name)[0]
+    costs, largest = flops(graph), tc.replay(tc.plan(graph)).peak_bytes
+    for share, before in COST_BEFORE[name, policy].items():
+        schedule = tc.POLICIES[policy].plan(graph, costs, budget=int(share * largest))
+        assert tc.replay(schedule).peak_bytes <= share * largest
+        assert cost_of(schedule, costs) <= before
+
+
+def far_readers(count: int) -> tc.Graph:
+    """Return a graph, forward only, in which operators read values from far back."""
+    random = Random(count)
+    reads = [sorted(random.sample(range(index), min(index, 3))) for index in range(count)]
+    data = [
+        DataNode(index, f"v{index}", tc.Spec(1, "uint8"), "activation", 1, index)
+        for index in range(count)
+    ]
+    operators = [
+        Operator(index, f"o{index}", "o", tuple(some), (index,), "forward")
+        for index, some in enumerate(reads)
+    ]
+    return tc.Graph(f"far:{count}", tuple(data), tuple(operators), (), None, count - 1)
+
+
+def test_a_run_that_gets_no_further_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = far_readers(200)  # one of its operators takes 5.6 evaluations of each in this memory
+    problem = Problem(graph, evaluations(graph))
+    budget = problem.peak(range(200)) // 3
+    monkeypatch.setattr(eviction, "LONGEST_FOR_ONE", 6)
+    assert len(Eviction(problem, budget, SCORES["cost / memory"]).run()) == 8980
+    monkeypatch.setattr(eviction, "LONGEST_FOR_ONE", 5)
+    run = Eviction(problem, budget, SCORES["cost / memory"])
+    with pytest.raises(tc.BudgetError, match="almost all is recomputation"):
+        run.run()
+    assert len(run.order) < 8980
+
+
+def test_where_there_is_time_for_one_run_there_is_time_for_anchors() -> None:
+    for name, modes in (("transformer:2x64", [False, True]), ("chain:8", [False])):
+        problem = Problem(graph := network_from_text(name)[0], evaluations(graph))
+        highest = problem.peak(range(len(graph.operators)))
+        sweep = Sweep(problem, Levels((highest // 2,), 1, highest))
+        assert [anchors for *_, anchors in sweep.settings] == modes
+
+
+def test_what_gets_hopelessly_dearer_than_the_best_is_given_up() -> None:
+    graph = tc.networks.transformer(20, 32, 1, 64, 4, 101).graph()
+    problem = Problem(graph, flops(graph))
+    budget = problem.peak(range(len(graph.operators))) * 4 // 10
+    both = settings_of(problem)[:2]
+    assert [anchors for *_, anchors in both] == [False, True]
+    found = list(greedy_orders(problem, budget, both))
+    # Without anchors what is recomputed for a layer goes back through those before it.
+    assert [label for _, label, _ in found] == ["cost / (memory sqrt(distance)), with anchors"]
+    assert len(found[0][2]) - len(graph.operators) == 542
+    best = Eviction(problem, budget, *both[1][1:], dearest=found[0][0] * 1.1).run()
+    assert pruned(problem, best, budget) == found[0][2]
+    with pytest.raises(tc.BudgetError, match="dearer than"):
+        Eviction(problem, budget, *both[0][1:], dearest=found[0][0] * 1.1).run()

@@ -1,0 +1,108 @@
+"""Changes to orders that look ahead: within the budget, in time, the same for the same seed."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.layered_graphs import forward_graph, layered_graph
+from tests.random_dags import training_graphs, with_once
+from tests.tinyckpt.planner.heuristics.test_beam_toposort import problem_of, small_graphs
+from tinyckpt.base.deadline import Clock, OutOfTimeError
+from tinyckpt.core.costs import given as given_costs
+from tinyckpt.planner.heuristics.local_search import Ahead, Move, changed
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+
+
+def test_an_evaluation_moves_to_its_reader_for_nothing() -> None:
+    # o0 is large and read last; nothing it reads has to wait for it.
+    graph = forward_graph("late", [[], [], [1], [2], [0, 3]], [50, 10, 10, 10, 1])
+    problem = problem_of(graph)
+    assert problem.peak(range(5)) == 70
+    assert Ahead(problem, 61).within(range(5)) == [1, 2, 3, 0, 4]
+
+
+def test_an_evaluation_moves_to_where_it_frees_what_it_reads() -> None:
+    # o3 alone reads the two large values; o2 does not wait for anything.
+    graph = forward_graph("early", [[], [], [], [0, 1], [2, 3]], [40, 40, 20, 1, 1])
+    problem = problem_of(graph)
+    assert problem.peak(range(5)) == 101
+    order = Ahead(problem, 81).within(range(5))
+    assert order is not None
+    assert (len(order), problem.peak(order)) == (5, 81)
+
+
+def test_a_value_goes_and_is_evaluated_again() -> None:
+    # o1 is read at the beginning and at the end, from a small value that is there anyway.
+    reads = [[], [0], [1], [2], [3], [0, 1, 4]]
+    graph = forward_graph("again", reads, [1, 50, 10, 60, 5, 1])
+    problem = problem_of(graph)
+    assert problem.peak(range(6)) == 1 + 50 + 10 + 60
+    assert Ahead(problem, 72).within(range(6)) == [0, 1, 2, 3, 4, 1, 5]
+
+
+def test_what_is_evaluated_again_may_need_others() -> None:
+    # Both o1 and o2, each read at once and at the end, weigh too much to be held.
+    reads = [[], [0], [1], [2], [3], [4], [0, 2, 5]]
+    graph = forward_graph("chain", reads, [1, 50, 50, 10, 90, 5, 1])
+    problem = problem_of(graph)
+    assert Ahead(problem, 110).within(range(7)) == [0, 1, 2, 3, 4, 5, 1, 2, 6]
+
+
+def test_changed() -> None:
+    assert changed([0, 1, 2, 3], Move(0.0, 1, [7, 8])) == [0, 7, 8, 1, 2, 3]
+    assert changed([0, 1, 2, 3], Move(0.0, 1, [3], 3)) == [0, 3, 1, 2]
+
+
+@given(st.one_of(small_graphs(12), training_graphs().map(lambda drawn: drawn[0])), st.data())
+def test_orders_are_legal_and_within(graph: tc.Graph, data: st.DataObject) -> None:
+    if data.draw(st.booleans()):
+        graph = data.draw(with_once(graph))
+    problem = problem_of(graph)
+    count = len(graph.operators)
+    lowest = smallest_budget(problem, necessary(graph))
+    budget = data.draw(st.integers(lowest, max(lowest, problem.peak(range(count)))))
+    search = Ahead(problem, budget)
+    order = search.within(range(count))
+    if order is None:
+        return
+    for _ in range(3):
+        trace = tc.replay(tc.from_order(graph, order))
+        assert trace.peak_bytes == problem.peak(order) <= budget
+        order = search.shaken(order) or order
+
+
+def test_what_may_not_be_evaluated_twice_is_not() -> None:
+    # As above, but o1 is to stay: then nothing is gained.
+    reads = [[], [0], [1], [2], [3], [0, 1, 4]]
+    graph = forward_graph("once", reads, [1, 50, 10, 60, 5, 1])
+    operators = [replace(operator, once=operator.id == 1) for operator in graph.operators]
+    problem = problem_of(replace(graph, operators=tuple(operators)))
+    assert Ahead(problem, 72).within(range(6)) is None
+
+
+def test_layered_graphs_are_within_four_fifths() -> None:
+    # Eviction alone finds nothing here: it recomputes almost everything.
+    graph = layered_graph(100)
+    problem = Problem(graph, given_costs(graph))
+    budget = problem.peak(range(100)) * 4 // 5
+    order = Ahead(problem, budget).within(range(100))
+    assert order is not None
+    assert problem.peak(order) <= budget
+    assert problem.cost_of(order) < 1.02 * sum(problem.cost)
+    assert Ahead(problem, budget).within(range(100)) == order
+
+
+def test_too_small_a_budget_ends() -> None:
+    graph = layered_graph(30)
+    problem = problem_of(graph)
+    assert Ahead(problem, smallest_budget(problem, necessary(graph))).within(range(30)) is None
+
+
+def test_time_is_kept() -> None:
+    problem = problem_of(layered_graph(100))
+    with pytest.raises(OutOfTimeError):
+        Ahead(problem, 1000, limit=Clock(0.0)).within(range(100))

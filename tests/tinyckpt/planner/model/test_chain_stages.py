@@ -1,0 +1,104 @@
+"""Stages: every operator has one, cuts hold what crosses them, and chain planners can go back."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tinyckpt.core.costs import evaluations
+from tinyckpt.core.lowering import without_dead
+from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
+from tinyckpt.planner.chain_dp.reversal import Action, order_of, schedule_of
+from tinyckpt.planner.chain_dp.revolve import revolve_actions
+from tinyckpt.planner.model.chain_stages import cheap_cuts, stages, useful_cuts
+from tinyckpt.planner.model.liveness import Flat
+
+
+def crossing(graph: tc.Graph, end: int) -> set[int]:
+    """Return what crosses a cut, by its definition."""
+    return {
+        data
+        for operator in graph.operators[: end + 1]
+        for data in operator.outputs
+        if any(end < reader < graph.forward_count for reader in graph.consumers[data])
+    }
+
+
+@settings(max_examples=examples(150))
+@given(training_graphs(), st.data())
+def test_stages_partition_any_graph(case: Any, data: Any) -> None:
+    graph, _ = case
+    places = st.integers(0, max(graph.forward_count - 2, 0))
+    cuts = data.draw(st.sets(places, max_size=8)) if graph.forward_count > 1 else set()
+    parts = stages(Flat(graph), cuts)
+    assert [i for part in parts for i in part.forward] == list(range(graph.forward_count))
+    backward = sorted(i for part in parts for i in part.backward)
+    assert backward == list(range(graph.forward_count, len(graph.operators)))
+    for part in parts[:-1]:
+        if part.forward[-1] < graph.forward_count - 1:
+            assert set(part.cut) == crossing(graph, part.forward[-1])
+    for index, part in enumerate(parts):
+        assert set(part.advance) <= set(part.record) <= set(part.forward)
+        assert not set(part.once) & set(part.advance)
+        # A backward operator comes after those it reads from.
+        for operator in part.backward:
+            for value in graph.operators[operator].inputs:
+                producer = graph.data[value].producer
+                if producer is not None and producer >= graph.forward_count:
+                    assert any(producer in later.backward for later in parts[index:])
+
+
+@settings(max_examples=examples(150))
+@given(training_graphs(), st.integers(1, 6), st.booleans(), st.booleans())
+def test_any_plan_for_chains_is_legal_on_any_graph(
+    case: Any, setting: int, recursive: bool, useful: bool
+) -> None:
+    graph, arguments = case
+    costs = evaluations(graph)
+    cuts = useful_cuts(Flat(graph), costs, 6) if useful else cheap_cuts(Flat(graph), costs)
+    parts = stages(Flat(graph), cuts)
+    make = recursive_actions if recursive else revolve_actions
+    actions = make(len(parts), setting)
+    order = order_of(parts, actions)
+    schedule = tc.from_order(graph, order)
+    frugal = schedule_of(Flat(graph), parts, actions, "order", {}, "")
+    assert frugal.steps == tc.from_order(graph, without_dead(graph, order)).steps
+    first = graph.forward_count
+    assert sorted(i for i in order if i >= first) == list(range(first, len(graph.operators)))
+    assert tc.run(schedule, *arguments, check_nan=False).trace == tc.replay(schedule)
+
+
+def test_on_a_chain_a_stage_is_a_layer_and_goes_back_from_the_state_before_it() -> None:
+    graph = tc.networks.chain(3)
+    parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
+    names = [
+        (
+            [graph.operators[i].name for i in s.forward],
+            [graph.operators[i].name for i in s.backward],
+        )
+        for s in parts
+    ]
+    assert names == [(["f1"], []), (["f2"], ["b1"]), (["f3"], ["b2"]), ([], ["l", "b3"])]
+
+
+def test_a_u_net_is_cut_where_least_crosses() -> None:
+    graph = tc.networks.branching(3, 8).graph()
+    parts = stages(Flat(graph), cheap_cuts(Flat(graph), evaluations(graph)))
+    crossing_names = [[graph.data[data].name for data in part.cut] for part in parts]
+    assert ["tanh_1", "tanh_2"] in crossing_names
+    assert ["tanh_1", "tanh_5"] in crossing_names
+
+
+def test_actions_read_as_a_plan() -> None:
+    assert revolve_actions(3, 2) == [
+        Action("keep", 0),
+        Action("advance", 0, 1),
+        Action("keep", 1),
+        Action("advance", 1, 2),
+        Action("back", 2),
+        Action("back", 1),
+        Action("back", 0),
+    ]

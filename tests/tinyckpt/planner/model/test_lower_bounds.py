@@ -1,0 +1,63 @@
+"""Lower bounds and the clock: what is found by then is true, and nothing more is looked for."""
+
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+import tinyckpt as tc
+from tinyckpt.base import deadline as limits
+from tinyckpt.base.deadline import ENDLESS, Clock, OutOfTimeError
+from tinyckpt.core.costs import flops
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import Dependencies, flow_bound, highest, necessary
+
+
+def test_the_search_for_a_price_looks_at_the_clock() -> None:
+    prices: list[float] = []
+
+    def value_at(price: float) -> float:
+        prices.append(price)
+        return 1 - (price - 0.25) ** 2
+
+    assert highest(value_at, -1.0, 2.0, ENDLESS) > 1 - 1e-9
+    assert len(prices) == 26
+    prices.clear()
+    assert 0 < highest(value_at, -1.0, 2.0, Clock(0)) <= 1
+    assert len(prices) == 1
+
+
+def test_a_bound_that_was_cut_short_is_no_higher(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    problem = Problem(graph, flops(graph))
+    known = Dependencies(problem, necessary(graph))
+    budget = problem.peak(range(len(graph.operators))) // 2
+    for moment in known.moments():
+        with pytest.raises(OutOfTimeError):
+            known.bound(moment, budget, Clock(0))
+        for seconds in range(3, 12):
+            with monkeypatch.context() as patched, suppress(OutOfTimeError):
+                ticks = count()  # seconds, each look at the clock takes one
+                patched.setattr(limits, "perf_counter", lambda ticks=ticks: next(ticks))
+                hurried = known.bound(moment, budget, Clock(seconds))
+                assert 0 <= hurried <= known.bound(moment, budget)
+
+
+def test_a_bound_whose_time_is_up_counts_every_operator_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    costs, looks = flops(graph), 0
+    budget = Problem(graph, costs).peak(range(len(graph.operators))) // 2
+    once = sum(costs.operators)
+    assert flow_bound(graph, costs, budget) > once
+
+    def now() -> float:
+        nonlocal looks
+        looks += 1
+        return float(looks)
+
+    # The graph is looked at operator by operator, and each look at the clock takes a second.
+    monkeypatch.setattr(limits, "perf_counter", now)
+    assert flow_bound(graph, costs, budget, Clock(10.0)) == once
+    assert looks == 11

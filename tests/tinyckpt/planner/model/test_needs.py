@@ -1,0 +1,32 @@
+"""What operators take by themselves: of all of them at once, as of each alone."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.random_dags import graphs_of_views, with_once
+from tinyckpt.core.costs import flops, in_nodes
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.model.non_recomputable import Pinned
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_operators_need_their_inputs_outputs_and_workspace_each_block_once(
+    data: st.DataObject,
+) -> None:
+    graph: tc.Graph = data.draw(graphs_of_views())
+    graph, nodes = data.draw(with_once(graph)), data.draw(st.booleans())
+    costs = in_nodes(flops(graph)) if nodes else flops(graph)
+    problem = Problem(graph, costs)
+    needs = problem.needs().tolist()
+    for operator in graph.operators:
+        blocks = {problem.root[value] for value in (*operator.inputs, *operator.outputs)}
+        held = sum(costs.data[block] for block in blocks if not graph.data[block].is_source)
+        assert needs[operator.id] == held + costs.workspace[operator.id]
+    needed = necessary(graph)
+    results = {problem.root[value] for value in graph.outputs}
+    at_end = sum(costs.data[block] for block in results if not graph.data[block].is_source)
+    beside = Pinned(problem, needed)
+    assert smallest_budget(problem, needed) == max(at_end, *(beside.need(i) for i in needed))

@@ -1,0 +1,266 @@
+"""Plans with a host: what is known of them, and that more of anything is never slower."""
+
+from fractions import Fraction
+from itertools import count
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyckpt as tc
+from tests.conftest import examples
+from tests.random_dags import training_graphs
+from tests.tinyckpt.planner.exact.test_optimal import abstract_graphs
+from tinyckpt.base import deadline as limits
+from tinyckpt.base.tree import leaves
+from tinyckpt.core.costs import Costs
+from tinyckpt.planner.exact import astar_bound as remaining
+from tinyckpt.planner.exact import offload_astar as hosted
+from tinyckpt.planner.model.binomial_bound import fewest_evaluations
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.offload import device_schedules as bases
+from tinyckpt.planner.offload import offload_known as moved
+from tinyckpt.planner.offload import plan_with_host as planning
+
+CHAIN = tc.networks.chain(4)
+LONG = tc.networks.chain(12)  # too long to be searched
+
+
+def test_a_plan_says_what_it_is() -> None:
+    plan = tc.plan_with_host(CHAIN, tc.Link(512, engines=1), budget="1.5 KiB")
+    assert plan.note == "10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled"
+    assert str(plan.certificate) == (
+        "optimal within 1.5 KiB among schedules that evaluate backward operators once and move "
+        "no results: 12 evaluations"
+    )
+    assert plan.options == {"budget": 1536, "bandwidth": 512, "latency": 0, "engines": 1}
+    assert tc.timed(plan, tc.Link(512, engines=1), budget=1536).makespan == 12
+
+
+@pytest.mark.parametrize("graph", [CHAIN, LONG])
+def test_without_bandwidth_it_is_the_best_on_one_device(graph: tc.TrainingGraph) -> None:
+    for nodes in (3, 4, 6):
+        plan = tc.plan_with_host(graph, tc.Link(0), budget=nodes * 512)
+        best = tc.plan(graph, budget=nodes * 512)
+        assert plan.certificate is not None
+        assert plan.certificate.status == "optimal"
+        assert tc.replay(plan).evaluations == tc.replay(best).evaluations
+
+
+@pytest.mark.parametrize("graph", [CHAIN, LONG])
+def test_with_all_bandwidth_nothing_is_recomputed(graph: tc.TrainingGraph) -> None:
+    for nodes in (3, 4, 6):
+        plan = tc.plan_with_host(graph, tc.Link(inf), budget=nodes * 512)
+        assert tc.replay(plan).recomputations == 0
+        assert plan.certificate is not None
+        assert plan.certificate.status == "optimal"
+
+
+def test_more_is_never_slower_in_graphs_that_are_not_searched() -> None:
+    before = [inf] * 4
+    for bandwidth in (0, 100, 256, 512, inf):
+        link = tc.Link(bandwidth)
+        spans = []
+        for nodes in (3, 5, 8, 12):
+            plan = tc.plan_with_host(LONG, link, budget=nodes * 512)
+            line = tc.timed(plan, link, budget=nodes * 512)
+            assert line.peak_bytes <= nodes * 512
+            assert plan.certificate is not None
+            assert plan.certificate.lower_bound <= plan.certificate.cost == float(line.makespan)
+            spans.append(float(line.makespan))
+        assert spans == sorted(spans, reverse=True)
+        assert all(own <= earlier for own, earlier in zip(spans, before, strict=True))
+        before = spans
+
+
+def test_the_host_has_a_budget_too() -> None:
+    for graph in (CHAIN, LONG):
+        plan = tc.plan_with_host(graph, tc.Link(inf), budget=2048, host_budget=512)
+        assert max(tc.replay(plan).host) <= 512
+        assert plan.options["host_budget"] == 512
+
+
+def test_budgets_that_cannot_be() -> None:
+    for graph in (CHAIN, LONG):
+        with pytest.raises(
+            tc.BudgetError, match=r"is within 1\.0 KiB; any needs at least 1\.5 KiB"
+        ):
+            tc.plan_with_host(graph, tc.Link(1), budget=1024)
+    with pytest.raises(tc.ScheduleError, match="counted in bytes"):
+        tc.plan_with_host(CHAIN, tc.Link(1), budget="4 nodes")
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 16, 33, 64])
+def test_without_bandwidth_chains_are_revolves_at_every_budget(n: int) -> None:
+    graph = tc.networks.chain(n)
+    for nodes in range(3, n + 3):
+        plan = tc.plan_with_host(graph, tc.Link(0), budget=nodes * 512, time_limit=inf)
+        assert tc.replay(plan).evaluations == fewest_evaluations(n, nodes)
+        assert plan.certificate is not None
+        assert plan.certificate.status == "optimal"
+
+
+@pytest.mark.long
+@settings(max_examples=examples(8))
+@given(training_graphs(6), st.integers(0, 60))
+def test_with_all_bandwidth_nothing_is_recomputed_if_all_that_moves_is_enough(
+    case: Any, more: int
+) -> None:
+    graph = case[0]
+    moved = tc.replay(tc.plan(graph, "offload"))
+    plan = tc.plan_with_host(graph, tc.Link(inf), budget=moved.peak_bytes + more)
+    assert tc.replay(plan).recomputations == 0
+    assert plan.certificate is not None
+    assert plan.certificate.cost <= moved.evaluations
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("n", "nodes"), [(2, 3), (5, 4), (8, 7), (12, 5)])
+def test_chains_are_executed_to_the_bit(n: int, nodes: int) -> None:
+    graph = tc.networks.chain(n)
+    x = np.linspace(-1.0, 1.0, graph.data[0].spec.size).reshape(graph.data[0].spec.shape)
+    expected = tc.run(tc.plan(graph, "store_all"), x)
+    for bandwidth in (0, 170, 512, inf):
+        plan = tc.plan_with_host(graph, tc.Link(bandwidth), budget=nodes * 512)
+        found = tc.run(plan, x)
+        assert found.trace.peak_bytes <= nodes * 512
+        for one, other in zip(leaves(expected.gradients), leaves(found.gradients), strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
+def grid_of(graph: tc.Graph, costs: Costs | None, budgets: list[int], links: list[tc.Link]) -> None:
+    """Hold plans for budgets and links, both ascending, against each other and their own words."""
+    before = [inf] * len(budgets)
+    for link in links:
+        spans = []
+        for budget in budgets:
+            try:
+                plan = tc.plan_with_host(graph, link, budget=budget, costs=costs, time_limit=inf)
+            except tc.BudgetError:
+                spans.append(inf)
+                continue
+            line = tc.timed(plan, link, costs, budget=budget)
+            known = plan.certificate
+            assert known is not None
+            assert line.peak_bytes <= budget
+            assert known.lower_bound <= known.cost == float(line.makespan)
+            assert "cut short" not in plan.note
+            spans.append(float(line.makespan))
+        assert spans == sorted(spans, reverse=True), link
+        assert all(own <= earlier for own, earlier in zip(spans, before, strict=True)), link
+        before = spans
+
+
+@settings(max_examples=examples(8))
+@given(abstract_graphs(8), st.integers(0, 2), st.integers(1, 2))
+def test_more_is_never_slower_where_it_is_searched(case: Any, latency: int, engines: int) -> None:
+    graph, costs = case
+    least = smallest_budget(Problem(graph, costs), necessary(graph))
+    links = [tc.Link(bandwidth, latency, engines) for bandwidth in (0, 1, Fraction(5, 2), inf)]
+    grid_of(graph, costs, [least, least + 1, least + 2, least + 4], links)
+
+
+@pytest.mark.long
+@settings(max_examples=examples(5))
+@given(training_graphs(4), st.integers(1, 2))
+def test_more_is_never_slower_where_it_is_not(case: Any, engines: int) -> None:
+    graph = case[0]
+    peak = tc.replay(tc.plan(graph, "store_all")).peak_bytes
+    links = [tc.Link(bandwidth, 0, engines) for bandwidth in (0, 40, 300, inf)]
+    grid_of(graph, None, [peak * part // 10 for part in (5, 6, 8, 9)], links)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("limit", [0, 0.02, 0.5])
+@pytest.mark.parametrize("graph", [tc.networks.chain(8), LONG, tc.networks.mlp(4, 8).graph()])
+def test_the_time_limit_holds(
+    graph: tc.Graph, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A clock that goes on by a millisecond whenever someone looks at it.
+    clock = count(0, 0.001)
+    for module, name in (
+        (limits, "perf_counter"),
+        (planning, "monotonic"),
+        (hosted, "monotonic"),
+        (remaining, "monotonic"),
+    ):
+        monkeypatch.setattr(module, name, lambda: next(clock))
+    budget = tc.replay(tc.plan(graph, "store_all")).peak_bytes * 7 // 10
+    begin = next(clock)
+    plan = tc.plan_with_host(graph, tc.Link(200), budget=budget, time_limit=limit)
+    assert next(clock) - begin <= limit + 0.05
+    assert tc.timed(plan, tc.Link(200), budget=budget).peak_bytes <= budget
+    if limit == 0:
+        assert plan.note.endswith("; the search was cut short, more time may find more")
+
+
+@pytest.mark.long
+@settings(max_examples=examples(15))
+@given(training_graphs(6), st.sampled_from((0, 50, inf)))
+def test_executed_to_the_bit(case: Any, bandwidth: float) -> None:
+    graph, args = case
+    budget = tc.replay(tc.plan(graph, "store_all")).peak_bytes * 4 // 5
+    try:
+        plan = tc.plan_with_host(graph, tc.Link(bandwidth), budget=budget, time_limit=0.5)
+    except tc.BudgetError:
+        return
+    assert tc.timed(plan, tc.Link(bandwidth), budget=budget).peak_bytes <= budget
+    stored, moved = tc.run(tc.plan(graph), *args), tc.run(plan, *args)
+    results = [leaves((result.value, result.gradients)) for result in (stored, moved)]
+    for before, after in zip(*results, strict=True):
+        assert np.asarray(before).tobytes() == np.asarray(after).tobytes()
+
+
+@pytest.mark.parametrize("host_budget", ["3 nodes", "2 KiB in all"])
+def test_the_host_has_bytes_of_its_own(host_budget: str) -> None:
+    with pytest.raises(tc.BudgetError, match="legal are bytes, such as '4 GiB'"):
+        tc.plan_with_host(CHAIN, tc.Link(1), budget=1536, host_budget=host_budget)
+
+
+class Passes:
+    """A clock that goes on by what is gone along: a second for each pass over a schedule."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        passes = ("offloading", "replay", "timed", "fetched_early", "leaving_order")
+        for module, name in ((bases, "planned"), *((moved, name) for name in passes)):
+            monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
+        monkeypatch.setattr(limits, "perf_counter", lambda: self.now)
+
+    def counted(self, real: Any) -> Any:
+        def function(*args: Any, **options: Any) -> Any:
+            self.now += 1
+            return real(*args, **options)
+
+        return function
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [0, 5, pytest.param(60, marks=pytest.mark.nightly)])
+def test_no_pass_over_a_long_schedule_is_begun_that_would_not_end(
+    seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tc.networks.chain(100)
+    passes = Passes(monkeypatch)
+    plan = tc.plan_with_host(graph, tc.Link(256), budget="50%", time_limit=seconds)
+    assert passes.now <= max(seconds, 2)  # a schedule is made, and timed, in any case
+    assert plan.note.endswith("more time may find more")
+    free = tc.plan_with_host(graph, tc.Link(256), budget="50%", time_limit=inf)
+    assert free.certificate is not None
+    assert plan.certificate is not None
+    assert free.certificate.cost <= plan.certificate.cost
+    assert "more time" not in free.note
+
+
+def test_when_the_time_is_up_only_as_little_as_can_be_is_tried() -> None:
+    # Nothing is within the budget without copies, and no time is left for any with them.
+    graph = tc.networks.mlp(4, 8).graph()
+    peak = tc.replay(tc.plan(graph, "store_all")).peak_bytes
+    least = tc.replay(tc.plan(graph, "offload")).peak_bytes
+    for budget in (least, (least + peak) // 2):
+        plan = tc.plan_with_host(graph, tc.Link(200), budget=budget, time_limit=0)
+        assert tc.timed(plan, tc.Link(200), budget=budget).peak_bytes <= budget

@@ -1,0 +1,70 @@
+"""Plans of graphs without a backward half: in other orders, and within budgets."""
+
+from hypothesis import given, settings
+
+import tinyckpt as tc
+from tests.layered_graphs import forward_graph, layered_graph
+from tests.tinyckpt.planner.heuristics.test_beam_toposort import (
+    lowest_peak,
+    problem_of,
+    small_graphs,
+)
+from tinyckpt.base.deadline import ENDLESS
+from tinyckpt.planner.heuristics.budget_grid import levels_of
+from tinyckpt.planner.portfolio.forward_only import forward_attempts
+
+
+@given(small_graphs())
+@settings(max_examples=30)
+def test_every_operator_once_where_an_order_allows_it(graph: tc.Graph) -> None:
+    budget = int(lowest_peak(problem_of(graph)))
+    schedule = tc.plan(graph, budget=budget, time_limit=60)
+    assert tc.replay(schedule).evaluations == len(graph.operators)
+    assert schedule.certificate is not None
+    assert schedule.certificate.status == "optimal"
+
+
+def test_another_order_is_said_to_be_one() -> None:
+    graph = forward_graph("late", [[], [], [1], [2], [0, 3]], [50, 10, 10, 10, 1])
+    schedule = tc.plan(graph, budget=61)
+    assert schedule.policy == "ahead"
+    assert schedule.note == "every operator once, in another order; peak 61 B"
+
+
+def test_layered_graphs_at_four_fifths() -> None:
+    # Eviction alone finds nothing below about nine tenths.
+    graph = layered_graph(60, 1)
+    problem = problem_of(graph)
+    budget = problem.peak(range(60)) * 16 // 20
+    attempts = forward_attempts(problem, levels_of(problem))
+    peaks = [
+        problem.peak(candidate.order)
+        for attempt, rank, _ in attempts
+        if rank == 1
+        for candidate in attempt(ENDLESS)
+    ]
+    assert min(peaks) <= budget
+
+
+def test_rounds_do_not_depend_on_what_was_tried_before() -> None:
+    graph = layered_graph(16, 2)
+    problem = problem_of(graph)
+    levels = levels_of(problem)
+
+    def orders(backwards: bool) -> list[list[tuple[int, ...]]]:
+        attempts = [attempt for attempt, _, _ in forward_attempts(problem, levels)]
+        step = -1 if backwards else 1
+        found = [[tuple(each.order) for each in attempt(ENDLESS)] for attempt in attempts[::step]]
+        return found[::step]
+
+    assert orders(False) == orders(True)
+
+
+def test_what_updates_sources_is_left_alone() -> None:
+    def step(x: tc.Var) -> tc.Var:
+        return tc.assign(x, tc.tanh(x))
+
+    graph = tc.build(step, tc.Spec((4,)))
+    problem = problem_of(graph)
+    assert graph.updates
+    assert list(forward_attempts(problem, levels_of(problem))) == []

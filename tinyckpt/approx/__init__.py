@@ -1,0 +1,1 @@
+"""Programs changed to need less memory: compressed saved values, chunked losses."""

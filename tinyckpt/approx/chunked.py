@@ -1,0 +1,265 @@
+"""A function of an array as the same function of one piece after another.
+
+What is refused is what would not be equal: see ``following``. Whether a function does the same for
+a piece as for the whole is not taken on trust either. It is traced for the whole and for a piece of
+each length, and the two graphs must be alike: the same operators, the same constants, and shapes
+that differ in the chunked axis alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial, wraps
+from typing import Any
+
+from tinyckpt.approx.following import Place, Places, places
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
+from tinyckpt.core.build import build
+from tinyckpt.core.graph import Graph, Operator, Spec
+from tinyckpt.core.marks import checkpoint
+from tinyckpt.core.primitive import as_var
+from tinyckpt.ops.infer import as_integer
+from tinyckpt.ops.shape import concatenate
+
+# Attributes that say how large something is, or is gone through, and not what is computed.
+FROM_SHAPES = (("reshape", "shape"), ("fused_attention", "block"))
+MOST_OPERATORS = 10**6  # of all pieces together: a graph of so many takes a minute, and a GiB
+
+
+def chunked(
+    function: Callable[..., Any],
+    chunks: int,
+    axis: int = 0,
+    arguments: int | Collection[int] = 0,
+) -> Callable[..., Any]:
+    """Return the function of one piece of its arguments after another, its results put together.
+
+    Each piece is marked as with ``checkpoint``: the policy ``regions`` recomputes it in the
+    backward half, so that what is inside is held for one piece at a time.
+
+    Args:
+        function: of Vars, nested or not, all given by position. It may use no Var that it is not
+            given, nor anything that looks across pieces.
+        chunks: how many pieces; the first are longer by one where they cannot be equal.
+        axis: of the chunked arguments, a batch or the positions of a sequence.
+        arguments: which arguments are chunked, by position; every array in them is.
+
+    Raises:
+        GraphError: if an option is not legal; and when it is called, if the result would not be
+            that of the whole, or may not be: names the first operator because of which.
+
+    >>> import tinyckpt as tc
+    >>> def block(x, w):
+    ...     return tc.tanh(x @ w)
+    >>> x, w = tc.Spec((6, 4)), tc.Spec((4, 4))
+    >>> [operator.kind for operator in tc.build(tc.chunked(block, 2), x, w).operators]
+    ['index', 'matmul', 'tanh', 'index', 'matmul', 'tanh', 'concatenate']
+    >>> tc.build(tc.chunked(lambda x: tc.softmax(x, axis=0), 2), x)
+    Traceback (most recent call last):
+    tinyckpt.base.errors.GraphError: chunked: softmax_1: softmax looks across the chunked axis
+    """
+    if not callable(function):
+        raise GraphError(f"chunked: {function!r:.80} is no function")
+    chunks, axis = at_least("chunks", chunks, 1), at_least("axis", axis, 0)
+    which = positions_of(arguments)
+
+    @wraps(function)
+    def over_pieces(*args: Any) -> Any:
+        variables = tuple(map_leaves(as_var, argument) for argument in args)
+        extent = common_extent(variables, which, axis)
+        if chunks == 1:
+            return checkpoint(function)(*variables)
+        if chunks > extent:
+            most = f"1 to {extent}" if extent > 1 else "1"
+            raise GraphError(f"chunked: {chunks} pieces of an axis of {extent}; take {most}")
+        template, found = checked(function, variables, which, axis, extent, chunks)
+        results, begin = [], 0
+        for place in range(chunks):
+            length = extent // chunks + (place < extent % chunks)
+            key = (*[slice(None)] * axis, slice(begin, begin + length))
+            pieces = [
+                map_leaves(partial(piece_of, key), variable) if place in which else variable
+                for place, variable in enumerate(variables)
+            ]
+            results.append(leaves(checkpoint(function)(*pieces)))
+            begin += length
+        together = [
+            concatenate(list(parts), axis=place.axis)
+            for parts, place in zip(zip(*results, strict=True), found, strict=True)
+        ]
+        return fill(template, together)
+
+    return over_pieces
+
+
+def at_least(option: str, number: Any, least: int) -> int:
+    """Return an option that is an integer, NumPy's too."""
+    found = as_integer(number)
+    if found is None or found < least:
+        raise GraphError(
+            f"chunked: {option}={number!r:.80}; it must be an integer of {least} or more"
+        )
+    return found
+
+
+def positions_of(arguments: Any) -> set[int]:
+    """Return the positions of the chunked arguments.
+
+    Raises:
+        GraphError: if they are no positions, or there are none.
+    """
+    try:
+        several = (arguments,) if as_integer(arguments) is not None else tuple(arguments)
+    except TypeError:
+        several = ()
+    found = [as_integer(position) for position in several]
+    if not found or any(position is None or position < 0 for position in found):
+        raise GraphError(
+            f"chunked: arguments={arguments!r:.80}; it must be a position, counted from 0, or "
+            "several of them"
+        )
+    return {position for position in found if position is not None}
+
+
+def piece_of(key: tuple[slice, ...], variable: Any) -> Any:
+    """Return a piece of an array."""
+    return variable[key]
+
+
+def common_extent(variables: tuple[Any, ...], which: set[int], axis: int) -> int:
+    """Return the length of the chunked axis, after checking that all chunked arguments have it."""
+    if not which <= set(range(len(variables))):
+        raise GraphError(
+            f"chunked: arguments={sorted(which)}; there are {len(variables)}, counted from 0"
+        )
+    extents: dict[int, str] = {}
+    for place in sorted(which):
+        for path, leaf in leaves_with_paths(variables[place], f"argument {place}"):
+            if len(leaf.shape) <= axis:
+                raise GraphError(
+                    f"chunked: axis={axis}; {path} has shape {leaf.shape}, and so no such axis"
+                )
+            extents.setdefault(leaf.shape[axis], path)
+    if not extents:
+        raise GraphError(f"chunked: arguments={sorted(which)}; there is no array in them")
+    if len(extents) > 1:
+        each = ", ".join(f"{path} has {extent}" for extent, path in extents.items())
+        raise GraphError(f"chunked: the chunked arguments differ along axis {axis}: {each}")
+    return next(iter(extents))
+
+
+def checked(
+    function: Callable[..., Any],
+    variables: tuple[Any, ...],
+    which: set[int],
+    axis: int,
+    extent: int,
+    chunks: int,
+) -> tuple[Any, list[Place]]:
+    """Return the template of the results, and where the chunked axis is in each of them.
+
+    Raises:
+        GraphError: if pieces would not add up to the whole, or are too many.
+    """
+    whole = traced(function, variables, which, axis, None)
+    count = chunks * max(len(whole.operators), 1)
+    if count > MOST_OPERATORS:
+        raise GraphError(
+            f"chunked: chunks={chunks}: pieces of {len(whole.operators)} operators each, "
+            f"{count:,} in all; take {MOST_OPERATORS // len(whole.operators) or 1} pieces at most"
+        )
+    sources = {
+        data: Place(axis, 1, extent) for place in which for data in leaves(whole.arguments[place])
+    }
+    try:
+        found = places(whole, sources)
+        for length in {extent // chunks, -(-extent // chunks)}:
+            compare(whole, piece_traced(function, variables, which, axis, length), found, length)
+        ends = [end_of(whole, data, found[data]) for data in leaves(whole.results)]
+    except GraphError as error:
+        raise GraphError(f"chunked: {error}") from None
+    numbers = iter(range(len(ends)))
+    return map_leaves(lambda leaf: next(numbers), whole.results), ends
+
+
+def end_of(whole: Graph, data: int, place: Place | None) -> Place:
+    """Return where the chunked axis is in a result, along which its pieces are put together."""
+    node = whole.data[data]
+    if place is None:
+        raise GraphError(
+            f"its result {node.name}, of shape {node.spec.shape}, does not have the chunked axis; "
+            "return only what has it"
+        )
+    if place.outer != 1:
+        raise GraphError(
+            f"in its result {node.name}, of shape {node.spec.shape}, the chunked axis is part of "
+            f"axis {place.axis}, and not the first part; return it as an axis of its own"
+        )
+    return place
+
+
+def piece_traced(
+    function: Callable[..., Any],
+    variables: tuple[Any, ...],
+    which: set[int],
+    axis: int,
+    length: int,
+) -> Graph:
+    """Return the graph of the function for a piece; what it refuses is said to be of a piece."""
+    try:
+        return traced(function, variables, which, axis, length)
+    except GraphError as error:
+        raise GraphError(
+            f"for a piece, of {length} along axis {axis}: {error}; the function must go by the "
+            "shapes of what it is given, as in x.reshape(x.shape[0], -1)"
+        ) from None
+
+
+def traced(
+    function: Callable[..., Any],
+    variables: tuple[Any, ...],
+    which: set[int],
+    axis: int,
+    length: int | None,
+) -> Graph:
+    """Return the graph of the function for pieces of a length, or for the whole."""
+
+    def piece(variable: Any) -> Spec:
+        shape = list(variable.shape)
+        shape[axis] = shape[axis] if length is None else length
+        return Spec(tuple(shape), variable.dtype)
+
+    specs = [
+        map_leaves(piece if place in which else lambda v: Spec(v.shape, v.dtype), variable)
+        for place, variable in enumerate(variables)
+    ]
+    return build(function, *specs, graph_name="chunked")
+
+
+def told(operator: Operator) -> dict[str, Any]:
+    """Return the attributes of an operator, but for those that follow from shapes."""
+    return {
+        key: value
+        for key, value in operator.attrs.items()
+        if (operator.kind, key) not in FROM_SHAPES
+    }
+
+
+def compare(whole: Graph, piece: Graph, found: Places, length: int) -> None:
+    """Raise a GraphError unless a piece's graph is the whole's but for the chunked axis."""
+    if len(whole.operators) != len(piece.operators) or len(whole.data) != len(piece.data):
+        raise GraphError("it does something else for a piece than for the whole")
+    for own, other in zip(whole.operators, piece.operators, strict=True):
+        same = (own.kind, own.inputs, own.outputs) == (other.kind, other.inputs, other.outputs)
+        if not same or repr(told(own)) != repr(told(other)):
+            raise GraphError(f"{own.name}: for a piece, {other.name} is another operator")
+    for node, place, part in zip(whole.data, found, piece.data, strict=True):
+        shape = list(node.spec.shape)
+        if place is not None:
+            shape[place.axis] = shape[place.axis] // place.extent * length
+        if tuple(shape) != part.spec.shape or node.spec.dtype != part.spec.dtype:
+            raise GraphError(f"{node.name}: for a piece it is {part.spec}, not of shape {shape}")
+    for data, value in whole.constants.items():
+        if value.tobytes() != piece.constants[data].tobytes():
+            raise GraphError(f"{whole.data[data].name}: a constant that is another for a piece")

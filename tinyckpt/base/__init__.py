@@ -1,0 +1,1 @@
+"""Errors, units, nested arguments, files, deadlines: what knows nothing of graphs."""

@@ -1,0 +1,131 @@
+"""What several commands are told alike: a network, policies, what to save, what a page is like."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from tinyckpt.base.errors import meant
+from tinyckpt.cli.request import COSTS
+from tinyckpt.planner.portfolio.policies import POLICIES
+
+
+def add_network(parser: Any, text: str = "what to plan, see below") -> None:
+    """Add the positional argument NETWORK."""
+    parser.add_argument("network", metavar="NETWORK", help=text)
+
+
+def add_policy(parser: Any) -> None:
+    """Add one policy."""
+    parser.add_argument(
+        "--policy",
+        type=policy_name,
+        metavar="POLICY",
+        help="see below; sqrt_n, or with a budget the best of all",
+    )
+
+
+def add_policies(parser: Any) -> None:
+    """Add any number of policies."""
+    parser.add_argument(
+        "--policy",
+        action="append",
+        type=policy_name,
+        metavar="POLICY",
+        help="may be given several times",
+    )
+
+
+def add_costs(parser: Any) -> None:
+    """Add what plans are to save, and how long one looks for them."""
+    parser.add_argument(
+        "--cost", default="given", choices=tuple(COSTS),
+        help="what to save: the graph's own costs or evaluations, FLOPs, or bytes moved",
+    )  # fmt: skip
+    parser.add_argument(
+        "--time-limit",
+        type=seconds,
+        metavar="S",
+        help="seconds to search for plans and to measure, in all; without, 6 for each",
+    )
+
+
+def add_planning(parser: Any) -> None:
+    """Add the budget, the costs, and what some policies can be told."""
+    parser.add_argument("--budget", metavar="BUDGET", help="the peak to stay within, see below")
+    add_costs(parser)
+    parser.add_argument("--segments", type=int, metavar="N", help="for sqrt_n: how many segments")
+    parser.add_argument(
+        "--keep",
+        action="append",
+        metavar="NAME",
+        help="for retain and regions: a value to keep, by its name, label or a pattern",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="another option of the policy, such as slots=5 for revolve",
+    )
+
+
+def add_page(parser: Any) -> None:
+    """Add what a page looks like."""
+    parser.add_argument("--theme", default="auto", choices=("auto", "light", "dark"))
+    parser.add_argument("--title", help="of the page; for one policy, in place of its name too")
+    add_naming(parser)
+
+
+def add_naming(parser: Any) -> None:
+    """Add what nodes are called, and what shares one."""
+    parser.add_argument(
+        "--labels", type=labels, metavar="WHAT",
+        help="what operators are called: name or symbol; or NAME=TEXT,NAME=TEXT for some of them, "
+        "by name or id",
+    )  # fmt: skip
+    parser.add_argument(
+        "--group", choices=("scope", "operator"),
+        help="a node each scope, or each operator; by default as the size of the graph asks for",
+    )  # fmt: skip
+
+
+def labels(text: str) -> str | dict[int | str, str]:
+    """Return what ``NAME=TEXT,NAME=TEXT`` maps, or the text itself."""
+    if "=" not in text:
+        return text
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=TEXT, with commas between them")
+    return {int(name) if name.isdecimal() else name: label for name, _, label in pairs}
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds, 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0 or more, such as 6")
+    return number
+
+
+def known_policy(text: str) -> str:
+    """Return the name of a policy, where a function in a file cannot be chosen."""
+    if ".py:" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: here policies are chosen by name; known are {', '.join(POLICIES)}"
+        )
+    return policy_name(text)
+
+
+def policy_name(text: str) -> str:
+    """Return the name of a policy, or of a function in a file, which is looked up later."""
+    if text not in POLICIES and ".py:" not in text:
+        raise argparse.ArgumentTypeError(
+            f"unknown policy {text!r}{meant(text, POLICIES)}; known are {', '.join(POLICIES)} and "
+            "path/to/file.py:function"
+        )
+    return text

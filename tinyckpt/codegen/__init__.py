@@ -1,0 +1,1 @@
+"""Code generation: from a schedule to straight-line NumPy source."""

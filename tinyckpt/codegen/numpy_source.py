@@ -1,0 +1,314 @@
+"""A schedule as a program: straight-line Python source with a ``del`` for every ``Free``.
+
+Kernels that are one expression are written out, with operands and attributes in their places; the
+others are called by name. So the program reads as what a person would have written by hand, and
+runs with nothing between one operator and the next.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import accumulate
+from typing import Any
+
+from tinyckpt.base.errors import BackendError
+from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
+from tinyckpt.core.arguments import sources_of
+from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved
+from tinyckpt.core.execute import execute
+from tinyckpt.core.graph import Operator, updated_sources
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule, recomputations
+from tinyckpt.ops.expressions import Known, constant_line, inlined, is_own, literal
+
+LONGEST_NAME = 60  # letters of a name of somebody's own: a line is to be read
+RESERVED = {"np", "park", "fetch", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled schedule: call it with the arguments of the function that was built.
+
+    Attributes:
+        source: the program.
+        function: the program as a Python function, which checks nothing.
+        schedule: what it was compiled from.
+        constants: the arrays that the program holds.
+        backend: the library that it runs on; arguments are moved there.
+    """
+
+    source: str
+    function: Callable[..., Any] = field(repr=False)
+    schedule: Schedule = field(repr=False)
+    constants: tuple[Any, ...] = field(default=(), repr=False)
+    backend: Backend = field(default=NUMPY, repr=False)
+
+    def __call__(self, *args: Any) -> tuple[Any, Any]:
+        """Return (value, gradients), in the nesting of the function's result and arguments.
+
+        A result of one element may be a view, or share memory with another, an argument or a
+        constant: ``value_and_grad`` returns copies of these. Others are the caller's own.
+
+        Raises:
+            GraphError: if an argument has another shape or dtype than the graph was built for.
+        """
+        graph = self.schedule.graph
+        arrays = sources_of(graph, args)
+        return self.evaluate(
+            *map_leaves(lambda data: moved(self.backend, arrays[data]), graph.arguments)
+        )
+
+    def evaluate(self, *arrays: Any) -> tuple[Any, Any]:
+        """Call the program with arrays that are known to fit; where a kernel fails, say which.
+
+        Raises:
+            BackendError: if a kernel fails; names step and operator.
+        """
+        try:
+            result: tuple[Any, Any] = self.function(*arrays)
+        except MemoryError:
+            raise
+        except Exception as error:
+            ids = leaves(self.schedule.graph.arguments)
+            sources = dict(zip(ids, leaves(arrays), strict=True))
+            for data in updated_sources(self.schedule.graph):
+                sources[data] = sources[data].copy()
+            # The program checks nothing. The machine that does fails at the same step.
+            execute(self.schedule, sources, self.backend)
+            raise BackendError(f"{self.schedule.graph.name} failed: {error}") from error
+        return result
+
+    def __str__(self) -> str:
+        return self.source
+
+    def __reduce__(self) -> Any:
+        """Pickle it as what it was compiled from; it is compiled again on the other side."""
+        return compile, (self.schedule, self.backend)
+
+
+def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
+    """Return the schedule as a Python program for NumPy or CuPy.
+
+    >>> import tinyckpt as tc
+    >>> print(tc.compile(tc.plan(tc.networks.chain(2), "store_all")).source)
+    import numpy as np
+    from tinyckpt.ops.kernels_activation import tanh_vjp
+    <BLANKLINE>
+    c_1_0 = np.array(1.0, 'float64')
+    <BLANKLINE>
+    def step(x):
+        f1 = np.tanh(x)
+        f2 = np.tanh(f1)
+        l = c_1_0 * f2
+        b2 = tanh_vjp(np, f2, l)
+        del f2, l
+        b1 = tanh_vjp(np, f1, b2)
+        del f1, b2
+        return None, b1
+
+    Raises:
+        BackendError: if an operator is abstract, or the backend is not there.
+        ScheduleError: if the schedule is not legal.
+    """
+    replay(schedule)
+    library = get_backend(backend)
+    writer = Writer(schedule, library)
+    source = writer.source()
+    namespace = dict(writer.namespace)
+    namespace.update((name, library.to_device(array)) for name, array in writer.arrays.items())
+    filename = f"<{schedule.policy} of {schedule.graph.name}>"
+    exec(builtins.compile(source, filename, "exec"), namespace)
+    # Read back: the program makes its numbers itself.
+    constants = tuple(namespace[name] for name in writer.arrays)
+    return Compiled(source, namespace["step"], schedule, constants, library)
+
+
+def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
+    """Return the program of a legal schedule for NumPy, and the line of every step, from 0.
+
+    Nothing is run: this is for reading along.
+
+    Raises:
+        BackendError: if an operator is abstract.
+
+    >>> import tinyckpt as tc
+    >>> source, lines = source_of(tc.plan(tc.networks.chain(2), "store_all"))
+    >>> [source.splitlines()[line].strip() for line in lines[-3:]]
+    ['b1 = tanh_vjp(np, f1, b2)', 'del f1, b2', 'del f1, b2']
+    """
+    source = Writer(schedule, NUMPY).source()
+    frees = [isinstance(step, Free) for step in schedule.steps]
+    # Every step begins a line, but for a free behind another; "return" is the last one.
+    begins = [not (own and before) for own, before in zip(frees, [False, *frees], strict=False)]
+    first = source.count("\n") - sum(begins)
+    return source, tuple(first + count - 1 for count in accumulate(begins))
+
+
+class Writer:
+    """Writes one schedule out as source; knows which Python name every value has."""
+
+    def __init__(self, schedule: Schedule, backend: Backend) -> None:
+        self.schedule, self.graph, self.backend = schedule, schedule.graph, backend
+        is_numpy = backend.xp is NUMPY.xp
+        self.to_host, self.from_host = "np.array" if is_numpy else "np.asnumpy", "np.array"
+        self.on_host: dict[int, str] = {}
+        self.taken = set(RESERVED)
+        self.imported: dict[str, set[str]] = {}  # by module
+        self.namespace: dict[str, Any] = {}  # kernels that are not tinyckpt's own
+        if is_numpy and backend.host is not None:
+            host = backend.host()
+            self.to_host, self.from_host = "park", "fetch"
+            self.namespace |= {"park": host.park, "fetch": lambda it: host.fetch(it, [], ())}
+        self.arrays: dict[str, Any] = {}  # constants
+        self.written: Known = {}
+        self.names: dict[int, str] = {}
+        self.parameters: list[str] = []
+        # A kernel's name is taken before any value can have it.
+        for operator in self.graph.operators:
+            if operator.primitive is None:
+                raise BackendError(f"{operator.name} is abstract: it has no kernel to compile")
+            if is_own(operator.primitive.forward):
+                self.taken.add(operator.primitive.forward.__name__)
+
+    def source(self) -> str:
+        """Return the whole program."""
+        prologue = self.unpacking()
+        for data, value in self.graph.constants.items():
+            self.names[data] = name = self.identifier(f"c_{self.graph.data[data].name}")
+            self.arrays[name] = value
+        for node in self.graph.data:
+            if node.producer is not None:
+                self.names[node.id] = self.identifier((node.label or node.name)[:LONGEST_NAME])
+        body = [*prologue, *self.steps(), f"return {self.results()}"]
+        lines = [f"import {self.backend.name} as np"]
+        for module, names in sorted(self.imported.items()):
+            lines.append(f"from {module} import {', '.join(sorted(names))}")
+        if any("'bfloat16'" in line for line in (*body, *map(str, self.arrays.values()))):
+            lines.insert(1, "import ml_dtypes  # for bfloat16")
+        lines.append("")
+        lines.extend(constant_line(name, value) for name, value in self.arrays.items())
+        lines.extend(["", f"def step({', '.join(self.parameters)}):"] if self.arrays else
+                     [f"def step({', '.join(self.parameters)}):"])  # fmt: skip
+        return "\n".join([*lines, *(f"    {line}" for line in body)])
+
+    def identifier(self, text: str) -> str:
+        """Return a valid and unused Python name that resembles the text."""
+        stem = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
+        if stem[0].isdigit():
+            stem = f"v_{stem}"
+        name, count = stem, 1
+        while name in self.taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self.taken.add(name)
+        return name
+
+    def unpacking(self) -> list[str]:
+        """Name the parameters; return the lines that take nested arguments apart."""
+        lines = []
+        for position, template in enumerate(self.graph.arguments):
+            pairs = list(leaves_with_paths(template, ""))
+            root = self.graph.data[pairs[0][1]].name if pairs else f"arg{position}"
+            parameter = self.identifier(re.split(r"\W", root, maxsplit=1)[0])
+            self.parameters.append(parameter)
+            for path, data in pairs:
+                if path:
+                    self.names[data] = self.identifier(parameter + path)
+                    lines.append(f"{self.names[data]} = {parameter}{path}")
+                else:
+                    self.names[data] = parameter
+        return lines
+
+    def steps(self) -> Iterable[str]:
+        """Yield the line of every step; frees that follow each other share one ``del``."""
+        freed: list[str] = []
+        scope, steps = "", self.schedule.steps
+        # A recomputation reads as the first time.
+        written = cache(lambda index: self.evaluation(self.graph.operators[index]))
+        for step, again in zip(steps, recomputations(steps), strict=True):
+            if isinstance(step, Free):
+                freed.append(self.names[step.data])
+                continue
+            if freed:
+                yield f"del {', '.join(freed)}"
+                freed = []
+            if isinstance(step, EVALUATIONS):
+                operator = self.graph.operators[step.operator]
+                entered = one_line(operator.scope) if operator.scope != scope else ""
+                comment = ", ".join(filter(None, [entered, "again" if again else ""]))
+                yield written(step.operator) + (f"  # {comment}" if comment else "")
+                scope = operator.scope
+            elif isinstance(step, Fetch):
+                name, host = self.names[step.data], self.on_host[step.data]
+                yield f"{name} = {self.from_host}({host}); del {host}"
+            else:
+                name = self.names[step.data]
+                host = self.on_host.setdefault(step.data, self.identifier(f"host_{name}"))
+                yield f"{host} = {self.to_host}({name}); del {name}"
+        if freed:
+            yield f"del {', '.join(freed)}"
+
+    def evaluation(self, operator: Operator) -> str:
+        """Return the assignment that evaluates an operator."""
+        assert operator.primitive is not None  # checked at the start
+        operands = [self.names[data] for data in operator.inputs]
+        kernel = operator.primitive.forward
+        expression = inlined(kernel, operands, operator.attrs, self.written)
+        if expression is None:
+            name, attrs = self.kernel_name(operator)
+            expression = f"{name}({', '.join(['np', *operands, *attrs])})"
+        results = ", ".join(self.names[data] for data in operator.outputs)
+        if self.graph.data[operator.outputs[0]].spec.shape == ():
+            if len(operator.outputs) == 1:
+                expression = f"np.asarray({expression})"
+            else:
+                expression = f"map(np.asarray, {expression})"
+        return f"{results} = {expression}"
+
+    def kernel_name(self, operator: Operator) -> tuple[str, list[str]]:
+        """Return what to call a kernel by, and its attributes as keyword arguments.
+
+        A kernel of tinyckpt's own is imported. Anybody else's may be any callable with any
+        attributes: it is bound to them here, and called by a name of its own.
+        """
+        assert operator.primitive is not None  # checked at the start
+        kernel = operator.primitive.forward
+        if is_own(kernel):
+            self.imported.setdefault(kernel.__module__, set()).add(kernel.__name__)
+            return kernel.__name__, [f"{k}={literal(v)}" for k, v in operator.attrs.items()]
+        name = self.identifier(f"kernel_{operator.name}")
+        self.namespace[name] = partial(kernel, **operator.attrs)
+        return name, []
+
+    def results(self) -> str:
+        """Return the expression of (value, gradients)."""
+        return f"{self.nesting(self.graph.results)}, {self.nesting(self.graph.gradients)}"
+
+    def nesting(self, template: Any) -> str:
+        """Return the expression of a template with names in the place of ids."""
+        if isinstance(template, tuple) and hasattr(template, "_fields"):
+            kind = self.identifier(type(template).__name__)
+            self.namespace[kind] = type(template)
+            return f"{kind}({', '.join(map(self.nesting, template))})"
+        if isinstance(template, dict):
+            pairs = (f"{key!r}: {self.nesting(value)}" for key, value in template.items())
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(template, list):
+            return f"[{', '.join(map(self.nesting, template))}]"
+        if isinstance(template, tuple):
+            items = ", ".join(map(self.nesting, template))
+            return f"({items}{',' if len(template) == 1 else ''})"
+        if template is None:
+            return "None"
+        return self.names[template]
+
+
+def one_line(text: str) -> str:
+    """Return text that no line break leads out of a comment."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"

@@ -1,0 +1,314 @@
+"""Reverse-mode differentiation, graph to graph. Read this file from top to bottom.
+
+A graph says how a loss is computed, one operator after another. This file adds, to the same graph,
+how its gradient is computed. Three ideas are enough.
+
+**A cotangent.** For every value v on the way to the loss L, the cotangent of v is dL/dv: an array
+of v's shape that says how much the loss changes with each element of v. The cotangent of the loss
+itself is 1. The cotangents of the parameters are the gradient, which is what is wanted.
+
+**One operator at a time.** For y = f(x), the chain rule turns the cotangent of y into what f
+contributes to the cotangent of x: the *vector-Jacobian product* (vjp) of f. For y = tanh(x) it is
+dL/dx = dL/dy * (1 - y²). The Jacobian itself, an array of len(y) times len(x) numbers, is never
+made. Each primitive brings one such rule for each of its inputs; a rule emits operators.
+
+**Backwards.** A value's cotangent is complete once every operator that reads the value has
+contributed, and contributions add up. So the operators are walked from the last to the first: by
+the time one is reached, all its readers have been, and the cotangents of its outputs are there.
+One walk gives the gradient with respect to everything, which is why it is done in this direction:
+a loss is one number, and parameters are many.
+
+Nothing is evaluated here, and no array is captured. The rule of tanh above reads y, and so the
+graph gets an edge from y to what the rule emits. All such edges together are what the backward half
+needs of the forward half: what store-all keeps, and what checkpointing recomputes.
+
+>>> import tinyckpt as tc
+>>> graph = tc.build(lambda w, x: tc.sum(tc.tanh(w * x)), tc.Spec(3), tc.Spec(3), graph_name="one")
+>>> print(tc.differentiate(graph, value=False))
+one: 5 operators, 8 data nodes
+  multiply_1 = multiply(w, x)   float64[3]
+  tanh_1 = tanh(multiply_1)   float64[3]
+backward:
+  sum_1_vjp = sum_vjp(1.0)   float64[3]
+  tanh_1_vjp = tanh_vjp(tanh_1, sum_1_vjp)   float64[3]
+  multiply_1_vjp = multiply(tanh_1_vjp, x)   float64[3]
+
+Source: Griewank and Walther, "Evaluating Derivatives", 2nd ed., SIAM 2008, section 3.2,
+doi:10.1137/1.9780898717761. This is not a tape: nothing is recorded while arrays are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import index
+from typing import Any
+
+from tinyckpt.base.dtypes import is_float
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import Tree, leaves, leaves_with_paths, map_leaves
+from tinyckpt.core.build import weak_float
+from tinyckpt.core.builder import Builder
+from tinyckpt.core.calls import Call, function_name
+from tinyckpt.core.graph import Graph, Operator, TrainingGraph
+from tinyckpt.core.primitive import active_builder
+from tinyckpt.core.var import Var
+from tinyckpt.ops.casting import astype
+from tinyckpt.ops.compression import as_read, compressed_values
+from tinyckpt.ops.elementwise import accumulated
+from tinyckpt.ops.shape import full, in_memory_of_their_own
+
+# 1. One operator ---------------------------------------------------------------------------------
+
+
+def pull_back(
+    builder: Builder,
+    operator: Operator,
+    active: bytearray,
+    stored: Mapping[int, Operator],
+    cotangents: dict[int, Var],
+) -> None:
+    """Add what one operator contributes to the cotangents of its inputs.
+
+    Args:
+        builder: the build in progress.
+        operator: of which at least one output has a cotangent.
+        active: marks the values that vary with what the gradient is taken with respect to; the
+            others' cotangents are not asked for, and so not computed.
+        stored: by data id, what says which code stands for a value that is compressed.
+        cotangents: by data id; those of the operator's outputs are complete. Added to.
+    """
+    outputs = [cotangents.get(output) for output in operator.outputs]
+    inputs = [builder.var(data) for data in operator.inputs]
+    read, results = as_read(builder, stored, operator)
+    for position, variable in enumerate(inputs):
+        if not active[variable.node.id]:
+            continue
+        rule = operator.primitive.rule(position) if operator.primitive else None
+        if rule is None:
+            raise GraphError(
+                f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
+                f"({variable.node}); give its Primitive one, or keep parameters out of it"
+            )
+        contribution = rule(outputs, read, results, **operator.attrs)
+        if contribution is None:  # the output does not vary with this input
+            continue
+        if contribution.shape == variable.shape and is_float(contribution.dtype):
+            contribution = astype(contribution, variable.dtype)  # where dtypes were mixed
+        if contribution.spec != variable.spec:
+            raise GraphError(
+                f"{operator.name}: the vjp rule for argument {position} returned "
+                f"{contribution.spec}, but the argument is {variable.spec}"
+            )
+        # A value that is read twice, even by one operator (x * x), adds up what comes back.
+        earlier = cotangents.get(variable.node.id)
+        if earlier is not None:
+            contribution = accumulated(earlier, contribution)
+        cotangents[variable.node.id] = contribution
+
+
+# 2. All operators, from the last to the first ---------------------------------------------------
+
+
+def backpropagate(
+    builder: Builder, seeds: Mapping[int, Var], targets: Sequence[Var]
+) -> dict[int, Var]:
+    """Emit the operators that turn given cotangents into those of the targets.
+
+    Args:
+        builder: the build in progress.
+        seeds: cotangents to begin with, by data id; that of a loss is 1.
+        targets: what to compute cotangents of.
+
+    Returns:
+        Cotangents by data id, those of all targets among them.
+    """
+    forward = list(builder.operators)  # a copy: the walk adds operators behind these
+    active = varying_with(builder, [target.node.id for target in targets])
+    stored, cotangents = compressed_values(builder), dict(seeds)
+    for operator in reversed(forward):
+        # Without a cotangent of its own, an operator has no part in the loss.
+        if any(output in cotangents for output in operator.outputs):
+            with builder.adjoint(operator):
+                pull_back(builder, operator, active, stored, cotangents)
+    for target in targets:
+        if target.node.id not in cotangents:
+            with builder.named(f"zero_{target.node.name}"):
+                cotangents[target.node.id] = full(target.shape, 0.0, target.dtype)
+    return cotangents
+
+
+def varying_with(builder: Builder, roots: Sequence[int]) -> bytearray:
+    """Mark the floating-point values that are computed from the roots, and the roots themselves."""
+    active = bytearray(len(builder.data))
+    for root in roots:
+        active[root] = 1
+    for operator in builder.operators:
+        if any(active[data] for data in operator.inputs):
+            for output in operator.outputs:
+                active[output] = is_float(builder.data[output].spec.dtype)
+    return active
+
+
+# 3. Inside a function that is being traced ------------------------------------------------------
+
+
+def gradients(loss: Var, wrt: Tree) -> Tree:
+    """Add the operators that compute the gradient of a scalar, inside a build.
+
+    >>> import numpy as np, tinyckpt as tc
+    >>> def slope(x):
+    ...     return tc.gradients(tc.sum(x * x), x)
+    >>> graph = tc.build(slope, tc.Spec(2))
+    >>> tc.run(tc.plan(graph), np.array([3.0, 4.0])).value
+    array([6., 8.])
+
+    Args:
+        loss: a floating-point scalar.
+        wrt: Vars nested in dicts, lists and tuples: arguments, or any values computed on the way.
+
+    Returns:
+        The same nesting; each gradient has the shape and dtype of its Var. It is zero where the
+        loss does not depend on the Var. Gradients may be differentiated again.
+
+    Raises:
+        GraphError: if the loss is not a floating-point scalar, if a Var is not floating-point, or
+            if an operator in between has no vjp rule.
+    """
+    builder = active_builder("gradients")
+    check_loss(loss)
+    for path, variable in leaves_with_paths(wrt, "wrt"):
+        if not isinstance(variable, Var):
+            raise GraphError(f"{path}: expected a Var, got a {type(variable).__name__}")
+        if not is_float(variable.dtype):
+            raise GraphError(
+                f"{path}: {variable.node.name} is {variable.spec}; only floating-point values have "
+                "a gradient; leave it out, or pass it as a float array"
+            )
+    targets = [builder.as_var(variable) for variable in leaves(wrt)]
+    seed = builder.add_constant(loss.dtype.type(1))
+    cotangents = backpropagate(builder, {builder.as_var(loss).node.id: seed}, targets)
+    return map_leaves(lambda variable: cotangents[builder.as_var(variable).node.id], wrt)
+
+
+def check_loss(loss: Any) -> None:
+    """Raise a GraphError unless the loss is a floating-point scalar Var."""
+    if not isinstance(loss, Var):
+        raise GraphError(f"the loss must be a Var of this build, got a {type(loss).__name__}")
+    if loss.shape != () or loss.dtype.kind != "f":
+        raise GraphError(
+            f"the loss {loss.node.name} is {loss.spec}; only a floating-point scalar has a "
+            "gradient: reduce it with tc.sum or tc.mean"
+        )
+
+
+def value_and_gradients(call: Call, wrt: int | Sequence[int]) -> tuple[Tree, Tree]:
+    """Add what a function returns and the gradients of its loss, inside a build.
+
+    The function gets stand-ins for its arguments: if it also reads one of their values from outside
+    of itself, the derivative is not with respect to that.
+
+    Args:
+        call: of a function that returns a scalar, or a tuple that begins with it.
+        wrt: position of the argument to differentiate with respect to, or several positions.
+
+    Raises:
+        GraphError: as in ``gradients``.
+    """
+    builder = active_builder("a derivative")
+    name, arguments = function_name(call.function), list(call.arguments)
+    weak = weak_float(call.arguments)  # the dtype of Python's own floats, as in any call
+    values: dict[int, int] = {}
+    for position in positions_of(name, len(arguments), wrt):
+        own = map_leaves(
+            lambda leaf: builder.as_var(leaf, weak if type(leaf) is float else None),
+            arguments[position],
+        )
+        arguments[position] = stand_ins = map_leaves(builder.stand_in, own)
+        for stand_in, variable in zip(leaves(stand_ins), leaves(own), strict=True):
+            values[stand_in.node.id] = variable.node.id
+    tree = tuple(arguments[i] for i in wrt) if isinstance(wrt, Sequence) else arguments[wrt]
+    try:
+        result = map_leaves(builder.as_var, call.again(arguments))
+        found = gradients(loss_of(name, result), tree)
+    finally:  # no stand-in outlives the call, even if somebody catches its error
+        builder.replace_stand_ins(values)
+    return map_leaves(builder.as_var, result), map_leaves(builder.as_var, found)
+
+
+# 4. From a forward graph to a training graph ----------------------------------------------------
+
+
+def differentiate(graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True) -> TrainingGraph:
+    """Return the graph with its backward half: loss and gradients are its outputs.
+
+    >>> import tinyckpt as tc
+    >>> loss = tc.build(lambda w, x: tc.mean((x @ w) ** 2), tc.Spec((4, 2)), tc.Spec((8, 4)))
+    >>> graph = tc.differentiate(loss)
+    >>> graph.data[graph.gradients].spec
+    Spec(shape=(4, 2), dtype=dtype('float64'))
+
+    Args:
+        graph: what ``build`` returned. The function's result is the loss, a floating-point scalar;
+            or a tuple that begins with the loss, of which the rest is passed through.
+        wrt: position of the argument to differentiate with respect to, or several positions.
+        value: whether the function's result is asked for besides the gradients. Without it,
+            operators that only the loss value needs are left out.
+
+    Raises:
+        GraphError: if the loss is not a floating-point scalar, if an argument holds integers, or
+            if an operator has no vjp rule.
+    """
+    return with_backward_half(graph, wrt, value)
+
+
+def with_backward_half(
+    graph: Graph, wrt: int | Sequence[int] = 0, value: bool = True, owned: bool = True
+) -> TrainingGraph:
+    """Return what ``differentiate`` does.
+
+    Args:
+        graph, wrt, value: as there.
+        owned: whether each gradient is in memory of its own; not, if it is only read.
+    """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"expected a Graph, got a {type(graph).__name__}; call tc.build first")
+    if graph.gradients is not None:
+        raise GraphError(f"{graph.name} has a backward half already; use tc.gradients inside of it")
+    positions = positions_of(graph.name, len(graph.arguments), wrt)
+    selected = tuple(graph.arguments[position] for position in positions)
+    loss = loss_of(graph.name, graph.results)
+    builder = Builder.reopen(graph)
+    for data in leaves(selected):
+        builder.data[data] = replace(builder.data[data], role="parameter")
+    # Asked for by one position, the gradient has that argument's nesting; by several, a tuple's.
+    tree = map_leaves(builder.var, selected if isinstance(wrt, Sequence) else selected[0])
+    with builder.active(), builder.backward_half():
+        result = gradients(builder.var(loss), tree)
+        if owned:
+            shown = leaves(graph.results) if value else []
+            result = in_memory_of_their_own(result, map(builder.var, shown))
+    ids = map_leaves(lambda variable: variable.node.id, result)
+    return TrainingGraph(builder.seal(graph.arguments, graph.results if value else None, ids))
+
+
+def loss_of(name: str, results: Tree) -> Any:
+    """Return the one leaf of a function's results that is the loss: all of it, or what is first."""
+    loss = leaves(results[0] if isinstance(results, tuple) and results else results)
+    if len(loss) != 1:
+        raise GraphError(
+            f"{name} returns {len(loss)} values where the loss should be; return a scalar, "
+            "or a tuple that begins with it"
+        )
+    return loss[0]
+
+
+def positions_of(name: str, count: int, wrt: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the positions of the arguments to differentiate with respect to, checked."""
+    try:
+        positions = tuple([index(i) for i in (wrt if isinstance(wrt, Sequence) else (wrt,))])
+    except TypeError:
+        positions = (-1,)
+    if not all(0 <= position < count for position in positions):
+        raise GraphError(f"wrt={wrt!r}: {name} has {count} positional arguments, counted from 0")
+    return positions

@@ -1,0 +1,118 @@
+"""The array libraries that can execute a schedule: NumPy, and CuPy if it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.base.errors import BackendError, GraphError
+from tinyckpt.storage.host import Host
+from tinyckpt.storage.pinned import Pinned
+
+BACKENDS = ("numpy", "cupy")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """An array library; one of your own may stand wherever a backend's name goes.
+
+    It may be pickled if its functions may: the module is imported on the other side.
+
+    Attributes:
+        name: what the module is imported by.
+        xp: the module. One that is not NumPy has ``asnumpy``, as CuPy has.
+        to_host: copies an array of the library into a new NumPy array.
+        to_device: turns a NumPy array into an array of the library.
+        synchronize: waits until the device has done what it was told.
+        host: makes what keeps the values that a run moves to the host; copies, if not given.
+    """
+
+    name: str
+    xp: Any
+    to_host: Callable[[Any], Any]
+    to_device: Callable[[Any], Any]
+    synchronize: Callable[[], None] | None
+    host: Callable[[], Host] | None = None
+
+    def __reduce__(self) -> Any:
+        """Pickle what ``get_backend`` returns by its name, others with that of their module."""
+        if self is NUMPY or self.host is pinned_memory:
+            return get_backend, (self.name,)
+        rest = self.to_host, self.to_device, self.synchronize, self.host
+        return unpickled, (self.name, self.xp.__name__, *rest)
+
+
+def unpickled(name: str, module: str, *rest: Any) -> Backend:
+    """Return a backend that was pickled, over the module of that name."""
+    return Backend(name, import_module(module), *rest)
+
+
+def dense(array: Any) -> Any:
+    """Return the array C-contiguous, as the views of a graph assume: itself, or a copy."""
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def moved(backend: Backend, array: Any) -> Any:
+    """Return anybody's array as a C-contiguous one of the library.
+
+    Raises:
+        GraphError: if it refuses; it then stands on another device, or is somebody's variable.
+    """
+    try:
+        return dense(backend.to_device(array))
+    except (TypeError, RuntimeError, ValueError) as error:
+        kind = f"{type(array).__module__}.{type(array).__name__}"
+        raise GraphError(
+            f"an argument is a {kind}, which does not become an array of {backend.name}: {error}; "
+            "move it first"
+        ) from error
+
+
+NUMPY = Backend("numpy", np, np.array, np.asarray, None)
+
+
+def get_backend(name: str | Backend) -> Backend:
+    """Return a backend by name; a Backend as it is.
+
+    Raises:
+        BackendError: if the name is unknown, CuPy is not installed, or there is no GPU.
+    """
+    if isinstance(name, Backend):
+        return name
+    if name == "numpy":
+        return NUMPY
+    if name != "cupy":
+        raise BackendError(f"unknown backend {name!r}; legal are {', '.join(BACKENDS)}")
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendError(
+            "backend 'cupy' needs CuPy, which is not installed: "
+            "pip install 'tinyckpt[gpu]', on Linux or Windows with an NVIDIA GPU"
+        ) from error
+    try:
+        devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f"backend 'cupy': CuPy {cupy.__version__} is installed but finds no usable GPU "
+            f"({error}); install an NVIDIA driver, or use backend='numpy'"
+        ) from error
+    if devices == 0:
+        raise BackendError("backend 'cupy': CuPy is installed but there is no GPU here")
+    return Backend(
+        "cupy",
+        cupy,
+        cupy.asnumpy,
+        cupy.asarray,
+        lambda: cupy.cuda.Device().synchronize(),
+        pinned_memory,
+    )
+
+
+def pinned_memory() -> Pinned:
+    """Return the host of one run on CuPy."""
+    return Pinned(import_module("cupy"))

@@ -1,0 +1,169 @@
+"""A call of a function, taken apart: which arguments hold arrays, and which are static.
+
+What a function is traced for depends on the shapes of its arrays and on the static arguments
+themselves: a flag, a number of layers, a name. Those are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.base.errors import GraphError, meant
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a function, with the arguments that hold arrays told from the others.
+
+    Attributes:
+        function: what is called.
+        args, named: its arguments by position and by keyword.
+        places: which of them hold arrays: positions and keywords.
+        static: what the others are, by their names; two calls with other ones are not the same.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    named: Mapping[str, Any] = field(default_factory=dict)
+    places: tuple[int | str, ...] = ()
+    static: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments that hold arrays."""
+        return tuple([self.args[p] if isinstance(p, int) else self.named[p] for p in self.places])
+
+    @property
+    def names(self) -> list[str]:
+        """What the function calls the arguments that hold arrays."""
+        names = parameter_names(self.function, len(self.args))
+        return [names[place] if isinstance(place, int) else place for place in self.places]
+
+    def again(self, arguments: Sequence[Any]) -> Any:
+        """Call the function with others in the places of the arguments that hold arrays."""
+        args, named = list(self.args), dict(self.named)
+        for place, argument in zip(self.places, arguments, strict=True):
+            if isinstance(place, int):
+                args[place] = argument
+            else:
+                named[place] = argument
+        return self.function(*args, **named)
+
+
+def call_of(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+    static: str | Collection[str],
+) -> Call:
+    """Take the arguments of a call apart.
+
+    Raises:
+        GraphError: if the function has no such parameters, or a static argument is an array or
+            cannot be told from another by its hash.
+    """
+    if not named and not static:
+        return Call(function, args, named, tuple(range(len(args))))
+    static = (static,) if isinstance(static, str) else static
+    if not isinstance(static, Sequence | Set) or not all(isinstance(name, str) for name in static):
+        raise GraphError(f"static={static!r}: expected names of arguments, such as ('train',)")
+    args, named = bound(function, args, named)
+    names = dict(enumerate(parameter_names(function, len(args)))) | {key: key for key in named}
+    check_static(function, static, names.values())
+    values = dict(enumerate(args)) | dict(named)
+    return Call(
+        function,
+        args,
+        named,
+        tuple([place for place, name in names.items() if name not in static]),
+        tuple(
+            [
+                (name, told_apart(name, values[place]))
+                for place, name in names.items()
+                if name in static
+            ]
+        ),
+    )
+
+
+def bound(
+    function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments as the function's parameters take them: by position where they can."""
+    signature = signature_of(function)
+    if signature is None:
+        return args, named
+    try:
+        found = signature.bind(*args, **named)
+    except TypeError as error:
+        plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        taken = inspect.Signature(plain)
+        raise GraphError(f"{function_name(function)}{taken}: {error}") from error
+    return found.args, found.kwargs
+
+
+def check_static(function: Callable[..., Any], static: Collection[str], passed: Any) -> None:
+    """Raise a GraphError if a static argument is none that the function has."""
+    signature = signature_of(function)
+    parameters = signature.parameters if signature else {}
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name in static:
+        if name not in parameters and name not in passed and not anything:
+            legal = ", ".join(parameters) or "none that Python knows of"
+            raise GraphError(
+                f"static: {function_name(function)} has no parameter {name!r}"
+                f"{meant(name, parameters)}; it has {legal}"
+            )
+
+
+def told_apart(name: str, value: Any) -> Any:
+    """Return a key that two static values share only if a function cannot tell them apart.
+
+    1, 1.0 and True are equal in Python, and so are 0.0 and -0.0; no NaN is equal to itself.
+    """
+    if isinstance(value, tuple):
+        return type(value), tuple([told_apart(f"{name}[{i}]", v) for i, v in enumerate(value)])
+    if isinstance(value, frozenset):
+        return type(value), frozenset([told_apart(f"an element of {name}", v) for v in value])
+    if is_dataclass(value) and not isinstance(value, type):
+        held = [(f.name, getattr(value, f.name)) for f in fields(value)]
+        return type(value), tuple([told_apart(f"{name}.{own}", v) for own, v in held])
+    try:
+        hash(value)
+    except TypeError as error:
+        if hasattr(value, "__array__"):
+            message = "an array cannot be static; leave its name out of static="
+        else:
+            message = (
+                f"a static argument must be hashable, and a {type(value).__name__} is not; pass a "
+                "tuple, or what it holds one by one"
+            )
+        raise GraphError(f"{name}: {message}") from error
+    inexact = isinstance(value, float | complex | np.inexact)
+    return type(value), repr(value) if inexact else value
+
+
+def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    """Return the names of the first positional parameters, as far as the function tells them."""
+    signature = signature_of(function)
+    parameters = signature.parameters.values() if signature else ()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return names[:count] + [f"arg{position}" for position in range(len(names), count)]
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return a function's signature, or None if it has none that Python can tell."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Return what graphs and messages call a function."""
+    return str(getattr(function, "__name__", "graph"))

@@ -1,0 +1,342 @@
+"""The machine with the arrays: runs a schedule on NumPy or CuPy and measures what it holds.
+
+It keeps its own account, from the arrays alone: an array's memory is that of the array at the end
+of its ``base`` chain, counted once however many views there are. Shapes, sizes and views are not
+looked up in the graph, so that a kernel which copies where its primitive promises a view, or the
+other way round, makes this trace differ from that of ``replay``. Workspace alone is as declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from tinyckpt.base.errors import BackendError, ScheduleError
+from tinyckpt.core.backend import NUMPY, Backend
+from tinyckpt.core.graph import Graph, old_source
+from tinyckpt.core.schedule import Compute, Fetch, Free, Offload, Schedule, Step, Update
+from tinyckpt.core.trace import COLUMNS, Trace, memory_kinds, trace_of
+from tinyckpt.storage.host import Bound, Copies
+
+NODES, FIRST_KIND, WORKSPACE, HOST, EVALUATIONS = map(
+    COLUMNS.index, ("nodes", "activation", "workspace", "host", "evaluations_so_far")
+)
+OF_A_SOURCE = -1  # the allocation of sources, which are not counted
+Array = Any
+Watch = Callable[[int, int, tuple[Array, ...]], None]
+
+
+def execute(
+    schedule: Schedule,
+    sources: Mapping[int, Array],
+    backend: Backend = NUMPY,
+    timed: bool = False,
+    watch: Watch | None = None,
+) -> tuple[dict[int, Array], Trace]:
+    """Run a schedule.
+
+    Args:
+        schedule: what to do.
+        sources: the backend's arrays of all inputs and parameters, by data id, C-contiguous. Those
+            that the graph updates are written to.
+        backend: the array library.
+        timed: whether to measure the seconds of every step; on a GPU each step is waited for then.
+        watch: called as ``watch(step, operator id, results)`` after every evaluation.
+
+    Returns:
+        The results of the graph by data id, and the trace.
+
+    Raises:
+        BackendError: if an operator is abstract, or a kernel fails; names step and operator.
+        ScheduleError: if a step needs a value that is not there.
+    """
+    graph, array_type = schedule.graph, backend.xp.ndarray
+    bound = bind_kernels(graph, backend.xp)
+    memory = Allocations(graph, sources, backend)
+    values, block, column, row = memory.values, memory.block, memory.column, memory.row
+    on_host = memory.on_host
+    sizes, holders, charged = memory.sizes, memory.holders, memory.charged
+    rows: list[int] = []
+    seconds: list[float] = []
+    before = perf_counter()
+    # This loop is what the overhead over NumPy is made of: the common cases stand in it, one flat
+    # body over local names; the others are methods of Allocations.
+    for position, step in enumerate(schedule.steps):
+        if type(step) is Compute:
+            kernel, count, inputs, only, workspace = bound[step.operator]
+            try:
+                # Inputs are looked at first: NumPy would compute with a None that it is given.
+                if count == 2:
+                    first, second = values[inputs[0]], values[inputs[1]]
+                    if first is None or second is None:
+                        raise missing_input(graph, position, step.operator, values)
+                    results = kernel(first, second)
+                    fresh = results is not first and results is not second
+                elif count == 1:
+                    first = values[inputs[0]]
+                    if first is None:
+                        raise missing_input(graph, position, step.operator, values)
+                    results = kernel(first)
+                    fresh = results is not first
+                else:
+                    arguments = [values[data] for data in inputs]
+                    if any(argument is None for argument in arguments):
+                        raise missing_input(graph, position, step.operator, values)
+                    results = kernel(*arguments)
+                    fresh = all(results is not argument for argument in arguments)
+                    del arguments
+            except ScheduleError:
+                raise
+            except Exception as error:
+                raise failure(graph, position, step.operator, error) from error
+            row[EVALUATIONS] += 1
+            row[WORKSPACE] = workspace
+            # The common case of ``memory.hold``: one array, of memory that is nobody else's.
+            if (
+                fresh
+                and type(results) is array_type
+                and results.base is None
+                and values[only] is None
+                and not on_host
+            ):
+                values[only] = results
+                row[NODES] += 1
+                nbytes, charge = results.nbytes, column[only]
+                row[charge] += nbytes
+                block[only] = len(sizes)
+                sizes.append(nbytes)
+                holders.append(1)
+                charged.append(charge)
+            else:
+                outputs = graph.operators[step.operator].outputs
+                if not isinstance(results, tuple | list):
+                    results = (results,)
+                if len(results) != len(outputs):
+                    name = graph.operators[step.operator].name
+                    raise BackendError(
+                        f"step {position}: {name} has {len(outputs)} outputs, but its kernel "
+                        f"returned {len(results)}"
+                    )
+                for data, array in zip(outputs, results, strict=True):
+                    memory.hold(position, data, array, inputs)
+            if watch is not None:
+                watch(
+                    position,
+                    step.operator,
+                    tuple(results) if isinstance(results, tuple | list) else (results,),
+                )
+            # A name here would hold on to memory that the schedule frees.
+            results = array = first = second = None
+        else:
+            row[WORKSPACE] = 0
+            if type(step) is Free:
+                data = step.data
+                allocation = block[data]
+                if allocation >= 0 and values[data] is not None:
+                    values[data] = None
+                    row[NODES] -= 1
+                    remaining = holders[allocation] = holders[allocation] - 1
+                    if remaining == 0:
+                        row[charged[allocation]] -= sizes[allocation]
+                else:
+                    memory.release(position, data)
+            elif type(step) is Update:
+                row[EVALUATIONS] += 1
+                memory.update(position, step.operator, bound)
+            else:
+                memory.move(position, step, bound)
+        rows.extend(row)
+        if timed:
+            if backend.synchronize is not None:
+                backend.synchronize()
+            now = perf_counter()
+            seconds.append(now - before)
+            before = now
+
+    memory.host.settle()
+    missing = [graph.data[data].name for data in graph.outputs if values[data] is None]
+    missing += [graph.data[data].name for data in graph.outputs if data in memory.overwritten]
+    if missing:
+        raise ScheduleError(f"the schedule ends without {', '.join(missing)}")
+    return {data: values[data] for data in graph.outputs}, trace_of(schedule, rows, seconds)
+
+
+class Allocations:
+    """What is held, on the device and on the host, by the account of the arrays themselves.
+
+    ``row`` is the trace's row of the present moment, in the order of ``COLUMNS``.
+    """
+
+    def __init__(self, graph: Graph, sources: Mapping[int, Array], backend: Backend) -> None:
+        self.graph, self.backend = graph, backend
+        self.values: list[Array | None] = [None] * len(graph.data)
+        self.overwritten: set[int] = set()  # what showed a source before its update
+        self.showing: dict[int | None, list[int]] = {}  # values by the source that they show
+        self.column = [FIRST_KIND + kind for kind in memory_kinds(graph)]
+        self.row = [0] * len(COLUMNS)
+        self.on_host: dict[int, Any] = {}
+        copies = Copies(backend.to_host, backend.xp.array)
+        self.host = copies if backend.host is None else backend.host()
+        # Allocations, numbered as they come: bytes, resident values in it, column charged.
+        self.sizes: list[int] = []
+        self.holders: list[int] = []
+        self.charged: list[int] = []
+        # Which allocation each value is in, or was in last.
+        self.block = [OF_A_SOURCE] * len(graph.data)
+        for data, array in sources.items():
+            self.values[data] = array
+        for data, constant in graph.constants.items():
+            self.values[data] = backend.to_device(constant)
+
+    def hold(self, position: int, data: int, result: Array, inputs: Sequence[int]) -> None:
+        """Begin a value's residence, in memory of its own or in that of an input."""
+        if self.values[data] is not None or data in self.on_host:
+            raise ScheduleError(f"step {position}: {self.graph.data[data].name} is still there")
+        xp = self.backend.xp
+        array = xp.asarray(result)  # NumPy returns scalars where an array is 0-d
+        owner = memory_owner(array, xp.ndarray)
+        self.values[data] = array
+        self.row[NODES] += 1
+        for source in inputs:
+            if memory_owner(self.values[source], xp.ndarray) is owner:
+                self.block[data] = self.block[source]
+                if self.block[data] != OF_A_SOURCE:
+                    self.holders[self.block[data]] += 1
+                return
+        self.allocate(data, owner.nbytes)
+
+    def allocate(self, data: int, nbytes: int) -> None:
+        """Put a value into an allocation of its own."""
+        self.block[data] = len(self.sizes)
+        self.sizes.append(nbytes)
+        self.holders.append(1)
+        self.charged.append(self.column[data])
+        self.row[self.column[data]] += nbytes
+
+    def release(self, position: int, data: int) -> None:
+        """End a value's residence; its allocation goes with the last value in it."""
+        if self.values[data] is None or self.graph.data[data].producer is None:
+            raise self.absent(position, data)
+        self.values[data] = None
+        self.row[NODES] -= 1
+        allocation = self.block[data]
+        if allocation != OF_A_SOURCE:
+            self.holders[allocation] -= 1
+            if self.holders[allocation] == 0:
+                self.row[self.charged[allocation]] -= self.sizes[allocation]
+
+    def move(self, position: int, step: Step, bound: Bound) -> None:
+        """Move a value between the device's memory and the host's."""
+        assert isinstance(step, Offload | Fetch)
+        data = step.data
+        if isinstance(step, Offload):
+            array = self.values[data]
+            self.release(position, data)
+            self.on_host[data] = moved = self.host.park(array)
+            self.row[HOST] += moved.nbytes
+            return
+        if data not in self.on_host:
+            raise self.absent(position, data)
+        moved = self.on_host.pop(data)
+        self.row[HOST] -= moved.nbytes
+        array = self.host.fetch(moved, bound, self.graph.consumers[data])
+        self.values[data] = array
+        self.allocate(data, array.nbytes)
+        self.row[NODES] += 1
+
+    def update(self, position: int, index: int, bound: Bound) -> None:
+        """Write a value over a source; from here on, what reads the old one is refused."""
+        operator = self.graph.operators[index]
+        if not operator.is_update:
+            raise ScheduleError(f"step {position}: {operator.name} is no update; compute it")
+        source, value = operator.inputs
+        if source in self.overwritten:
+            raise ScheduleError(f"step {position}: {operator.name} would update it again")
+        if value in self.overwritten:
+            raise ScheduleError(
+                f"step {position}: {operator.name} needs {self.graph.data[value].name} as it was "
+                "before its update"
+            )
+        if self.values[value] is None:
+            raise missing_input(self.graph, position, index, self.values)
+        self.host.settle()
+        kernel = operator.primitive.forward  # type: ignore[union-attr]
+        array = kernel(self.backend.xp, self.values[source], self.values[value])
+        self.hold(position, operator.outputs[0], array, (source,))
+        # Once for all sources: every value is looked at.
+        if not self.showing:
+            for node in self.graph.data:
+                self.showing.setdefault(old_source(self.graph, node.id), []).append(node.id)
+        for data in self.showing[source]:
+            self.overwritten.add(data)
+            why = f"{self.graph.data[data].name} was updated at step {position}"
+            for reader in self.graph.consumers[data]:
+                bound[reader] = (partial(refuse, why), *bound[reader][1:])
+
+    def absent(self, position: int, data: int) -> ScheduleError:
+        """Return the error to raise when a value is not there to be freed or moved."""
+        node = self.graph.data[data]
+        why = "a source, which stays with the caller" if node.is_source else "not there"
+        return ScheduleError(f"step {position}: {node.name} cannot be freed or moved: it is {why}")
+
+
+def bind_kernels(graph: Graph, xp: Any) -> Bound:
+    """Return for every operator its kernel, how many inputs, which, the first output, workspace."""
+    bound: Bound = []
+    for operator in graph.operators:
+        primitive = operator.primitive
+        if primitive is None:
+            raise BackendError(
+                f"{operator.name} is abstract: it has a size and a cost but no kernel; it can be "
+                "planned, replayed and drawn, not executed"
+            )
+        kernel: Any = partial(primitive.forward, xp, **operator.attrs)
+        inputs, only = operator.inputs, operator.outputs[0]
+        bound.append((kernel, len(inputs), inputs, only, operator.workspace))
+    for index in graph.once:
+        kernel, *rest = bound[index]
+        why = f"{graph.operators[index].name} may not be evaluated twice"
+        bound[index] = (only_once(kernel, why), *rest)
+    for index in graph.updates:
+        why = f"{graph.operators[index].name} is an update, not to be computed"
+        bound[index] = (partial(refuse, why), *bound[index][1:])
+    return bound
+
+
+def only_once(kernel: Callable[..., Any], why: str) -> Callable[..., Any]:
+    """Return a kernel that may be called once."""
+    calls = iter([kernel])
+    return lambda *arrays: next(calls, partial(refuse, why))(*arrays)
+
+
+def refuse(why: str, *arrays: Array) -> None:
+    """Stand in for the kernel of an operator that is not to be evaluated here."""
+    raise ScheduleError(why)
+
+
+def memory_owner(array: Array, array_type: type) -> Array:
+    """Return the array whose memory this one shows: itself, or the end of its base chain."""
+    while isinstance(array.base, array_type):
+        array = array.base
+    return array
+
+
+def missing_input(
+    graph: Graph, position: int, index: int, values: Sequence[Array | None]
+) -> ScheduleError:
+    """Return the error to raise when an operator's input is not there."""
+    operator = graph.operators[index]
+    absent = next(graph.data[data].name for data in operator.inputs if values[data] is None)
+    return ScheduleError(
+        f"step {position}: compute {operator.name} needs {absent}, which is not there; "
+        "tc.replay(schedule) says why"
+    )
+
+
+def failure(graph: Graph, position: int, index: int, error: Exception) -> BackendError:
+    """Return the error to raise when a kernel failed."""
+    operator = graph.operators[index]
+    specs = ", ".join(str(graph.data[data]) for data in operator.inputs)
+    return BackendError(f"step {position}: {operator.name} of {specs} failed: {error}")

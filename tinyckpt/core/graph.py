@@ -1,0 +1,266 @@
+"""The graph: data nodes and operators, as plain frozen data. No arrays, no arithmetic.
+
+The graph is bipartite. A *data node* is one tensor value; an *operator* is one application of a
+primitive, reads data nodes and produces data nodes. Ids are consecutive integers in build order, so
+ids are also a topological order: an operator reads only what operators with smaller ids produce.
+Backward operators stand in the same graph, behind the forward ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NewType
+
+import numpy as np
+
+from tinyckpt.base.display import make_printable, mimebundle
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.tree import Template, leaves
+
+if TYPE_CHECKING:
+    from tinyckpt.core.primitive import Primitive
+
+Phase = Literal["forward", "backward"]
+Role = Literal["input", "parameter", "constant", "activation", "cotangent"]
+SOURCES: tuple[Role, ...] = ("input", "parameter", "constant")
+UPDATE = "update"  # the kind of an operator that writes a new value over a source's old one
+
+DTYPES = (
+    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "bfloat16",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The shape and dtype of an array that need not exist.
+
+    >>> Spec((128, 64), "float32").nbytes
+    32768
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __init__(self, shape: int | tuple[int, ...], dtype: Any = "float64") -> None:
+        extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        if any(not isinstance(n, int | np.integer) or n < 0 for n in extents):
+            raise GraphError(f"shape {shape!r}: every extent must be an integer of 0 or more")
+        object.__setattr__(self, "shape", tuple(int(n) for n in extents))
+        object.__setattr__(self, "dtype", checked_dtype(dtype))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense array of this shape and dtype."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the NumPy dtype, or raise a GraphError that lists the dtypes there are."""
+    try:
+        if isinstance(dtype, str) and dtype == "bfloat16":
+            import_module("ml_dtypes")  # which tells NumPy of the name
+        resolved: np.dtype[Any] = np.dtype(dtype)
+    except ImportError as error:
+        raise GraphError(f"{dtype} needs ml_dtypes: pip install 'tinyckpt[bfloat16]'") from error
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise GraphError(f"unknown dtype {dtype!r}; legal are {', '.join(DTYPES)}") from error
+    if resolved.name not in DTYPES or not resolved.isnative:
+        raise GraphError(f"unsupported dtype {resolved}; legal are {', '.join(DTYPES)}")
+    return resolved
+
+
+@dataclass(frozen=True, slots=True)
+class DataNode:
+    """One tensor value.
+
+    Attributes:
+        id: position in ``Graph.data``.
+        name: unique and readable, such as ``tanh_3`` or ``params[0]['w']``.
+        spec: shape and dtype.
+        role: what it is; inputs, parameters and constants are sources.
+        nbytes: bytes of memory that the value owns; 0 for a view.
+        producer: the operator that computes it, or None for a source.
+        view_of: the data node whose memory it shares, or None if it owns its memory.
+        label: what the user called it with ``name(x, label)``, for policies to pick by.
+    """
+
+    id: int
+    name: str
+    spec: Spec
+    role: Role
+    nbytes: int
+    producer: int | None = None
+    view_of: int | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.isprintable() or not (self.label or "").isprintable():
+            make_printable(self, "name", "label")
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the caller supplies it: always resident, never charged to a schedule."""
+        return self.producer is None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.spec}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One application of a primitive.
+
+    Attributes:
+        id: position in ``Graph.operators``.
+        name: unique and readable, such as ``matmul_3`` or ``matmul_3_vjp``.
+        kind: the primitive's name.
+        inputs: data nodes it reads, in the order of its arguments; one may occur twice.
+        outputs: data nodes it produces.
+        phase: forward, or backward.
+        adjoint_of: the forward operator whose adjoint it is part of, or None.
+        scope: the ``scope`` it was built in, such as ``layer3/attention``; empty outside of any.
+        flops: floating-point operations of one evaluation.
+        workspace: bytes it holds besides inputs and outputs while it is evaluated.
+        primitive: kernel and rules; None for an abstract operator, which plans, replays and draws
+            like any other but refuses to execute.
+        attrs: static attributes of the primitive, such as axes.
+        regions: the calls of functions marked with ``checkpoint`` around it, from the outermost in.
+        cost: what one evaluation costs, if whoever made the graph has measured it; else None.
+        once: whether it may not be evaluated twice: what it makes stays until its last reader.
+    """
+
+    id: int
+    name: str
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    phase: Phase = "forward"
+    adjoint_of: int | None = None
+    scope: str = ""
+    flops: int = 0
+    workspace: int = 0
+    primitive: Primitive | None = field(default=None, compare=False, repr=False)
+    attrs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    regions: tuple[int, ...] = ()
+    cost: float | None = None
+    once: bool = False
+
+    @property
+    def is_update(self) -> bool:
+        """Whether it writes its second input over its first, a source; the output is that."""
+        return self.kind == UPDATE
+
+    def __post_init__(self) -> None:
+        if not (self.name.isprintable() and self.kind.isprintable() and self.scope.isprintable()):
+            make_printable(self, "name", "kind", "scope")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Graph:
+    """Data nodes and operators in build order, with what goes in and what comes out.
+
+    Attributes:
+        name: what pictures and tables call it.
+        data, operators: all nodes; ``data[i].id == i`` and ``operators[i].id == i``.
+        arguments: template of the function's positional arguments; leaves are data ids.
+        results: template of what the function returns; leaves are data ids.
+        gradients: template of the gradients, or None if the graph has no backward half.
+        constants: the values of the constant sources, by data id.
+        consumers: for every data node the operators that read it, ascending; derived.
+        outputs: data ids of results and gradients, in order, each once; derived.
+        forward_count: number of operators before the first backward one; derived.
+        updates: the operators that write over a source; derived.
+        once: the operators that may not be evaluated twice; derived.
+    """
+
+    name: str
+    data: tuple[DataNode, ...]
+    operators: tuple[Operator, ...]
+    arguments: Template = ()
+    results: Template = None
+    gradients: Template = None
+    constants: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
+    consumers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    outputs: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    forward_count: int = field(init=False, repr=False, compare=False)
+    updates: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    once: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        make_printable(self, "name")
+        readers: list[list[int]] = [[] for _ in self.data]
+        for operator in self.operators:
+            for data in dict.fromkeys(operator.inputs):
+                readers[data].append(operator.id)
+        outputs = dict.fromkeys(leaves(self.results) + leaves(self.gradients))
+        object.__setattr__(self, "consumers", tuple(map(tuple, readers)))
+        object.__setattr__(self, "outputs", tuple(outputs))
+        backward = (operator.id for operator in self.operators if operator.phase == "backward")
+        object.__setattr__(self, "forward_count", next(backward, len(self.operators)))
+        updates = [operator.id for operator in self.operators if operator.kind == UPDATE]
+        object.__setattr__(self, "updates", tuple(updates))
+        once = [operator.id for operator in self.operators if operator.once]
+        object.__setattr__(self, "once", tuple(once))
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the sources: reported, never charged to a schedule."""
+        return sum(node.nbytes for node in self.data if node.is_source)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}, {len(self.operators)} operators>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the graph: as a picture, where ``viz`` is imported."""
+        return mimebundle(repr(self), lambda: self)
+
+    def __str__(self) -> str:
+        """Return one line an operator: ``tanh_1 = tanh(add_1)   float64[8,8]``."""
+        lines = [f"{self.name}: {len(self.operators)} operators, {len(self.data)} data nodes"]
+        for operator in self.operators:
+            if operator.id == self.forward_count:
+                lines.append("backward:")
+            results = ", ".join(self.data[i].name for i in operator.outputs)
+            arguments = ", ".join(self.data[i].name for i in operator.inputs)
+            specs = ", ".join(str(self.data[i].spec) for i in operator.outputs)
+            lines.append(f"  {results} = {operator.kind}({arguments})   {specs}")
+        return "\n".join(lines)
+
+
+def producer_of(graph: Graph, data: int) -> int:
+    """Return the operator that makes a value which is not a source."""
+    producer = graph.data[data].producer
+    assert producer is not None
+    return producer
+
+
+def updated_sources(graph: Graph) -> set[int]:
+    """Return the sources that take a new value."""
+    return {graph.operators[update].inputs[0] for update in graph.updates}
+
+
+def old_source(graph: Graph, data: int) -> int | None:
+    """Return the source whose memory a value shows as the caller gave it; None if it shows none.
+
+    A source is one, and so is a view of a source, but for what an update wrote there.
+    """
+    while (base := graph.data[data].view_of) is not None:
+        if graph.operators[producer_of(graph, data)].is_update:
+            return None
+        data = base
+    return data if graph.data[data].is_source else None
+
+
+# A Graph whose backward half is there: what ``differentiate`` returns and policies take.
+TrainingGraph = NewType("TrainingGraph", Graph)

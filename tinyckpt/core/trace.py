@@ -1,0 +1,172 @@
+"""The trace: what happened when a schedule ran, step by step. Passive data.
+
+``replay`` and ``execute`` both return one, from separate accounts: the first from shapes, the
+second from arrays. That the two are equal is what makes either believable.
+
+**The convention of every number here.** At a ``Compute`` step, live means: while the operator is
+being evaluated, with its inputs, its outputs and its workspace all held. At any other step it
+means: after it. Sources (inputs, parameters, constants) are not counted; outputs (loss, gradients)
+are. A view counts as a node and costs no bytes; memory is held while the value that owns it or any
+view of it is resident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinyckpt.base.display import mimebundle
+from tinyckpt.base.units import size_text
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule, Step, step_title
+
+# The columns of a trace, in the order of a row.
+COLUMNS = (
+    "nodes",
+    "activation",
+    "cotangent",
+    "output",
+    "workspace",
+    "host",
+    "evaluations_so_far",
+)
+ACTIVATION, COTANGENT, OUTPUT = range(3)  # kinds of memory, in the order of their columns
+
+
+def memory_kinds(graph: Graph) -> list[int]:
+    """Return for every value which kind its memory counts as."""
+    kinds = [COTANGENT if node.role == "cotangent" else ACTIVATION for node in graph.data]
+    for data in graph.outputs:
+        kinds[data] = OUTPUT
+    return kinds
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Trace:
+    """Columns with one entry a step, and their totals.
+
+    Attributes:
+        schedule: the schedule that ran.
+        nodes: live data nodes.
+        activation, cotangent, output: live bytes of forward values, of backward values, and of
+            results (loss and gradients).
+        workspace: bytes that the operator being evaluated holds besides inputs and outputs.
+        host: bytes that offloaded values hold in the host's memory; not part of the peak.
+        evaluations_so_far: operator evaluations, this step's included.
+        seconds: measured time of each step, if it was asked for; not part of equality.
+    """
+
+    schedule: Schedule
+    nodes: tuple[int, ...]
+    activation: tuple[int, ...]
+    cotangent: tuple[int, ...]
+    output: tuple[int, ...]
+    workspace: tuple[int, ...]
+    host: tuple[int, ...]
+    evaluations_so_far: tuple[int, ...]
+    seconds: tuple[float, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.summary()}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return how a notebook shows the trace: as a player, where ``viz`` is imported."""
+        return mimebundle(repr(self), lambda: self)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was evaluated."""
+        return self.schedule.graph
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the schedule."""
+        return self.schedule.steps
+
+    @property
+    def live_bytes(self) -> tuple[int, ...]:
+        """Live bytes of all kinds on the device at every step."""
+        columns = (self.activation, self.cotangent, self.output, self.workspace)
+        return tuple(map(sum, zip(*columns, strict=True)))
+
+    @property
+    def evaluations(self) -> int:
+        """Operator evaluations of the whole run."""
+        return self.evaluations_so_far[-1] if self.evaluations_so_far else 0
+
+    @property
+    def recomputations(self) -> int:
+        """Evaluations of an operator after its first."""
+        distinct = {step.operator for step in self.steps if isinstance(step, EVALUATIONS)}
+        return self.evaluations - len(distinct)
+
+    @property
+    def peak_nodes(self) -> int:
+        """Largest number of live data nodes."""
+        return max(self.nodes, default=0)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest number of live bytes on the device."""
+        return max(self.live_bytes, default=0)
+
+    @property
+    def peak_step(self) -> int:
+        """First step at which the peak in bytes is reached."""
+        return self.live_bytes.index(self.peak_bytes) if self.steps else 0
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of inputs, parameters and constants: always held, never counted in the peak."""
+        return self.graph.source_bytes
+
+    def resident_at(self, step: int) -> frozenset[int]:
+        """Return the data nodes that are resident at a step, sources not included.
+
+        Raises:
+            IndexError: unless ``0 <= step < len(steps)``.
+        """
+        if not 0 <= step < len(self.steps):
+            raise IndexError(f"step {step} is out of range: legal are 0 to {len(self.steps) - 1}")
+        resident: set[int] = set()
+        for taken in self.steps[: step + 1]:
+            if isinstance(taken, EVALUATIONS):
+                resident.update(self.graph.operators[taken.operator].outputs)
+            elif isinstance(taken, Fetch):
+                resident.add(taken.data)
+            else:
+                resident.discard(taken.data)
+        return frozenset(resident)
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line a step: ``12  compute  tanh_4   live 5 nodes, 20.0 KiB``."""
+        texts = [step_title(self.graph, step) for step in self.steps]
+        width = max((len(name) for _, name in texts), default=0)
+        digits = len(str(len(texts)))
+        for position, ((verb, name), nodes, nbytes) in enumerate(
+            zip(texts, self.nodes, self.live_bytes, strict=True)
+        ):
+            plural = "node" if nodes == 1 else "nodes"
+            yield (
+                f"{position:{digits}}  {verb:7}  {name:{width}}   "
+                f"live {nodes} {plural}, {size_text(nbytes)}"
+            )
+
+    def __str__(self) -> str:
+        return "\n".join((*self.lines(), self.summary()))
+
+    def summary(self) -> str:
+        """Return the totals in one line."""
+        return (
+            f"{self.schedule.policy} on {self.graph.name}: {self.evaluations} evaluations, "
+            f"{self.recomputations} of them recomputations; peak {self.peak_nodes} nodes, "
+            f"{size_text(self.peak_bytes)}"
+        )
+
+
+def trace_of(schedule: Schedule, rows: Sequence[int], seconds: Sequence[float] = ()) -> Trace:
+    """Return the trace of rows written one after another, in the order of COLUMNS."""
+    width = len(COLUMNS)
+    columns = {name: tuple(rows[place::width]) for place, name in enumerate(COLUMNS)}
+    return Trace(schedule, **columns, seconds=tuple(seconds))

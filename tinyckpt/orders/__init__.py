@@ -1,1 +1,0 @@
-"""How orders of evaluations are made, and how they become steps."""

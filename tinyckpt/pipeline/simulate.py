@@ -1,0 +1,275 @@
+"""All devices of a pipeline in one process, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyckpt.base.errors import OptionError
+from tinyckpt.base.tree import Tree, map_leaves
+from tinyckpt.pipeline.device_program import Arrays, Message, Outcome, Worker, device_program
+from tinyckpt.pipeline.parts import PlannedStage
+from tinyckpt.pipeline.program import Pipeline
+from tinyckpt.pipeline.replay import replay_pipeline
+from tinyckpt.pipeline.replicas import replica_of
+from tinyckpt.pipeline.resuming import Resumed, WithParameters, resumed, whole_state
+from tinyckpt.pipeline.shares import check_by_element, parameters_of, whole_of
+from tinyckpt.pipeline.zero_state import Exchange
+from tinyckpt.training.optimizers import Optimizer
+
+
+class PipelineResult(NamedTuple):
+    """What a batch returns, or several.
+
+    Attributes:
+        values: the function's result for each micro-batch.
+        gradients: their mean, in the nesting of what the gradient was taken with respect to; None
+            if there is an optimiser, which has used them up.
+        parameters: with an optimiser, what they have become, in their nesting; or else None.
+        state: with an optimiser, the state of training to go on from: a dict of ``parameters``,
+            ``optimizer`` and ``step``, each in the nesting of ``TrainStep.init``; or else None.
+    """
+
+    values: list[Any]
+    gradients: Any
+    parameters: Any = None
+    state: Any = None
+
+
+def check_together(
+    pipeline: Pipeline,
+    stages: Sequence[PlannedStage],
+    batches: Sequence[tuple[Any, ...]],
+    optimizer: Optimizer | None = None,
+) -> None:
+    """Raise an error unless a pipeline is legal and about these stages and micro-batches."""
+    depth, count = pipeline.stages // pipeline.replicas, pipeline.micro_batches * pipeline.replicas
+    steps = len(batches) // count if optimizer is not None and batches else 1
+    if len(stages) != depth or len(batches) != count * steps:
+        of = "" if pipeline.replicas == 1 else f" ({pipeline.micro_batches} in each replica)"
+        raise OptionError(
+            f"{pipeline.name} is about {depth} stages and {count} micro-batches{of}; there are "
+            f"{len(stages)} and {len(batches)}"
+        )
+    replay_pipeline(pipeline)
+    if optimizer is None:
+        return
+    known = parameters_of(stages)
+    check_by_element(optimizer, known)
+    updates = {data: k for k, pairs in enumerate(known.updates) for data, _ in pairs}
+    for stage, reads in enumerate(known.reads):
+        for data in reads:
+            devices = [int(pipeline.device_of[k]) for k in (stage, updates[data])]
+            if devices[0] != devices[1]:
+                raise OptionError(
+                    f"{known.whole.data[data].name} is read on device {devices[0]} and updated on "
+                    f"device {devices[1]}, which would have to send it; with an optimiser, cut the "
+                    "graph so that each parameter is on one device"
+                )
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    stages: Sequence[PlannedStage],
+    batches: Sequence[tuple[Any, ...]],
+    optimizer: Optimizer | None = None,
+    state: Any = None,
+) -> PipelineResult:
+    """Run all devices of a pipeline, and of its replicas, in this process.
+
+    Args:
+        pipeline: what each device does.
+        stages: planned, as many as a replica has.
+        batches: the arguments of the function for each micro-batch; parameters are the same in all.
+            The first M are for replica 0, the next for replica 1. Any sequence: a micro-batch is
+            looked up when its step begins.
+        optimizer: updates the parameters, from its initial state; then there may be batches for
+            several steps, one after the other. It has to take each element by itself.
+        state: what a result's ``state`` was, to go on from there; then batches hold what comes
+            after the parameters. It is copied, and stays as it is.
+
+    Raises:
+        ScheduleError: if the pipeline is not legal.
+        OptionError: if it is about other numbers of stages or micro-batches, or if the optimiser
+            or the state does not fit.
+        GraphError: if an argument has another shape or dtype than the graph was built for.
+        BackendError: if an operator fails.
+    """
+    check_together(pipeline, stages, batches, optimizer)
+    batches, begin = going_on(stages, batches, optimizer, state)
+    devices = pipeline.devices // pipeline.replicas
+    sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
+    programs = [
+        device_program(
+            Worker(
+                replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
+                sent[number].__setitem__, number, optimizer, begin,
+            )
+        )
+        for number in range(pipeline.replicas)
+        for device in range(devices)
+    ]  # fmt: skip
+    outcomes: dict[int, Outcome] = {}
+    wanted: dict[int, Message | Exchange | None] = dict.fromkeys(range(pipeline.devices))
+    while wanted:
+        # What was replayed does not stop: at least one of them has what it waits for.
+        for device in list(wanted):
+            if device not in wanted:
+                continue
+            for number, arrays in arrived(device, wanted, sent, devices):
+                try:
+                    wanted[number] = programs[number].send(arrays)
+                except StopIteration as end:
+                    outcomes[number] = end.value
+                    del wanted[number]
+    found = [outcomes[number] for number in range(pipeline.devices)]
+    return gathered(pipeline, stages, found, optimizer)
+
+
+def going_on(
+    stages: Sequence[PlannedStage],
+    batches: Sequence[tuple[Any, ...]],
+    optimizer: Optimizer | None,
+    state: Any,
+) -> tuple[Sequence[Any], Resumed | None]:
+    """Return batches with parameters in front, and where the optimiser goes on, if it does."""
+    if state is None:
+        return batches, None
+    begin = resumed(state, optimizer, parameters_of(stages))
+    return WithParameters(state["parameters"], batches), begin
+
+
+class OfReplica(Sequence[Any]):
+    """Some of a sequence's items, each looked up when it is asked for."""
+
+    def __init__(self, whole: Sequence[Any], places: Sequence[int]) -> None:
+        self.whole, self.places = whole, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.whole[self.places[number]]
+
+
+def batches_of(pipeline: Pipeline, batches: Sequence[Any], number: int) -> Sequence[Any]:
+    """Return a replica's micro-batches, of all steps."""
+    own, count = pipeline.micro_batches, pipeline.micro_batches * pipeline.replicas
+    begins = range(number * own, len(batches), count)
+    return OfReplica(batches, [place for begin in begins for place in range(begin, begin + own)])
+
+
+def arrived(
+    device: int,
+    wanted: dict[int, Message | Exchange | None],
+    sent: list[dict[Message, list[Any]]],
+    devices: int,
+) -> list[tuple[int, Any]]:
+    """Return for a device what it waits for, if that is there; and for those that meet it.
+
+    Args:
+        device: which, of all replicas.
+        wanted: what each waits for.
+        sent: messages that are underway, by replica.
+        devices: of a replica.
+    """
+    own = wanted[device]
+    if own is None:
+        return [(device, None)]
+    if isinstance(own, Message):
+        messages = sent[device // devices]
+        return [(device, messages.pop(own))] if own in messages else []
+    group = range(device % devices, devices * len(sent), devices)
+    brought = [each.arrays for each in map(wanted.get, group) if isinstance(each, Exchange)]
+    if len(brought) < len(group):
+        return []
+    return list(zip(group, exchanged(own.kind, brought), strict=True))
+
+
+def exchanged(kind: str, brought: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return what every replica gets for what all of them bring to a collective."""
+    count = len(brought)
+    got: list[list[Any]] = [[] for _ in brought]
+    for arrays in zip(*brought, strict=True):
+        if kind == "gather":
+            made = [np.concatenate(arrays)] * count
+        else:
+            mean = mean_of(arrays)
+            made = [mean] * count if kind == "all_reduce" else np.split(mean, count)
+        for each, array in zip(got, made, strict=True):
+            each.append(array.copy())
+    return got
+
+
+def mean_of(arrays: Sequence[Any]) -> Any:
+    """Return the mean of arrays, added up in turn; 16 bits in float32, which do not overflow."""
+    dtype = arrays[0].dtype
+    wide = np.dtype("float64" if dtype == np.float64 else "float32")
+    total = reduce(np.add, [array.astype(wide, copy=False) for array in arrays])
+    return (total / wide.type(len(arrays))).astype(dtype)
+
+
+def gathered(
+    pipeline: Pipeline,
+    stages: Sequence[PlannedStage],
+    outcomes: Sequence[Outcome],
+    optimizer: Optimizer | None,
+    collect: bool = True,
+) -> PipelineResult:
+    """Return what all devices made, in the function's nesting.
+
+    Args:
+        pipeline: of all replicas.
+        stages: of one.
+        outcomes: of every device.
+        optimizer: that updated parameters, if they were.
+        collect: whether all of it; or values alone.
+    """
+    whole, devices = stages[0].stage.whole, pipeline.devices // pipeline.replicas
+    replicas = [merged(outcomes[k : k + devices]) for k in range(0, len(outcomes), devices)]
+    steps = len(replicas[0].results) // pipeline.micro_batches
+    batches = [
+        results
+        for step in range(steps)
+        for each in replicas
+        for results in each.results[step * pipeline.micro_batches :][: pipeline.micro_batches]
+    ]
+    values = [map_leaves(partial(dict.__getitem__, batch), whole.results) for batch in batches]
+    if not collect:
+        return PipelineResult(values, None)
+
+    def joined(ids: Tree, shares: Sequence[Arrays], is_shared: bool) -> Tree:
+        def array(data: int) -> Any:
+            parts = [own[data] for own in shares] if is_shared else [shares[0][data]]
+            return whole_of(np.concatenate([part.reshape(-1) for part in parts]), spec_of(data))
+
+        return map_leaves(array, ids)
+
+    def spec_of(data: int) -> Any:
+        return whole.data[data].spec
+
+    zero = pipeline.zero if pipeline.replicas > 1 else 0
+    if optimizer is not None:
+        shares = [each.parameters for each in replicas]
+        parameters = joined(whole.arguments[0], shares, zero == 3)
+        of_state = [each.state for each in (replicas if zero else replicas[:1])]
+        known, steps = parameters_of(stages), outcomes[0].steps
+        state = whole_state(optimizer, known, parameters, of_state, steps)
+        return PipelineResult(values, None, parameters, state)
+    sums = [each.gradients for each in replicas]
+    return PipelineResult(values, joined(whole.gradients, sums, zero >= 1))
+
+
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what the devices of one replica made, as if it were one device."""
+    gradients = {data: array for each in outcomes for data, array in each.gradients.items()}
+    parameters = {data: array for each in outcomes for data, array in each.parameters.items()}
+    results = [
+        {data: array for own in every for data, array in own.items()}
+        for every in zip(*(each.results for each in outcomes), strict=True)
+    ]
+    state = {slot: array for each in outcomes for slot, array in each.state.items()}
+    return Outcome(gradients, results, parameters, state, outcomes[0].steps)

@@ -1,0 +1,1 @@
+"""Rematerialization planning: from a budget to a certified schedule."""

@@ -1,0 +1,1 @@
+"""Dynamic programs over chains of stages: Chen, Revolve, Rotor, Rockmate."""

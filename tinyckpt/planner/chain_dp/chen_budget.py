@@ -1,0 +1,127 @@
+"""Chen's planner with a budget: fill a segment up to a size, cut, go on; search for the best size.
+
+Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
+arXiv 1604.06174, algorithm 3 and the search over its budget that the text proposes. The paper
+estimates the memory of a size as the cuts plus the largest segment; here each candidate is
+measured, so that what is returned is within the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tinyckpt.base.deadline import DEFAULT_SECONDS, Clock, OutOfTimeError, Pace, checked_seconds
+from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.units import memory_text
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import evaluated_once, from_order
+from tinyckpt.core.policies import Policy
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
+from tinyckpt.planner.chain_dp.segments import (
+    Cut,
+    kept_at,
+    note_of,
+    read_on_the_way_back,
+    segmented_order,
+)
+from tinyckpt.planner.model.chain_stages import cheap_cuts, crossing_values
+from tinyckpt.planner.model.liveness import Flat, Problem
+
+SIZES = 48  # candidates, from a single stage to all of them, in equal ratios
+
+
+def filled_segments(flat: Flat, costs: Costs, size: int) -> list[Cut]:
+    """Return the cuts that close a segment once it holds more than ``size``."""
+    graph = flat.graph
+    weight = {
+        i: sum(costs.data[data] for data in graph.operators[i].outputs)
+        for i in read_on_the_way_back(graph)
+    }
+    ends = []
+    held = 0
+    places = set(cheap_cuts(flat, costs))
+    for index in range(graph.forward_count - 1):
+        held += weight.get(index, 0)
+        if held > size and index in places:
+            ends.append(index)
+            held = 0
+    crossing = crossing_values(flat, ends)
+    return [Cut(end, values, len(values) == 1) for end, values in zip(ends, crossing, strict=True)]
+
+
+def candidates(flat: Flat, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
+    """Yield sizes of a segment, from large to small, with their cuts; each set of cuts once."""
+    graph = flat.graph
+    total = sum(
+        costs.data[d] for i in read_on_the_way_back(graph) for d in graph.operators[i].outputs
+    )
+    before = None
+    for step in range(SIZES + 1):
+        size = int(total ** (1 - step / SIZES)) if total else 0
+        cuts = filled_segments(flat, costs, size)
+        if cuts != before:
+            yield size, cuts
+        before = cuts
+
+
+def plan_chen_budget(
+    graph: Graph,
+    costs: Costs,
+    *,
+    budget: int | None = None,
+    time_limit: float = DEFAULT_SECONDS,
+) -> Schedule:
+    """Fill segments up to the size with the least cost within the budget.
+
+    Args:
+        graph: the training graph; cuts lie where least crosses.
+        costs: what evaluations cost and values weigh.
+        budget: the peak to stay within, in the memory unit of the costs; if not given, the
+            smallest peak that any size has.
+        time_limit: seconds after which the best so far is returned.
+
+    Raises:
+        BudgetError: if no size is within the budget.
+        OutOfTimeError: if there is no time for another size before one is.
+    """
+    limit = Clock(checked_seconds(time_limit))
+    if nothing_to_reverse(graph):
+        return evaluated_once(graph, "chen_budget")
+    problem = Problem(graph, costs)
+    found, pace, before, is_cut = [], Pace(), limit.spent(), False
+    for size, cuts in candidates(problem.flat, costs):
+        order = segmented_order(graph, cuts)
+        found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
+        pace.note(limit.spent() - before, len(order))
+        before = limit.spent()
+        is_cut = not pace.allows(limit, len(order))  # another would take about as long
+        if is_cut:
+            break
+    smallest = min(found)
+    within = [entry for entry in found if budget is not None and entry[0] <= budget]
+    unit = costs.memory_unit
+    if budget is not None and not within:
+        if is_cut:
+            raise OutOfTimeError
+        raise BudgetError(
+            f"chen_budget finds nothing within {memory_text(budget, unit)}; the smallest peak it "
+            f"finds is {memory_text(smallest[0], unit)}",
+            smallest[0],
+        )
+    chosen = min(within, key=lambda entry: (entry[1], entry[0])) if within else smallest
+    _, _, size, cuts, order = chosen
+    note = note_of(graph, len(read_on_the_way_back(graph)), len(cuts) + 1, cuts)
+    options = {"segment_size": -size}
+    return from_order(graph, order, "chen_budget", options, note, kept_at(cuts))
+
+
+CHEN_BUDGET = Policy(
+    "chen_budget",
+    plan_chen_budget,
+    "fill segments up to a size, and search for the size that suits the budget",
+    "a heuristic",
+    "48 times O(V + E)",
+    "Chen et al. 2016, arXiv 1604.06174, algorithm 3",
+)

@@ -1,0 +1,311 @@
+"""Rotor: the best schedule of a chain of unequal stages that keeps states persistently.
+
+Source: O. Beaumont, L. Eyraud-Dubois, J. Herrmann, A. Joly and A. Shilova, "Optimal checkpointing
+for heterogeneous chains: how to train deep neural networks with limited memory", 2019,
+arXiv 1911.13214, theorem 1; also "Rotor", github.com/hiepacs-team/rotor. With Opt(s, t, m) the
+least cost to reverse stages s to t from m units of memory, state s not counted:
+
+- *record first*: evaluate stage s keeping its tape, solve (s+1, t) with what remains, go back
+  through s;
+- *keep state k*: advance from s to k, solve (k, t) with what remains, then (s, k-1).
+
+Persistent means that a state, once kept, stays until the sweep has come back to it. Without that
+the problem is NP-hard, and better schedules may exist.
+
+Beyond the paper, so that any training graph is a chain of stages: a state may be several values,
+shared with earlier states (a skip connection is held once, however many cuts it crosses); results
+such as gradients stay, so that less memory remains for the stages before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from math import frexp, gcd
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.base.deadline import DEFAULT_SECONDS, ENDLESS, Clock, checked_seconds
+from tinyckpt.base.dtypes import Integers
+from tinyckpt.base.errors import BudgetError, PolicyOptionError
+from tinyckpt.base.units import counted, memory_text
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import from_order, without_dead
+from tinyckpt.core.policies import Policy
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.chain_dp.reversal import Action, first_kept, nothing_to_reverse, order_of
+from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
+from tinyckpt.planner.model.chain_stages import Stages, stages, useful_cuts
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
+
+LEVELS = 256
+MOST_LEVELS = 1_000  # the tables of 200 stages at so many levels take 400 MB
+UNITS_TRIED = 500
+# Shares of store-all's peak, one in so many, with a table each. Half is where most budgets are; one
+# of the others is for what half finds nothing for, since its levels are larger than the values.
+HALVES, FINER = (1, 2), (4, 8, 16, 32)
+
+
+class Table:
+    """Opt(s, t, m) for all stages s <= t and all levels of memory m, and how it is reached.
+
+    The m of the table counts the results of the stages behind t as free; what they take is
+    subtracted where m is compared. So the left part of a split has the m of the whole.
+    """
+
+    def __init__(self, sizes: StageSizes, unit: int, levels: int, limit: Clock = ENDLESS) -> None:
+        self.unit, self.levels = unit, levels
+        count = len(sizes.advance)
+        rounded = rounding(unit)
+        made = np.array([0, *accumulate(rounded(sizes.results))])
+        behind = made[-1] - made[1:]
+        self.state, self.recorded = rounded(sizes.state), rounded(sizes.recorded)
+        pending, back_peak = rounded(sizes.pending) + behind, rounded(sizes.back_peak) + behind
+        replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
+        advance_peak = rounded(sizes.advance_peak)
+        advance, record, replay = scaled(sizes.advance, sizes.record, sizes.replay)
+        advanced = np.concatenate([[0.0], np.cumsum(advance)]).astype(np.float32)
+        # Column 0 stands for "less than nothing" and is never feasible.
+        memory = np.arange(-1, levels + 1)
+        # Single precision: what is found is costed exactly afterwards.
+        self.best = np.full((count, count, len(memory)), np.inf, np.float32)
+        # The same with the memory of state s taken away, for when nothing else holds part of it.
+        lowered = np.full_like(self.best, np.inf)
+        # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
+        self.choice = np.full(self.best.shape, -1, np.int16)
+        for s in range(count - 1, -1, -1):
+            limit.check()
+            own_state = shifted(memory, self.state[0, s : s + 1])[0]
+            # States of which this one holds a part: skip connections.
+            sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
+            columns = shifted(memory, self.state[s, s + 1 + sharing])
+            after_record = shifted(memory, self.recorded[s : s + 1])[0]
+            self.best[s, s, memory >= max(pending[s] + replay_peak[s], back_peak[s])] = replay[s]
+            lowered[s, s] = self.best[s, s, own_state]
+            held = np.append(0, self.state[s, s + 1 :])
+            passing = np.maximum.accumulate(advance_peak[s:] + held)
+            for t in range(s + 1, count):
+                # Keep state k: the right part has less memory by that state, the left part as much.
+                cost = lowered[s + 1 : t + 1, t] + self.best[s, s:t]
+                for place, column in zip(sharing, columns, strict=True):
+                    if place < t - s:
+                        cost[place] = self.best[s + 1 + place, t, column] + self.best[s, s + place]
+                cost += (advanced[s + 1 : t + 1] - advanced[s])[:, None]
+                cost[memory < (pending[t] + passing[: t - s])[:, None]] = np.inf
+                pick = cost.argmin(axis=0)
+                best = np.take_along_axis(cost, pick[None], 0)[0]
+                choice = (pick + 1).astype(np.int16)
+                # Record first.
+                first = self.best[s + 1, t, after_record] + np.float32(record[s])
+                first[memory < max(pending[t] + record_peak[s], back_peak[s])] = np.inf
+                better = first <= best
+                best[better], choice[better] = first[better], 0
+                choice[~np.isfinite(best)] = -1
+                self.best[s, t], self.choice[s, t] = best, choice
+                lowered[s, t] = best[own_state]
+
+    def actions(self, level: int, first: int = 0, last: int | None = None) -> list[Action]:
+        """Return the actions that reverse stages at the least cost, once the first state is kept.
+
+        Args:
+            level: of memory; a feasible one: ``best[first, last, level + 1]`` is finite.
+            first, last: stages; all of them if not given. If the last one is before the first, go
+                back through the first, which was recorded.
+        """
+        actions: list[Action] = []
+        # Each entry: solve (s, t) from a level; or, with t < s, go back through a recorded stage.
+        todo = [(first, len(self.best) - 1 if last is None else last, level)]
+        while todo:
+            s, t, memory = todo.pop()
+            if t <= s:
+                actions.append(Action("back", s))
+                continue
+            offset = int(self.choice[s, t, memory + 1])
+            if offset == 0:
+                actions.append(Action("record", s))
+                todo.append((s, s - 1, 0))
+                todo.append((s + 1, t, memory - int(self.recorded[s])))
+            else:
+                k = s + offset
+                actions.append(Action("advance", s, k))
+                actions.append(Action("keep", k))
+                todo.append((s, k - 1, memory))
+                todo.append((k, t, memory - int(self.state[s, k])))
+        return actions
+
+
+def scaled(*costs: Sequence[float]) -> list[Any]:
+    """Return costs times a power of two, so that the largest fits single precision."""
+    exponent = frexp(max(map(max, costs)))[1]
+    return [np.ldexp(np.asarray(each, np.float64), -exponent) for each in costs]
+
+
+def shifted(memory: Integers, less: Integers) -> Integers:
+    """Return the columns of the table with less memory, one row for each size."""
+    return np.asarray(np.maximum(memory - less[:, None], -1) + 1)
+
+
+def rounding(unit: int) -> Any:
+    """Return a function that turns sizes into the nearest number of units."""
+    return lambda sizes: (np.asarray(sizes, np.int64) + unit // 2) // unit
+
+
+def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
+    """Return the size of a level, such that the sizes of what is kept are near whole numbers of it.
+
+    It is between one and two shares of the largest; or exact, if few levels are enough for that.
+    """
+    exact = gcd(
+        *sizes.recorded, *sizes.advance_peak, *sizes.record_peak, *sizes.replay_peak,
+        *sizes.back_peak, *sizes.pending, *sizes.results, *(n for row in sizes.state for n in row),
+    )  # fmt: skip
+    if exact and largest <= exact * levels:
+        return exact
+    share = max(1, -(-largest // levels))
+    kept = np.array([*sizes.state[0], *sizes.recorded])
+    units = np.unique(np.linspace(share, 2 * share, UNITS_TRIED).astype(np.int64))
+    remainder = kept % units[:, None]
+    error = np.minimum(remainder, units[:, None] - remainder).sum(axis=1)
+    return int(units[error.argmin()])
+
+
+def candidates(
+    graph: Graph,
+    parts: Stages,
+    sizes: StageSizes,
+    largest: int,
+    levels: int,
+    limit: Clock = ENDLESS,
+) -> Iterator[tuple[list[int], list[Action]]]:
+    """Yield orders of evaluations and their actions, from much memory to little, each once."""
+    table = Table(sizes, unit_of(sizes, largest, levels), levels, limit)
+    before = None
+    for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):
+        limit.check()
+        if not np.isfinite(table.best[0, -1, level + 1]):
+            return
+        actions = [Action("keep", 0), *table.actions(level)]
+        if actions != before:
+            yield without_dead(graph, order_of(parts, actions)), actions
+        before = actions
+
+
+class Sweep:
+    """Rotor's plans of one graph, from tables that no budget decides.
+
+    One table is for all of store-all's peak, and others, each finer, for the lower half of it, and
+    of that. The backward half is in the order in which memory grows least.
+    """
+
+    def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
+        self.problem, self.sequence = problem, frugal_sequence(problem, limit)
+        self.reordered = frugal_problem(problem, limit)
+        flat = self.reordered.flat
+        self.parts = stages(flat, useful_cuts(flat, self.reordered.costs))
+        self.sizes = stage_sizes(self.reordered, self.parts, limit)
+        self.highest = problem.peak(range(len(self.sequence)))
+
+    def plans(
+        self, share: int, levels: int = LEVELS, limit: Clock = ENDLESS
+    ) -> Iterator[tuple[list[int], list[Action]]]:
+        """Yield orders of evaluations and their actions, from much memory to little.
+
+        Args:
+            share: one in so many of store-all's peak is what they are within, about.
+            levels: into how many levels that is divided.
+            limit: of the time.
+
+        Raises:
+            OutOfTimeError: if the time is up.
+        """
+        largest = self.highest // share
+        if share in FINER and self.unit(share, levels) == self.unit(2, levels):
+            return  # no finer than what was tried
+        found = candidates(self.reordered.graph, self.parts, self.sizes, largest, levels, limit)
+        for order, actions in found:
+            yield translated(order, self.sequence), actions
+
+    def unit(self, share: int, levels: int) -> int:
+        """Return the size of a level."""
+        return unit_of(self.sizes, self.highest // share, levels)
+
+    def note(self, actions: list[Action]) -> str:
+        """Return what was done, in a sentence."""
+        states = sum(action.verb == "keep" for action in actions)
+        return f"{counted(len(self.parts), 'stage')}, {counted(states, 'state')} kept"
+
+
+def plan_rotor(
+    graph: Graph,
+    costs: Costs,
+    *,
+    budget: int | None = None,
+    levels: int = LEVELS,
+    time_limit: float = DEFAULT_SECONDS,
+) -> Schedule:
+    """Reverse the graph's stages at the least cost within the budget, states kept persistently.
+
+    Args:
+        graph: the training graph; a stage is a forward operator, or several if there are many.
+        costs: what evaluations cost and values weigh.
+        budget: the peak to stay within, in the memory unit of the costs; if not given, half of
+            store-all's peak, or the smallest that is found.
+        levels: into how many levels store-all's peak, or the lower half of it, is divided; or a
+            smaller share of it, if half has no plan within the budget. Sizes are rounded to them;
+            the peak is checked exactly.
+        time_limit: seconds after which it is given up.
+
+    Raises:
+        PolicyOptionError: if an option is not legal.
+        BudgetError: if no schedule of this kind is within the budget.
+        OutOfTimeError: if the time is up.
+    """
+    if type(levels) is not int or not 1 <= levels <= MOST_LEVELS:
+        raise PolicyOptionError(f"rotor: levels={levels!r}; legal are 1 to {MOST_LEVELS}")
+    clock = Clock(checked_seconds(time_limit))
+    problem = Problem(graph, costs)
+    stored = list(range(len(graph.operators)))
+    limit = problem.peak(stored) // 2 if budget is None else budget
+    if nothing_to_reverse(graph) or problem.peak(stored) <= limit:
+        return from_order(graph, stored, "rotor", note="every operator is evaluated once")
+    sweep = Sweep(problem, clock)
+    smallest: tuple[int, list[int], list[Action]] = (sweep.highest, stored, [])
+    fine = [share for share in FINER if sweep.highest // share >= limit]
+    shares = [*HALVES, *fine[-1:]]
+    if limit <= sweep.highest // 2:
+        shares.append(shares.pop(0))
+    for share in shares:
+        if share == 1 and smallest[2]:
+            break  # all of memory has the largest levels, and finds nothing smaller
+        for order, actions in sweep.plans(share, levels, clock):
+            peak = problem.peak(order)
+            if peak <= limit:
+                return rotor_schedule(sweep, levels, order, actions)
+            smallest = min(smallest, (peak, order, actions), key=lambda entry: entry[0])
+    if budget is None:
+        return rotor_schedule(sweep, levels, *smallest[1:])
+    unit = costs.memory_unit
+    raise BudgetError(
+        f"rotor finds nothing within {memory_text(limit, unit)}; the smallest peak it finds is "
+        f"{memory_text(smallest[0], unit)}",
+        smallest[0],
+    )
+
+
+def rotor_schedule(sweep: Sweep, levels: int, order: list[int], actions: list[Action]) -> Schedule:
+    """Return the schedule of an order, with what was done."""
+    graph, kept = sweep.problem.graph, first_kept(sweep.parts, actions)
+    return from_order(graph, order, "rotor", {"levels": levels}, sweep.note(actions), kept)
+
+
+ROTOR = Policy(
+    "rotor",
+    plan_rotor,
+    "the least cost on a chain of unequal stages, by dynamic programming over memory",
+    "optimal for the stages among schedules that keep states persistently, up to rounding",
+    "O(m L^3) for L stages and m levels of memory; L is at most 200",
+    "Beaumont et al. 2019, arXiv 1911.13214",
+)

@@ -1,0 +1,64 @@
+"""Segments: keep what crosses some cuts, recompute each segment between two of them once.
+
+The lowering that the policies of Chen et al. share; they differ in where they cut. The values of
+the last segment are kept as well, since the backward sweep begins there: recomputing them would
+save nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tinyckpt.base.units import counted
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.retaining import last_target_of, retaining_order, some_names
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place between two segments: behind an operator, with the values to keep there."""
+
+    after: int
+    kept: tuple[int, ...]
+    at_separator: bool
+
+
+def segmented_order(graph: Graph, cuts: Sequence[Cut]) -> list[int]:
+    """Return the order of evaluations that keeps what crosses the cuts."""
+    last_target = last_target_of(graph)
+    last_cut = cuts[-1].after if cuts else -1
+    kept = set(kept_at(cuts)).union(
+        node.id
+        for node in graph.data
+        if node.producer is not None
+        and last_cut < node.producer < graph.forward_count
+        and last_target[node.id] >= 0
+    )
+    return retaining_order(graph, kept, reuse=True)
+
+
+def kept_at(cuts: Sequence[Cut]) -> list[int]:
+    """Return the values to keep at any of the cuts."""
+    return sorted({data for cut in cuts for data in cut.kept})
+
+
+def read_on_the_way_back(graph: Graph) -> list[int]:
+    """Return the forward operators whose results the backward half reads."""
+    last_target = last_target_of(graph)
+    return [
+        operator.id
+        for operator in graph.operators[: graph.forward_count]
+        if any(last_target[data] >= 0 for data in operator.outputs)
+    ]
+
+
+def note_of(graph: Graph, stages: int, segments: int, cuts: Sequence[Cut]) -> str:
+    """Return what was done, in a sentence."""
+    note = f"{counted(stages, 'stage')} in {counted(segments, 'segment')}"
+    several = sum(not cut.at_separator for cut in cuts)
+    if several:
+        note += f"; no separator near {several} of {counted(len(cuts), 'cut')}"
+    if cuts:
+        note += f"; kept {some_names([graph.data[data] for data in kept_at(cuts)])}"
+    return note

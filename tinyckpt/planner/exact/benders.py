@@ -1,0 +1,323 @@
+"""The loop around the staged models: solve, find out what the stages really cost, cut, repeat.
+
+Each round asks CP-SAT for the model's least cost, which is a bound, and for a solution. The stages
+of the solution are priced one by one by ``exact.stage_astar``. Where they cost what the model
+thought, the evaluations found are a schedule of least cost. Where one costs more, a cut says so for
+every stage between such states, and the next round begins.
+
+What CP-SAT runs matters: its default portfolio proves next to nothing here. Two full searches that
+take their bounds from the linear relaxation do: reduced costs for a start, then cores, which find
+the last few evaluations that a bound lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Literal
+
+from tinyckpt.planner.exact.cp_model import Master, add_cut, is_always, is_never, solver_module
+from tinyckpt.planner.exact.reduced_graph import Reduced, as_set, members
+from tinyckpt.planner.exact.stage_astar import SearchLimitError, StageSearch, lift
+
+# Pairs of CP-SAT's full searches, and the share of the time for a pair before the next one's turn.
+SUBSOLVERS = ((("reduced_costs", "max_lp"), 0.07), (("core", "max_lp"), 1.0))
+CHOSEN_STATES = 50_000  # visited in search of a way that evaluates what the model chose
+ANY_STATES = 15_000  # ... or anything
+FLOAT_SLACK = 1e-3
+DIRECT_STATES = 20_000  # visited before any model is built; that takes a second or so
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a model's solution: sets, and the cost of ``again`` as the model sees it."""
+
+    first: int | None
+    again: int
+    held: int
+    thought: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the solver says: how far it got, a bound on the cost, and stages if it has any."""
+
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    bound: int
+    stages: tuple[Stage, ...] = ()
+
+
+class ExactSearch:
+    """A search for the cheapest schedule, and what it knows so far.
+
+    Attributes:
+        order: the best evaluations so far, of the reduced operators; None if there are none.
+        cost: what they cost, in whole numbers.
+        lower: no schedule costs less.
+        infeasible: whether no schedule is within the budget.
+        rounds, cuts: how often a model was solved, and what it was told since.
+    """
+
+    def __init__(
+        self, reduced: Reduced, fits: Callable[[list[int]], bool], lower: int, deadline: float
+    ) -> None:
+        self.reduced, self.fits, self.deadline = reduced, fits, deadline
+        self.order: list[int] | None = None
+        self.cost = 0
+        self.lower = max(lower, sum(reduced.cost))
+        self.infeasible = False
+        self.rounds = self.cuts = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to find out."""
+        return self.infeasible or (self.order is not None and self.lower >= self.cost)
+
+    def know(self, order: list[int]) -> None:
+        """Take an order that is within the budget, if it is the best so far."""
+        cost = sum(self.reduced.cost[operator] for operator in order)
+        if self.order is None or cost < self.cost:
+            self.order, self.cost = order, cost
+
+    def offer(self, order: list[int]) -> None:
+        """Take an order if it is within the true budget and the best so far."""
+        order = self.reduced.legal(order)
+        if self.fits(order):
+            self.know(order)
+
+    def directly(self) -> None:
+        """Search the states of the whole problem, as if it were one stage, if they are few."""
+        search = StageSearch(self.reduced, self.reduced.outputs)
+        bound = None if self.order is None else self.cost
+        try:
+            found = search.cheapest(0, bound, DIRECT_STATES, self.deadline)
+        except SearchLimitError:
+            return
+        assert found is not None or self.order is None, "a known schedule is cut off"
+        if found is None:
+            self.infeasible = True
+        else:
+            self.lower = max(self.lower, found[0])
+            self.offer(found[1])
+
+    def run(self, master: Master, seconds: float, everything: bool = True) -> None:
+        """Work with one model until all is known, the time is up, or it does not lead further.
+
+        Args:
+            master: the model; cuts are added to it.
+            seconds: to spend on it at most.
+            everything: whether it is a relaxation of all schedules that are asked about, so that
+                its bound counts.
+        """
+        deadline = min(self.deadline, monotonic() + seconds)
+        begin, phase = monotonic(), 0
+        if everything:
+            master.model.add(master.cost >= self.lower)
+        while not self.settled and monotonic() < deadline:
+            names, share = SUBSOLVERS[phase]
+            limit = min(deadline - monotonic(), share * (deadline - begin))
+            answer = solved(self.hinted(master), names, limit)
+            self.rounds += 1
+            if not self.note(master, answer, everything):
+                return
+            proven = answer.status == "optimal"
+            is_last_phase = phase + 1 == len(SUBSOLVERS)
+            cuts = self.realise(master, answer.stages, deadline) if answer.stages else 0
+            self.cuts += cuts
+            if not cuts and (proven or is_last_phase):
+                return
+            phase += not proven and not is_last_phase
+
+    def hinted(self, master: Master) -> Master:
+        """Return the model, bounded from above by the best order and with that for a hint."""
+        if self.order is not None:
+            master.model.add(master.cost <= self.cost)
+            hint(master, self.order)
+        return master
+
+    def note(self, master: Master, answer: Answer, everything: bool) -> bool:
+        """Take note of what an answer says of all schedules; return whether the model has more."""
+        if answer.status == "infeasible":
+            # The best order so far has its place in every relaxation of all schedules.
+            assert not everything or self.order is None, "a known schedule is cut off"
+            self.infeasible = everything
+            return False
+        if everything and answer.bound > self.lower:
+            self.lower = answer.bound
+            master.model.add(master.cost >= self.lower)
+        return True
+
+    def realise(self, master: Master, stages: Sequence[Stage], deadline: float) -> int:
+        """Price the stages of a solution, cut where they are dearer; return the number of cuts."""
+        order: list[int] | None = []
+        before = cuts = 0
+        for stage in stages:
+            made = self.reduced.makes_set[stage.first] if stage.first is not None else 0
+            try:
+                way, is_dearer = self.price(master, before, stage.held & ~made, stage, deadline)
+            except SearchLimitError:
+                return cuts
+            cuts += is_dearer
+            if way is None and not is_dearer:
+                return cuts
+            if way is None or order is None:
+                order = None
+            else:
+                order += way if stage.first is None else [*way, stage.first]
+            before = stage.held
+        if order is not None:
+            self.offer(order)
+        return cuts
+
+    def price(
+        self, master: Master, start: int, goal: int, stage: Stage, deadline: float
+    ) -> tuple[list[int] | None, bool]:
+        """Return the evaluations of a stage, None if unknown, and whether it was cut off as dearer.
+
+        Raises:
+            SearchLimitError: if nothing can be said of the stage.
+        """
+        refuted = False
+        try:
+            chosen = StageSearch(self.reduced, goal, stage.again)
+            found = chosen.cheapest(start, stage.thought, CHOSEN_STATES, deadline)
+            if found is not None:
+                return found[1], False
+            refuted = True
+            anything = StageSearch(self.reduced, goal, master.repeatable)
+            found = anything.cheapest(start, None, ANY_STATES, deadline)
+        except SearchLimitError:
+            if not refuted or monotonic() > deadline:
+                raise
+            # Too large to price. What was chosen does not do: it takes more, or something else.
+            add_cut(master, start, goal, stage.thought + 1, stage.again)
+            return None, True
+        if found is not None and found[0] <= stage.thought:
+            return found[1], False
+        bound = None if found is None else found[0]
+        if bound is not None and stage.thought >= master.dearest:
+            raise SearchLimitError
+        lifted = lift(self.reduced, start, goal, bound, deadline, master.repeatable)
+        add_cut(master, *lifted, bound)
+        return (None if found is None else found[1]), True
+
+
+def solved(master: Master, subsolvers: Sequence[str], seconds: float) -> Answer:
+    """Return what CP-SAT finds out about a model in some time, with two workers."""
+    cp_model = solver_module()
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.num_workers = len(subsolvers)
+    solver.parameters.subsolvers.extend(subsolvers)
+    # It finds nothing that the hint and the searches do not, and warns of its own failures.
+    solver.parameters.use_lns = False
+    # An interrupt shall reach Python.
+    solver.parameters.catch_sigint_signal = False
+    status = interruptible(solver, master.model)
+    if status == cp_model.INFEASIBLE:
+        return Answer("infeasible", 0)
+    assert status != cp_model.MODEL_INVALID, master.model.validate()
+    # The bound is a float, and may miss a whole number by a little to either side.
+    bound = solver.best_objective_bound
+    least = ceil(bound - FLOAT_SLACK - abs(bound) * 2.0**-50)
+    if status == cp_model.UNKNOWN:
+        return Answer("unknown", least)
+    stages = tuple(stage_of(master, solver, stage) for stage in range(len(master.held)))
+    if status == cp_model.OPTIMAL:
+        return Answer("optimal", round(solver.objective_value), stages)
+    return Answer("feasible", least, stages)
+
+
+def interruptible(solver: Any, model: Any) -> Any:
+    """Return the status of a solve that Ctrl-C ends: the solver itself would not let Python know.
+
+    Raises:
+        KeyboardInterrupt: when the solver has stopped.
+    """
+    result: list[Any] = []
+    done = Event()
+
+    def work() -> None:
+        try:
+            result.append(solver.solve(model))
+        finally:
+            done.set()
+
+    # An event, since Thread.join takes a thread for finished when it is interrupted (Python 3.11).
+    Thread(target=work).start()
+    try:
+        while not done.wait(0.05):
+            pass
+    except KeyboardInterrupt:
+        solver.stop_search()
+        done.wait()
+        raise
+    return result[0]
+
+
+def stage_of(master: Master, solver: Any, stage: int) -> Stage:
+    """Return a stage of the solution that a solver has."""
+
+    def chosen(terms: dict[int, Any]) -> int:
+        return as_set(
+            index
+            for index, term in terms.items()
+            if (term if isinstance(term, int) else solver.value(term))
+        )
+
+    first = members(chosen(master.first[stage]))
+    again = chosen(master.again[stage])
+    thought = sum(master.reduced.cost[operator] for operator in members(again))
+    thought += solver.value(master.extra[stage])
+    return Stage(first[0] if first else None, again, chosen(master.held[stage]), thought)
+
+
+def hint(master: Master, order: Sequence[int]) -> None:
+    """Tell the model of a schedule, unless its first evaluations come in an order not allowed."""
+    stages = stages_of_order(master, order)
+    for stage, (first, _, _) in enumerate(stages):
+        allowed = master.first[stage]
+        if first is not None and is_never(allowed.get(first, 0)):
+            return
+    master.model.clear_hints()
+    for stage, (chosen, evaluated, resident) in enumerate(stages):
+        for operator, term in master.first[stage].items():
+            if not is_always(term):
+                master.model.add_hint(term, operator == chosen)
+        for operator, term in master.again[stage].items():
+            master.model.add_hint(term, evaluated >> operator & 1)
+        for data, term in master.held[stage].items():
+            master.model.add_hint(term, resident >> data & 1)
+
+
+def stages_of_order(master: Master, order: Sequence[int]) -> list[tuple[int | None, int, int]]:
+    """Return the stages of an order: what ends them, what they evaluate, what is held at the end.
+
+    Values are held until their last reader before they are made anew.
+    """
+    reduced = master.reduced
+    wanted, during = reduced.outputs, [0] * len(order)
+    for position in range(len(order) - 1, -1, -1):
+        operator = order[position]
+        wanted |= reduced.reads_set[operator]
+        during[position] = with_roots(reduced, wanted | reduced.makes_set[operator])
+        wanted &= ~reduced.makes_set[operator]
+    ends = set(range(len(reduced.operators)) if master.path is None else master.path)
+    stages: list[tuple[int | None, int, int]] = []
+    evaluated = 0
+    for position, operator in enumerate(order):
+        if operator in ends:
+            ends.discard(operator)
+            stages.append((operator, evaluated, during[position]))
+            evaluated = 0
+        else:
+            evaluated |= 1 << operator
+    return [*stages, (None, evaluated, reduced.outputs)]
+
+
+def with_roots(reduced: Reduced, values: int) -> int:
+    """Return some values and the roots of the views among them."""
+    return values | as_set(root for view, root in reduced.root.items() if values >> view & 1)

@@ -1,0 +1,178 @@
+"""What can follow where values are on the device or on the host, without a clock.
+
+Moves are the steps of schedules: an evaluation, a copy to the host, a copy back. Values are freed
+along with one of them: forward ones that are in the way of what takes memory, as few as it takes,
+or as keep it from waiting for copies; and what has no readers left. So no backward operator is ever
+evaluated a second time. Results are not moved, but are made again if that helps.
+
+Which moves there are depends on the places alone. ``hosted`` asks for them again and again, with
+other times; ``remaining`` goes them in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+from fractions import Fraction
+from itertools import combinations
+from math import inf, lcm
+from typing import NamedTuple
+
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph, producer_of
+from tinyckpt.core.schedule import Compute, Fetch, Free, Offload, Step
+from tinyckpt.planner.exact.reduced_graph import as_set, members
+from tinyckpt.planner.model.lower_bounds import necessary
+from tinyckpt.planner.offload.link import Link
+
+
+class Kind(Enum):
+    """What a move does, besides freeing."""
+
+    OFFLOAD = auto()
+    FETCH = auto()
+    EVALUATE = auto()
+
+
+class Move(NamedTuple):
+    """A move, and what is where behind it.
+
+    Attributes:
+        kind: what it does.
+        which: the value, or the operator.
+        freed: values that are freed before.
+        device, host: sets of values, behind it.
+        dead: values that are freed behind it: nothing reads them any more.
+    """
+
+    kind: Kind
+    which: int
+    freed: int
+    device: int
+    host: int
+    dead: int = 0
+
+    def steps(self) -> list[Step]:
+        """Return the move as steps of a schedule."""
+        makers: dict[Kind, type[Offload | Fetch | Compute]]
+        makers = {Kind.OFFLOAD: Offload, Kind.FETCH: Fetch, Kind.EVALUATE: Compute}
+        step = makers[self.kind](self.which)
+        return [*map(Free, members(self.freed)), step, *map(Free, members(self.dead))]
+
+
+class Places:
+    """A graph, as the search knows it: values and sets of them as integers, times in ticks.
+
+    Args:
+        graph, costs: what to evaluate; see ``hosted.is_searched``.
+        link: to the host.
+        budget, host_budget: bytes.
+    """
+
+    def __init__(
+        self, graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float = inf
+    ) -> None:
+        self.graph, self.link = graph, link
+        self.budget, self.host_budget = budget, host_budget
+        made = [0 if node.is_source else costs.data[node.id] for node in graph.data]
+        self.size, self.workspace = made, costs.workspace
+        self.forward = as_set(
+            node.id
+            for node in graph.data
+            if node.producer is not None and node.producer < graph.forward_count
+        )
+        self.goal = as_set(d for d in graph.outputs if not graph.data[d].is_source)
+        produced = as_set(node.id for node in graph.data if node.producer is not None)
+        self.movable = produced & ~self.goal if link.bandwidth > 0 else 0
+        lasts = {d: link.duration(made[d]) for d in members(self.movable)}
+        times = [Fraction(cost) for cost in costs.operators]
+        self.ticks = lcm(*(time.denominator for time in [*times, *lasts.values(), Fraction(1)]))
+        self.cost = [int(time * self.ticks) for time in times]
+        self.lasts = {data: int(time * self.ticks) for data, time in lasts.items()}
+        self.reads = [
+            as_set(d for d in o.inputs if not graph.data[d].is_source) for o in graph.operators
+        ]
+        self.makes = [as_set(o.outputs) for o in graph.operators]
+        self.operators = necessary(graph)
+        self.readers = {
+            data: [o for o in self.operators if self.reads[o] >> data & 1]
+            for data in range(len(graph.data))
+        }
+        self.known_useful: dict[int, int] = {}
+        self.known_moves: dict[tuple[int, int, int], tuple[Move, ...]] = {}
+        self.weights: dict[int, int] = {}
+
+    def moves(self, device: int, host: int, arriving: int = 0) -> tuple[Move, ...]:
+        """Return what may follow.
+
+        Args:
+            device, host: where the values are.
+            arriving: those on the device which are still on their way, and stay until they are
+                there.
+        """
+        key = device, host, arriving
+        if key not in self.known_moves:
+            self.known_moves[key] = tuple(self.found_moves(device, host, arriving))
+        return self.known_moves[key]
+
+    def found_moves(self, device: int, host: int, arriving: int) -> Iterator[Move]:
+        """Yield what may follow."""
+        useful = self.useful(device | host)
+        for data in members(device & self.movable & useful & ~arriving):
+            if self.weight(host | 1 << data) <= self.host_budget:
+                yield Move(Kind.OFFLOAD, data, 0, device & ~(1 << data), host | 1 << data)
+        for data in members(host & useful):
+            for freed in self.rooms(device, host, 1 << data, 0, arriving):
+                there = device & ~freed | 1 << data
+                yield Move(Kind.FETCH, data, freed, there, host & ~(1 << data))
+        for operator in self.operators:
+            reads, makes = self.reads[operator], self.makes[operator]
+            if reads & ~device or makes & (host | arriving) or not makes & useful & ~device:
+                continue
+            stale = makes & device  # some of several outputs are there still: they go first
+            fixed = arriving | reads | stale
+            for freed in self.rooms(device, host, makes, self.workspace[operator], fixed):
+                there = device & ~freed | makes
+                dead = there & ~self.useful(there | host) & ~(arriving & ~reads)
+                yield Move(Kind.EVALUATE, operator, freed | stale, there & ~dead, host, dead)
+
+    def useful(self, present: int) -> int:
+        """Return the values that may still be read, or are results, with some there already.
+
+        What forward operators read may be, as long as what they make may: it can be made again.
+        """
+        if present not in self.known_useful:
+            useful, seen = self.goal, set()
+            todo = members(self.goal & (self.forward | ~present))
+            while todo:
+                operator = producer_of(self.graph, todo.pop())
+                if operator in seen:
+                    continue
+                seen.add(operator)
+                useful |= self.reads[operator]
+                todo += members(self.reads[operator] & (self.forward | ~present))
+            self.known_useful[present] = useful
+        return self.known_useful[present]
+
+    def rooms(self, device: int, host: int, more: int, workspace: int, fixed: int) -> Iterator[int]:
+        """Yield the sets of values to free so that something has room in the end, or at once.
+
+        Of what is on the host, copies may still hold memory: so much can be worth to be freed more,
+        and no value besides that is not needed for it.
+        """
+        excess = self.weight(device | more) + workspace - self.budget
+        most = max(0, excess) + self.weight(host)
+        candidates = members(device & self.forward & ~fixed)
+        for count in range(len(candidates) + 1):
+            for chosen in combinations(candidates, count):
+                freed = as_set(chosen)
+                weight = self.weight(freed)
+                least = min((self.size[data] for data in chosen), default=0)
+                if weight >= excess and (not freed or weight - least < most):
+                    yield freed
+
+    def weight(self, values: int) -> int:
+        """Return the memory of a set of values."""
+        if values not in self.weights:
+            self.weights[values] = sum(self.size[data] for data in members(values))
+        return self.weights[values]

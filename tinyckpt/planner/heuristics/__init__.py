@@ -1,0 +1,1 @@
+"""Heuristics: eviction, greedy, local search, beam search."""

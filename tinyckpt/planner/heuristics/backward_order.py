@@ -1,0 +1,136 @@
+"""In which order the backward half runs: build order, or the one that lets memory grow least.
+
+All backward operators must run, but not in the order in which ``differentiate`` wrote them. To take
+the gradient of a weight before the cotangent moves on can be the difference between a plan that
+fits and none. A reordered graph is a graph like any other: plan on it, and translate the order of
+evaluations back. Several planners do so: sequence and problem are found once for each problem.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+from tinyckpt.base.deadline import ENDLESS, Clock
+from tinyckpt.core.graph import Graph
+from tinyckpt.planner.model.liveness import Problem
+
+_sequences: WeakKeyDictionary[Problem, list[int]] = WeakKeyDictionary()
+_problems: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
+
+
+def frugal_sequence(problem: Problem, limit: Clock = ENDLESS) -> list[int]:
+    """Return the operators: the forward half as built, the backward half by least growth.
+
+    Of the backward operators that are ready, the next is the one whose results weigh least beyond
+    what it reads last. Results of the graph do not count: they have to be held some day anyway.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
+    """
+    if problem not in _sequences:
+        _sequences[problem] = least_growth(problem, limit)
+    return _sequences[problem].copy()
+
+
+def frugal_problem(problem: Problem, limit: Clock = ENDLESS) -> Problem:
+    """Return the problem with its operators in the order of ``frugal_sequence``.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
+    """
+    if problem not in _problems:
+        costs, sequence = problem.costs, frugal_sequence(problem, limit)
+        _problems[problem] = Problem(
+            reordered(problem.graph, sequence, limit),
+            replace(
+                costs,
+                operators=tuple(costs.operators[index] for index in sequence),
+                workspace=tuple(costs.workspace[index] for index in sequence),
+            ),
+        )
+    return _problems[problem]
+
+
+def least_growth(problem: Problem, limit: Clock) -> list[int]:
+    """Find the sequence."""
+    graph, size = problem.graph, problem.size.tolist()
+    outputs = set(graph.outputs)
+    first = graph.forward_count
+    readers = [sum(reader >= first for reader in each) for each in graph.consumers]
+    awaited = [0] * len(graph.operators)
+    for operator in graph.operators[first:]:
+        producers = {graph.data[data].producer for data in operator.inputs}
+        awaited[operator.id] = sum(p is not None and p >= first for p in producers)
+    behind = {} if problem.flat.updates is None else problem.flat.updates.behind
+    for reader, updates in behind.items():
+        for update in updates if reader >= first else ():
+            awaited[update] += 1
+    sequence = list(range(first))
+    ready = {operator.id for operator in graph.operators[first:] if not awaited[operator.id]}
+    inputs = [set(operator.inputs) - outputs for operator in graph.operators]
+
+    def growth(index: int) -> tuple[int, int]:
+        made = sum(size[d] for d in graph.operators[index].outputs if d not in outputs)
+        return made - sum(size[d] for d in inputs[index] if readers[d] == 1), index
+
+    limit.check()
+    queue = [growth(index) for index in ready]
+    heapq.heapify(queue)
+    while queue:
+        limit.check()
+        grown, index = heapq.heappop(queue)
+        if index not in ready or growth(index)[0] != grown:
+            continue  # done already, or queued again with what it is worth now
+        ready.discard(index)
+        sequence.append(index)
+        operator = graph.operators[index]
+        touched: set[int] = set()
+        for data in set(operator.inputs):
+            readers[data] -= 1
+            if readers[data] == 1:
+                touched.update(reader for reader in graph.consumers[data] if reader in ready)
+        readers_of_results = {r for data in operator.outputs for r in graph.consumers[data]}
+        for reader in (*readers_of_results, *behind.get(index, ())):
+            awaited[reader] -= 1
+            if not awaited[reader]:
+                ready.add(reader)
+                touched.add(reader)
+        for reader in touched:
+            heapq.heappush(queue, growth(reader))
+    return sequence
+
+
+def reordered(graph: Graph, sequence: Sequence[int], limit: Clock = ENDLESS) -> Graph:
+    """Return the graph with its operators in another order; data nodes keep their ids.
+
+    Args:
+        graph: any graph.
+        sequence: all operator ids in a legal order, the forward ones first.
+        limit: of the time.
+
+    Raises:
+        OutOfTimeError: if the limit's time is up.
+    """
+    new_id: dict[int | None, int] = {old: new for new, old in enumerate(sequence)}
+    data = list(graph.data)
+    for node in graph.data:
+        if node.producer != (producer := new_id.get(node.producer)):
+            limit.check()
+            data[node.id] = replace(node, producer=producer)
+    operators = []
+    for new, old in enumerate(sequence):
+        operator = graph.operators[old]
+        adjoint_of = new_id.get(operator.adjoint_of)
+        if (operator.id, operator.adjoint_of) != (new, adjoint_of):
+            limit.check()
+            operator = replace(operator, id=new, adjoint_of=adjoint_of)
+        operators.append(operator)
+    return replace(graph, data=tuple(data), operators=tuple(operators))
+
+
+def translated(order: Iterable[int], sequence: Sequence[int]) -> list[int]:
+    """Return an order of a reordered graph as one of the graph it came from."""
+    return [sequence[index] for index in order]

@@ -1,0 +1,94 @@
+"""Knapsack: pick what to save under a budget on the saved bytes; how that misses the true peak.
+
+This is what planners of saved sets do, among them ``activation_memory_budget`` of PyTorch's
+compiler: of the values that the backward half reads, save those that are dear to recompute and fit,
+a 0/1 knapsack; recompute the rest when it is first needed. What the recomputation itself holds, and
+when, is not in that picture. So the budget is not the peak, and the peak may even grow as the
+budget shrinks, as lesson 8 shows; github.com/pytorch/pytorch/issues/197838 reports the same of
+PyTorch, where the option is documented as a share of what is saved.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinyckpt.base.errors import PolicyOptionError
+from tinyckpt.base.units import memory_text
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph, producer_of
+from tinyckpt.core.lowering import from_order
+from tinyckpt.core.policies import Policy
+from tinyckpt.core.retaining import last_target_of, retaining_order
+from tinyckpt.core.schedule import Schedule
+
+BUCKETS = 1000  # steps into which the budget is divided; sizes are rounded up to them
+
+
+def plan_knapsack(graph: Graph, costs: Costs, *, activation_memory_budget: float = 0.5) -> Schedule:
+    """Save the values that cost most to recompute, within a share of what store-all saves.
+
+    Args:
+        graph: the training graph.
+        costs: what evaluations cost and values weigh.
+        activation_memory_budget: share of the saved memory, 0 to 1: at 0 all is recomputed, at 1
+            nothing is. It bounds what is saved, **not the peak**.
+
+    Raises:
+        PolicyOptionError: if the share is not a number from 0 to 1.
+    """
+    share = activation_memory_budget
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+        raise PolicyOptionError(
+            f"knapsack: activation_memory_budget={share!r}; legal are numbers from 0 to 1"
+        )
+    last_target = last_target_of(graph)
+    saved = [
+        node.id
+        for node in graph.data
+        if node.producer is not None
+        and node.producer < graph.forward_count
+        and last_target[node.id] >= 0
+    ]
+    sizes = [costs.data[data] for data in saved]
+    values = [costs.operators[producer_of(graph, data)] for data in saved]
+    capacity = int(share * sum(sizes))
+    kept = [saved[item] for item in fill(sizes, values, capacity)]
+    promised = sum(costs.data[data] for data in kept)
+    amount = memory_text(promised, costs.memory_unit)
+    note = f"saved {len(kept)} of {len(saved)} values, {amount}; not the peak"
+    order = retaining_order(graph, kept, reuse=True)
+    options = {"activation_memory_budget": share}
+    return from_order(graph, order, "knapsack", options, note, kept)
+
+
+def fill(sizes: list[int], values: list[float], capacity: int) -> list[int]:
+    """Return the items of the most value that fit together, as positions, ascending."""
+    if sum(sizes) <= capacity:
+        return list(range(len(sizes)))
+    unit = max(1, -(-capacity // BUCKETS))
+    weights = [-(-size // unit) for size in sizes]
+    width = capacity // unit + 1
+    best = np.zeros(width)
+    taken = np.zeros((len(sizes), width), bool)
+    for item, (weight, value) in enumerate(zip(weights, values, strict=True)):
+        if weight < width:
+            with_item = best[: width - weight] + value
+            taken[item, weight:] = with_item > best[weight:]
+            best[weight:] = np.maximum(best[weight:], with_item)
+    chosen = []
+    room = width - 1
+    for item in range(len(sizes) - 1, -1, -1):
+        if taken[item, room]:
+            chosen.append(item)
+            room -= weights[item]
+    return chosen[::-1]
+
+
+KNAPSACK = Policy(
+    "knapsack",
+    plan_knapsack,
+    "save the dearest values that fit a share of the saved bytes; misses the true peak",
+    "optimal for the saved bytes, which are not the peak",
+    "O(n) times 1000 levels of memory",
+    "activation_memory_budget of PyTorch 2.4 and later, by default a knapsack",
+)

@@ -1,0 +1,1 @@
+"""Rematerialization by annotation: what to save is said by the user."""

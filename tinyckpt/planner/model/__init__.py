@@ -1,0 +1,1 @@
+"""The planning problem: budgets, liveness, chain stages, lower bounds."""

@@ -1,0 +1,262 @@
+"""Who is alive when: from an order of evaluations to the spans for which values are held.
+
+Once it is fixed which operator is evaluated when, memory has one best answer: keep each result
+exactly until its last reader before the operator is evaluated anew. Everything here follows from
+that, with NumPy and without a loop over the order, so that planners can try thousands of orders.
+``replay`` counts the same from the steps, one by one; tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from tinyckpt.base.dtypes import Integers
+from tinyckpt.base.errors import ScheduleError
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.once import without_repeats
+from tinyckpt.planner.model.update_order import Updates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A list of lists of integers, end to end: row i is ``items[first[i] : first[i + 1]]``."""
+
+    items: Integers
+    first: Integers
+
+    def take(self, rows: Integers) -> tuple[Integers, Integers]:
+        """Return the items of some rows, and for each the position in ``rows`` it belongs to."""
+        lengths = self.first[rows + 1] - self.first[rows]
+        position = np.repeat(np.arange(len(rows)), lengths)
+        within = np.arange(len(position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return self.items[self.first[rows][position] + within], position
+
+    def only(self, is_chosen: Any) -> Rows:
+        """Return the rows without the items for which a mask says no."""
+        stays = is_chosen[self.items]
+        before = np.concatenate([[0], np.cumsum(stays)])
+        return Rows(self.items[stays], before[self.first])
+
+
+def rows_of(lists: Sequence[Sequence[int]]) -> Rows:
+    """Return the lists end to end."""
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    items = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
+    return Rows(items, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """For every evaluation and every result of it: from when to when the value is held.
+
+    Attributes:
+        data: data ids, ascending; the spans of one value follow each other in time.
+        begin: position in the order at which the value is computed.
+        end: last position at which it must still be there; the length of the order for a result of
+            the graph, which stays.
+    """
+
+    data: Integers
+    begin: Integers
+    end: Integers
+
+
+class Flat:
+    """A graph as flat arrays: what its operators read and write, sources aside.
+
+    Attributes:
+        graph: the graph.
+        producer: for every value the operator that makes it; -1 for a source.
+        reads: for every operator the values that it reads; one that it reads twice occurs twice.
+        writes: for every operator the values that it makes.
+        is_output: whether a value is a result of the graph.
+        updates: who updates what, or None if nobody does.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        producers = [-1 if node.producer is None else node.producer for node in graph.data]
+        self.producer = np.array(producers, np.int64)
+        self.reads = rows_of([operator.inputs for operator in graph.operators]).only(
+            self.producer >= 0
+        )
+        self.writes = rows_of([operator.outputs for operator in graph.operators])
+        self.is_output = np.zeros(len(graph.data), bool)
+        self.is_output[list(graph.outputs)] = True
+        self.is_output &= self.producer >= 0
+        self.updates = Updates(graph) if graph.updates else None
+
+    def settled(self, order: Integers) -> Integers:
+        """Return the order as it is carried out.
+
+        That is without what may not be evaluated twice and would be, and with updates last.
+        """
+        if self.graph.once:
+            self.check_ids(order)
+        return self.updates_last(without_repeats(self.graph, order))
+
+    def updates_last(self, order: Integers) -> Integers:
+        """Return the order with each update of a source after the last reader of the old value."""
+        if self.updates is None:
+            return order
+        self.check_ids(order)
+        return self.updates.last(order)
+
+    def spans(self, order: Integers) -> Spans:
+        """Return the spans of an order.
+
+        Raises:
+            ScheduleError: if an operator comes before something it reads, or a result never comes.
+        """
+        self.check_ids(order)
+        written, written_at = self.writes.take(order)
+        read, read_at = self.reads.take(order)
+        # All events sorted by value, then by time; an evaluation reads before it writes.
+        scale = 2 * len(order) + 2
+        keys = np.concatenate([written * scale + 2 * written_at + 1, read * scale + 2 * read_at])
+        keys.sort()
+        data, time = np.divmod(keys, scale)
+        is_write = (time & 1).astype(bool)
+        is_first = np.diff(data, prepend=-1) != 0
+        self.check_readers(order, data, time, is_first & ~is_write)
+        # A value's events from one write to the next belong to one span.
+        begins = np.flatnonzero(is_write)
+        last = np.append(begins, len(keys))[1:] - 1
+        end = time[last] >> 1
+        is_last_span = np.append(is_first[begins], True)[1:]
+        end[is_last_span & self.is_output[data[begins]]] = len(order)
+        spans = Spans(data[begins], time[begins] >> 1, end)
+        self.check_outputs(spans)
+        return spans
+
+    def check_ids(self, order: Integers) -> None:
+        """Raise a ScheduleError unless the order is of operators that there are."""
+        count = len(self.graph.operators)
+        wrong = np.flatnonzero((order < 0) | (order >= count))
+        if len(wrong):
+            raise ScheduleError(
+                f"order[{wrong[0]}] is {order[wrong[0]]}; operators of {self.graph.name} are "
+                f"numbered 0 to {count - 1}"
+            )
+
+    def check_readers(self, order: Integers, data: Integers, time: Integers, is_early: Any) -> None:
+        """Raise a ScheduleError if a value is read before anything has computed it."""
+        early = np.flatnonzero(is_early)
+        if len(early):
+            at = early[np.argmin(time[early])]
+            position = int(time[at]) >> 1
+            raise ScheduleError(
+                f"order[{position}] evaluates {self.graph.operators[order[position]].name}, which "
+                f"reads {self.graph.data[data[at]].name} before anything has computed it"
+            )
+
+    def check_outputs(self, spans: Spans) -> None:
+        """Raise a ScheduleError unless all of the graph's results are computed."""
+        missing = self.is_output.copy()
+        missing[spans.data] = False
+        if missing.any():
+            names = ", ".join(self.graph.data[data].name for data in np.flatnonzero(missing))
+            raise ScheduleError(f"the order never computes {names}")
+
+
+class Problem:
+    """A graph and costs as flat arrays: what planners compute with.
+
+    Attributes:
+        graph, costs, flat: the same facts in three forms.
+        cost: of one evaluation of each operator.
+        size: memory of each value; 0 for a view, unless memory is counted in nodes.
+        workspace: memory that each operator holds besides inputs and outputs.
+        root: the value in whose memory each value is, itself if it is no view.
+    """
+
+    def __init__(self, graph: Graph, costs: Costs) -> None:
+        self.graph, self.costs, self.flat = graph, costs, Flat(graph)
+        self.cost = np.array(costs.operators, np.float64)
+        self.size = np.array(costs.data, np.int64)
+        self.workspace = np.array(costs.workspace, np.int64)
+        source = np.array([node.is_source for node in graph.data], bool)
+        self.size[source] = 0
+        self.base, self.view_levels = view_levels(graph, costs)
+        self.root = list(range(len(graph.data)))
+        for node in graph.data:
+            base = int(self.base[node.id])
+            if base != node.id:
+                self.root[node.id] = self.root[base]
+
+    def cost_of(self, order: Iterable[int]) -> float:
+        """Return the cost of all evaluations."""
+        return float(self.cost[without_repeats(self.graph, as_integers(order))].sum())
+
+    def live(self, order: Iterable[int]) -> Integers:
+        """Return the memory held during each evaluation, as ``replay`` would count it.
+
+        Raises:
+            ScheduleError: if an operator comes before something it reads, or a result never comes.
+        """
+        positions = self.flat.settled(as_integers(order))
+        spans = self.flat.spans(positions)
+        end = self.block_ends(spans, len(positions)) if self.view_levels else spans.end
+        size = self.size[spans.data]
+        change = np.zeros(len(positions) + 2, np.int64)
+        np.add.at(change, spans.begin, size)
+        np.subtract.at(change, end + 1, size)
+        held: Integers = np.cumsum(change)[: len(positions)] + self.workspace[positions]
+        return held
+
+    def peak(self, order: Iterable[int]) -> int:
+        """Return the most memory that is held during any evaluation."""
+        return int(self.live(order).max(initial=0))
+
+    def needs(self) -> Integers:
+        """Return the memory that each operator takes by itself: inputs, outputs and workspace."""
+        operators, root = np.arange(len(self.graph.operators)), np.asarray(self.root, np.int64)
+        touched = [rows.take(operators) for rows in (self.flat.reads, self.flat.writes)]
+        # What is read or made twice, as a value and as a view of it, counts once.
+        blocks = np.unique(np.concatenate([at * len(root) + root[data] for data, at in touched]))
+        found = self.workspace.copy()
+        np.add.at(found, blocks // len(root), self.size[blocks % len(root)])
+        return found
+
+    def block_ends(self, spans: Spans, length: int) -> Integers:
+        """Return until when the memory of each span is held, by the value or by a view of it."""
+        end = spans.end.copy()
+        keys = spans.data * (length + 1) + spans.begin
+        for is_view in self.view_levels:
+            views = np.flatnonzero(is_view[spans.data])
+            # The base as it was when the view was made: its latest span that began before.
+            base = self.base[spans.data[views]]
+            parent = np.searchsorted(keys, base * (length + 1) + spans.begin[views]) - 1
+            np.maximum.at(end, parent, end[views])
+        return end
+
+
+def as_integers(order: Iterable[int]) -> Integers:
+    """Return an order as an array."""
+    return np.asarray(order if isinstance(order, np.ndarray | list | tuple) else list(order), int)
+
+
+def views_of(problem: Problem) -> list[list[int]]:
+    """Return the views in the memory of each value."""
+    views: list[list[int]] = [[] for _ in problem.root]
+    for data, root in enumerate(problem.root):
+        if root != data:
+            views[root].append(data)
+    return views
+
+
+def view_levels(graph: Graph, costs: Costs) -> tuple[Integers, list[Any]]:
+    """Return what each view is a view of, and masks of views: views of views first."""
+    base = np.arange(len(graph.data))
+    depth = np.zeros(len(graph.data), np.int64)
+    if costs.memory_unit == "bytes":
+        for node in graph.data:
+            if node.view_of is not None and not graph.data[node.view_of].is_source:
+                base[node.id], depth[node.id] = node.view_of, depth[node.view_of] + 1
+    return base, [depth == level for level in range(int(depth.max(initial=0)), 0, -1)]

@@ -1,0 +1,1 @@
+"""Offloading: values copied to host memory and back, beside computation."""

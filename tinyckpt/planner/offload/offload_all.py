@@ -1,0 +1,113 @@
+"""Offload: values wait in the host's memory from their last forward use to the backward half.
+
+Source: PyTorch's ``torch.autograd.graph.save_on_cpu``, which moves all that is saved, and JAX's
+``save_and_offload_only_these_names``, which moves what is named. Neither recomputes what it moves.
+
+A value leaves right after the last operator of the forward sweep that touches it. It comes back so
+early that the copy is over when it is read, if the link's bandwidth is given, and no earlier than
+memory allows (``offload.prefetch``). How long all of it takes, ``timed`` tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tinyckpt.base.errors import BudgetError, PolicyOptionError
+from tinyckpt.base.units import counted, size_text
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import evaluated_once, from_order, offloading
+from tinyckpt.core.policies import Policy
+from tinyckpt.core.replay import replay
+from tinyckpt.core.retaining import Keep, retaining_order, selected
+from tinyckpt.core.schedule import Offload, Schedule
+from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
+from tinyckpt.planner.offload.link import MOST_ENGINES, Link, Number
+from tinyckpt.planner.offload.prefetch import fetched_early, idle_copies, movable_values
+
+
+def plan_offload(
+    graph: Graph,
+    costs: Costs,
+    *,
+    values: Keep | None = None,
+    keep: Keep | None = None,
+    bandwidth: Number | None = None,
+    latency: Number = 0,
+    engines: int = MOST_ENGINES,
+    budget: int | None = None,
+) -> Schedule:
+    """Move values to the host's memory while nothing reads them.
+
+    Args:
+        graph: the training graph.
+        costs: the duration of each evaluation, which copies are beside of; in bytes.
+        values: what to move: names or labels, or patterns of them; data nodes or ids; or a
+            predicate. All that the backward half reads, if not given, but for values of whose
+            memory it reads several views that overlap. What is read again at once stays.
+        keep: what stays on the device; what is neither kept nor moved is then recomputed, as in
+            JAX. If not given, all stays that is not moved.
+        bandwidth, latency, engines: of the ``Link``. Without a bandwidth, values come back as
+            early as they can without a higher peak.
+        budget: bytes within which the peak has to be, copies on their way not counted: what has no
+            room while they are waits for them (``timed``).
+
+    Raises:
+        PolicyOptionError: if an option is not legal.
+        BudgetError: if the peak is above the budget even with every value back at the last moment.
+
+    >>> import tinyckpt as tc
+    >>> schedule = tc.plan(tc.networks.chain(16), "offload", bandwidth=512)
+    >>> schedule.note
+    'on the host: 15 values, 7.5 KiB'
+    >>> tc.timed(schedule, tc.Link(bandwidth=512)).summary()  # doctest: +ELLIPSIS
+    'offload on chain:16: 33 evaluations, 0 stalled; ...'
+    """
+    link = None if bandwidth is None else Link(bandwidth, latency, engines)
+    if link is None and (latency != 0 or engines != MOST_ENGINES):
+        raise PolicyOptionError("offload: latency and engines are of a link: give its bandwidth=")
+    if costs.memory_unit != "bytes":
+        raise PolicyOptionError("offload: what is moved is counted in bytes; so is its budget")
+    if nothing_to_reverse(graph):
+        return evaluated_once(graph, "offload")
+    chosen = movable_values(graph) if values is None else selected(graph, values, "offload")
+    options: dict[str, Any] = {} if values is None else {"values": names_of(graph, chosen)}
+    kept: list[int] = []
+    order = list(range(len(graph.operators)))
+    if keep is not None:
+        kept = selected(graph, keep, "offload")
+        order = retaining_order(graph, [*chosen, *kept], reuse=True)
+        options["keep"] = names_of(graph, kept)
+    if link is not None:
+        options |= {"bandwidth": link.bandwidth, "latency": link.latency, "engines": link.engines}
+    stored = from_order(graph, order, "offload", options, "", [*chosen, *kept])
+    leaving = set(chosen) - set(graph.outputs)
+    moved = offloading(stored, leaving - idle_copies(offloading(stored, leaving)))
+    smallest = replay(moved).peak_bytes
+    if budget is not None and smallest > budget:
+        raise BudgetError(
+            f"offload needs {size_text(smallest)} with {counted(len(chosen), 'value')} on the host "
+            f"until it is read, which is more than the budget of {size_text(budget)}",
+            smallest,
+        )
+    schedule = fetched_early(moved, costs, link, budget)
+    waiting = [step.data for step in schedule.steps if isinstance(step, Offload)]
+    nbytes = sum(graph.data[data].spec.nbytes for data in waiting)
+    note = f"on the host: {counted(len(waiting), 'value')}, {size_text(nbytes)}"
+    return replace(schedule, note=note)
+
+
+def names_of(graph: Graph, values: list[int]) -> list[str]:
+    """Return the unique names of values."""
+    return [graph.data[data].name for data in values]
+
+
+OFFLOAD = Policy(
+    "offload",
+    plan_offload,
+    "what the backward half reads waits in the host's memory, and comes back beside computation",
+    "as good as what is moved; nothing moved is recomputed",
+    "O(V + E), and the evaluations that copies are beside of",
+    "torch.autograd.graph.save_on_cpu; jax.checkpoint_policies.save_and_offload_only_these_names",
+)

@@ -1,0 +1,250 @@
+"""Keep, recompute or move: the fastest schedule known with a host beside the device.
+
+What ``moved`` knows of schedules and values on the host is tried. Small graphs are searched exactly
+too (``exact.offload_astar``), unless no schedule is below what is known: whether a graph is small
+is decided by its operators alone. One that evaluates a backward operator again is not in the
+search's class.
+
+**More of anything is never slower**: a larger budget, on the device or on the host, more bandwidth,
+less latency, two engines for one. The best of a class only gets better with them, and so does the
+best of schedules that depend on none of them. This holds for plans that the time limit did not cut
+short; one that it did says so in its note, and may then be slower than one for less.
+
+The bound: whoever holds at most H bytes on the host does without it in so much more memory, so no
+schedule is below what none is on a device of budget + H. And what is on the host at some time has
+been copied there before and is copied back after: at most bandwidth times half the makespan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from math import gcd, inf
+from time import monotonic
+from typing import Any
+
+from tinyckpt.base.deadline import ENDLESS, Clock, checked_seconds
+from tinyckpt.base.errors import BudgetError, ScheduleError
+from tinyckpt.base.units import counted, size_text
+from tinyckpt.core.costs import LARGEST_COST, Costs
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.schedule import EVALUATIONS, Certificate, Offload, Schedule
+from tinyckpt.planner.exact.offload_astar import SCOPE, HostSearch, is_searched
+from tinyckpt.planner.exact.stage_astar import SearchLimitError
+from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
+from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
+from tinyckpt.planner.offload.link import Link, checked_link
+from tinyckpt.planner.offload.offload_known import tried
+from tinyckpt.planner.offload.simulate import Timeline, timed
+from tinyckpt.planner.portfolio.plan import Budget, costs_of
+from tinyckpt.planner.portfolio.search import DEFAULT_SECONDS
+
+MOST_SEARCHED = 17  # operators: chain:8, in seconds
+STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
+SMALL_SECONDS = 180.0  # chain:8 takes up to 15, within 3 nodes; more where cores are shared
+KNOWN_SHARE = 0.05  # of the time, before the exact search, for what is known
+SEARCH_SHARE = 0.5  # of the time that is left, for the exact search
+BOUND_SHARE = 0.2
+
+
+def plan_with_host(
+    graph: Graph,
+    link: Link,
+    *,
+    budget: Budget,
+    host_budget: Budget | None = None,
+    costs: Costs | None = None,
+    time_limit: float | None = None,
+) -> Schedule:
+    """Return the schedule of the least makespan that is known: what to keep, recompute and move.
+
+    Without bandwidth it is a schedule on one device; where it is infinite, nothing is recomputed.
+
+    Args:
+        graph: the training graph.
+        link: between the device and the host.
+        budget: of the device, as in ``plan``, in bytes; values on their way to the host count.
+        host_budget: of the host; without limit if not given.
+        costs: the duration of each evaluation; if not given, as in ``plan``.
+        time_limit: seconds for all of it; half of them for the search of a small graph. What has
+            been found by then is the answer. If not given, as in ``plan``, and 180 for a small
+            graph, of which the search is to end.
+
+    Returns:
+        A schedule whose certificate is about its makespan, ``timed(schedule, link, budget=...)``.
+
+    Raises:
+        BudgetError: if nothing was found within the budgets.
+        ScheduleError: if the link is none, or memory is not counted in bytes.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(4)
+    >>> for bandwidth in (0, 256, 512):
+    ...     link = tc.Link(bandwidth, engines=1)
+    ...     schedule = tc.plan_with_host(graph, link, budget=3 * 512)
+    ...     print(schedule.note)
+    15 evaluations, 6 of them recomputations; 0 values moved; 0 stalled
+    12 evaluations, 3 of them recomputations; 1 value moved; 3 stalled
+    10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled
+    """
+    link, own = checked_link(link), costs_of(graph, costs)
+    limit, own = parse_budget(graph, own, budget)
+    host = inf if host_budget is None else host_bytes(graph, own, host_budget)
+    if own.memory_unit != "bytes":
+        raise ScheduleError("plan_with_host: what is moved is counted in bytes; so is the budget")
+    is_small = len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own)
+    default = SMALL_SECONDS if is_small else DEFAULT_SECONDS
+    seconds = checked_seconds(default if time_limit is None else time_limit)
+    clock = Clock(seconds)
+    bound = host_bound(graph, own, link, limit, host, Clock(BOUND_SHARE * seconds))
+    least = smallest_budget(Problem(graph, own), necessary(graph))
+    if limit < least and not graph.once:
+        raise BudgetError(
+            f"no schedule of {graph.name} is within {size_text(limit)}; any needs at least "
+            f"{size_text(least)}",
+            least,
+        )
+    line, is_best, is_whole = fastest(graph, own, link, limit, host, clock, bound, is_small)
+    cost = float(line.makespan)
+    options: dict[str, Any] = {"budget": limit, "bandwidth": link.bandwidth}
+    options |= {"latency": link.latency, "engines": link.engines}
+    if host != inf:
+        options["host_budget"] = host
+    if cost <= bound:
+        known = "optimal", cost, ""
+    elif is_best:
+        known = "optimal in its class", cost, SCOPE
+    else:
+        known = "heuristic", bound, ""
+    status, below, scope = known
+    certificate = Certificate(status, cost, below, limit, own.unit, own.memory_unit, scope)  # type: ignore[arg-type]
+    cut = "" if is_whole or cost <= bound else "; the search was cut short, more time may find more"
+    return replace(
+        line.schedule,
+        policy="plan_with_host",
+        options=options,
+        note=note_of(line) + cut,
+        certificate=certificate,
+    )
+
+
+def fastest(
+    graph: Graph,
+    costs: Costs,
+    link: Link,
+    budget: int,
+    host_budget: float,
+    clock: Clock,
+    bound: float,
+    is_small: bool,
+) -> tuple[Timeline, bool, bool]:
+    """Return the fastest that is found, whether it is the best of its class, and no time was short.
+
+    Mostly something that is known is as fast as anything can be: then nothing is searched.
+    """
+    known = graph, costs, link, budget, host_budget
+    line, is_whole = None, True
+    if is_small:
+        with suppress(BudgetError):
+            line, _ = tried(*known, Clock(KNOWN_SHARE * clock.left()))
+        if line is not None and line.makespan <= bound:
+            return line, True, True
+        line, is_whole = searched(*known, SEARCH_SHARE * clock.left())
+        if line is not None and line.makespan <= bound:
+            return line, True, True
+    best, is_all = tried(*known, clock, line)
+    return best, is_whole and best is line, is_whole and is_all
+
+
+def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
+    """Return a budget of the host in bytes."""
+    limit, counted = parse_budget(graph, costs, budget)
+    if counted.memory_unit != "bytes" or (isinstance(budget, str) and "in all" in budget):
+        raise BudgetError(
+            f"host_budget={budget!r:.80}: legal are bytes, such as '4 GiB', and a share of "
+            "store-all's peak"
+        )
+    return limit
+
+
+def note_of(line: Timeline) -> str:
+    """Return what a plan did, in a sentence."""
+    steps = line.schedule.steps
+    count = sum(isinstance(step, Offload) for step in steps)
+    evaluated = [step.operator for step in steps if isinstance(step, EVALUATIONS)]
+    again = len(evaluated) - len(set(evaluated))
+    return (
+        f"{len(evaluated)} evaluations, {again} of them recomputations; "
+        f"{counted(count, 'value')} moved; {float(line.stalled):.6g} stalled"
+    )
+
+
+def searched(
+    graph: Graph, costs: Costs, link: Link, budget: int, host_budget: float, seconds: float
+) -> tuple[Timeline | None, bool]:
+    """Return the best schedule of a small graph that was found, and whether the search ended."""
+    search = HostSearch(graph, costs, link, budget, host_budget)
+    try:
+        is_whole = True
+        search.cheapest(STATES, monotonic() + seconds)
+    except SearchLimitError:
+        is_whole = False
+    steps = search.steps()
+    if not steps:
+        return None, is_whole
+    schedule = Schedule(graph, tuple(steps), "plan_with_host")
+    return timed(schedule, link, costs, budget=budget), is_whole
+
+
+def host_bound(
+    graph: Graph,
+    costs: Costs,
+    link: Link,
+    budget: int,
+    host_budget: float = inf,
+    limit: Clock = ENDLESS,
+) -> float:
+    """Return a makespan that no schedule with a host is below.
+
+    For every x, a schedule holds less than x bytes on the host at all times, and is no cheaper than
+    those of the device with x more, or it holds x at some time, and takes 2 x / bandwidth.
+    """
+    within = bound_of(graph, costs, limit)
+    if link.bandwidth == 0:
+        return within(budget)
+    everything = sum(costs.data)
+    most = everything if host_budget == inf else min(everything, int(host_budget))
+    if link.bandwidth == inf:
+        return within(budget + most)
+    unit = gcd(*costs.data, *costs.workspace) or 1
+    bandwidth = Fraction(link.bandwidth)
+    # The bound holds for each x; the best is where the two are alike. In units:
+    low, high = 0, most // unit + 1
+    while high - low > 1 and limit.left():
+        middle = (low + high) // 2
+        without = within(budget + (middle - 1) * unit)
+        if 2 * middle * unit < bandwidth * Fraction(min(without, LARGEST_COST)):
+            low = middle
+        else:
+            high = middle
+    without = within(budget + (high - 1) * unit)
+    return min(without, float(2 * high * unit / bandwidth)) if high <= most // unit else without
+
+
+def bound_of(graph: Graph, costs: Costs, limit: Clock) -> Callable[[int], float]:
+    """Return what tells a cost that no schedule on one device is below, for any budget.
+
+    It is asked some twenty times: whether a graph is a chain is found once.
+    """
+    chain = uniform_chain(graph, costs)
+    if chain is None:
+        return lambda budget: cost_bound(graph, costs, budget, limit)
+    n, size = chain
+    cost = costs.operators[0]
+    return lambda budget: (
+        fewest_evaluations(n, budget // size) * cost if budget // size >= 3 else inf
+    )

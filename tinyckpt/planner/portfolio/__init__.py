@@ -1,0 +1,1 @@
+"""The portfolio: every policy's schedules, their Pareto frontier, and the best one."""

@@ -1,0 +1,136 @@
+"""What is tried of graphs without a backward half: other orders, and recomputations in them.
+
+There is no turn in such a graph that planners could go back from. Operators change places instead,
+so that less is held at once, and what remains too much is evaluated again (see
+``heuristics.beam_toposort`` and ``heuristics.local_search``). The budgets are shares of what
+storing everything takes, so that what is found does not depend on the one that is asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from tinyckpt.base.deadline import Clock
+from tinyckpt.planner.heuristics.beam_toposort import WIDTHS, Blocks, frugal_order, widths_for
+from tinyckpt.planner.heuristics.budget_grid import SHARES, Candidate, Levels
+from tinyckpt.planner.heuristics.drop_recomputes import pruned
+from tinyckpt.planner.heuristics.local_search import Ahead
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+
+ROUNDS = 6  # at each budget, from different orders and with different random weights
+SHAKES = 12  # attempts to make what a round found cheaper
+QUICK_WIDTHS = WIDTHS[:2]  # of beams
+NOISE = 0.3  # how far random weights may be from 1
+
+Attempts = Callable[[Clock], Iterator[Candidate]]
+
+
+def forward_attempts(
+    problem: Problem, levels: Levels
+) -> Iterator[tuple[Attempts, int, int | None]]:
+    """Yield attempts with their ranks and levels, as tasks have them, the first rounds first."""
+    if problem.graph.updates:
+        return  # they come last whatever order is asked for, which this does not foresee
+    rounds = Rounds(problem, levels.highest)
+    for width in rounds.widths:
+        # The widest beams take longer than changes at the one budget that is asked for.
+        yield reordered(rounds, width), 1 + (width not in QUICK_WIDTHS), None
+    for number in range(ROUNDS):
+        for budget in rounds.budgets:
+            level = max(0, bisect_right(levels.budgets, budget) - 1)
+            yield attempts_at(rounds, budget, number), 1 + (number > 0), level
+
+
+class Rounds:
+    """What the rounds at all budgets begin with, each found once.
+
+    Attributes:
+        problem, widths: the graph, and of which beams there are orders.
+        budgets: shares of the peak in build order, descending.
+    """
+
+    def __init__(self, problem: Problem, highest: int) -> None:
+        self.problem, self._blocks = problem, Blocks(problem)
+        self.widths = widths_for(self._blocks)
+        lowest = smallest_budget(problem, necessary(problem.graph))
+        # Rounded down as a budget is that is given as such a share.
+        shares = {highest * part // SHARES for part in range(1, SHARES)}
+        self.budgets = sorted((share for share in shares if share >= lowest), reverse=True)
+        self._orders: dict[int, list[int]] = {}
+        self._firsts: dict[int, list[int] | None] = {}
+
+    def order(self, width: int, clock: Clock) -> list[int]:
+        """Return the order of a beam."""
+        if width not in self._orders:
+            self._orders[width] = frugal_order(self._blocks, width, clock)
+        return self._orders[width]
+
+    def starts(self, clock: Clock) -> list[list[int]]:
+        """Return the orders to begin with: build order, and those of beams that take no time."""
+        widths = [width for width in self.widths if width in QUICK_WIDTHS]
+        stored = list(range(len(self.problem.graph.operators)))
+        return [stored, *(self.order(width, clock) for width in widths)]
+
+    def first(self, budget: int, clock: Clock) -> list[int] | None:
+        """Return what the first round finds at a budget, from build order."""
+        if budget not in self._firsts:
+            start = range(len(self.problem.graph.operators))
+            self._firsts[budget] = Ahead(self.problem, budget, limit=clock).within(start)
+        return self._firsts[budget]
+
+    def is_hopeless(self, budget: int, clock: Clock) -> bool:
+        """Whether the first round found nothing at a budget, nor at the next larger one."""
+        larger = self.budgets[max(0, self.budgets.index(budget) - 1)]
+        return self.first(budget, clock) is None and self.first(larger, clock) is None
+
+
+def reordered(rounds: Rounds, width: int) -> Attempts:
+    """Return the attempt that evaluates every operator once, in the order of a beam."""
+
+    def attempts(clock: Clock) -> Iterator[Candidate]:
+        yield candidate(rounds.problem, rounds.order(width, clock))
+
+    return attempts
+
+
+def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
+    """Return one round at one budget.
+
+    Rounds begin with build order and with those of beams in turn, later ones with random weights.
+    """
+
+    def attempts(clock: Clock) -> Iterator[Candidate]:
+        problem, starts = rounds.problem, rounds.starts(clock)
+        if any(problem.peak(start) <= budget for start in starts):
+            return  # every operator once: nothing is cheaper
+        if number and rounds.is_hopeless(budget, clock):
+            return
+        search = Ahead(problem, budget, number, clock)
+        noise = 0.0 if number < len(starts) else NOISE
+        start = starts[number % len(starts)]
+        found = search.within(start, noise) if number else rounds.first(budget, clock)
+        if found is None:
+            return
+        best = pruned(problem, found, budget, clock)
+        yield candidate(problem, best)
+        for _ in range(SHAKES):
+            if len(best) == len(starts[0]):
+                return
+            found = search.shaken(best, NOISE)
+            if found is None:
+                continue
+            found = pruned(problem, found, budget, clock)
+            if problem.cost_of(found) < problem.cost_of(best):
+                best = found
+                yield candidate(problem, best)
+
+    return attempts
+
+
+def candidate(problem: Problem, order: list[int]) -> Candidate:
+    """Return an order with what is said of it."""
+    again = len(order) - len(problem.graph.operators)
+    detail = f"{again} recomputations" if again else "every operator once"
+    return Candidate("ahead", f"{detail}, in another order", order)

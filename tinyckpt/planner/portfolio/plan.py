@@ -1,0 +1,303 @@
+"""Planning: from a graph and a policy, or a budget, to a schedule and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from tinyckpt.base.deadline import ENDLESS, MOST_EVALUATIONS, Clock, checked_seconds, too_long
+from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, meant
+from tinyckpt.base.units import memory_text
+from tinyckpt.core.costs import Costs, cost_of, given, in_nodes
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Certificate, Fetch, Offload, Schedule
+from tinyckpt.core.trace import Trace
+from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
+from tinyckpt.planner.model.budget import is_for_all, parse_budget, with_sources
+from tinyckpt.planner.model.lower_bounds import cost_bound
+from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
+from tinyckpt.planner.portfolio.policies import POLICIES
+from tinyckpt.planner.portfolio.resolve_policy import (
+    PolicyLike,
+    name_of,
+    options_of,
+    planned,
+    resolved,
+    takes,
+)
+from tinyckpt.planner.portfolio.search import DEFAULT_SECONDS, Progress, reserved
+from tinyckpt.planner.portfolio.search import frontier as search
+from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
+
+Budget = str | int | float
+OWN_OPTIONS = ("time_limit", "progress", "seeds")  # of a plan without a policy
+
+
+def plan(
+    graph: Graph,
+    policy: PolicyLike | None = None,
+    *,
+    budget: Budget | None = None,
+    costs: Costs | None = None,
+    **options: Any,
+) -> Schedule:
+    """Return the schedule that a policy makes of a graph, or the best that is known in a budget.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.networks.chain(16)
+    >>> tc.replay(tc.plan(graph, "sqrt_n")).summary()
+    'sqrt_n on chain:16: 42 evaluations, 9 of them recomputations; peak 9 nodes, 4.5 KiB'
+    >>> print(tc.plan(graph, budget="9 nodes").certificate)
+    optimal: no schedule within 9 nodes costs less than 42 evaluations
+    >>> def in_build_order(graph):
+    ...     return [operator.name for operator in graph.operators]
+    >>> tc.plan(graph, in_build_order)
+    <Schedule in_build_order of chain:16, 65 steps>
+
+    With a budget and no policy, all planners that need no solver are tried at many settings (the
+    policy ``optimal`` is asked for by name). The cheapest schedule of the frontier whose true peak
+    is within the budget is returned, with a certificate: optimal, or how far from it at most.
+
+    Such a plan never costs more than what a single policy that moves nothing to the host, by its
+    default options, returns for the same budget, and never more than one for a smaller budget. Both
+    hold because of what is searched: it does not depend on the budget, and a policy that is asked
+    for a budget by its name answers from a part of the same search (see ``portfolio``). They hold
+    once the search is complete, in any process, whatever was asked before. If the time limit cuts
+    it, as in graphs of thousands of operators, the note says so; then what blocks, greedy and dtr
+    do at this very budget has been tried before anything else, as far as the time went. For the
+    same graph, a second budget is a look-up, or no more than that. Ctrl-C ends the search, not the
+    program: what has been found by then is the answer.
+
+    Args:
+        graph: what ``differentiate`` returned, or any other graph.
+        policy: a name or entry of ``POLICIES``, or a function of your own, of ``(graph)`` or
+            ``(graph, costs)`` and options by keyword. It returns the order in which operators are
+            evaluated, by ids or names, or a Schedule. Store-all, if there is no budget.
+        budget: the peak to stay within: ``"64 MiB"``, bytes, ``"9 nodes"``, ``"50 %"`` or a float
+            from 0 to 1 for a share of store-all's peak; ``"24 GiB in all"`` counts the sources too.
+        costs: what evaluations cost and values weigh. If not given, the costs that the graph
+            carries, or one an evaluation; and bytes.
+        options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
+            ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``. All policies that
+            search have a ``time_limit``, and return the best so far when it is up.
+
+    Raises:
+        PolicyOptionError: if the policy is unknown, or refuses its options; it is a ScheduleError.
+        ScheduleError: if the policy returns something illegal, or would something too long.
+        BudgetError: if no schedule was found within the budget; with the smallest peak that was.
+    """
+    if not isinstance(graph, Graph):
+        raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
+    costs = costs_of(graph, costs)
+    if budget is None:
+        return planned(graph, "store_all" if policy is None else policy, costs, options)
+    if is_for_all(budget):
+        limit, costs = parse_budget(graph, costs, budget)
+        try:
+            return plan(graph, policy, costs=costs, budget=limit, **options)
+        except BudgetError as error:
+            raise with_sources(error, graph, budget) from None
+    if policy is None:
+        return best_within(graph, costs, budget, options)
+    own = resolved(policy)
+    if not takes(own, "budget"):
+        able = [p.name for p in POLICIES.values() if "budget" in options_of(p)]
+        raise PolicyOptionError(
+            f"the policy {name_of(own)} takes no budget; "
+            + (
+                "leave the policy out for the best of all, or take one of " + ", ".join(able)
+                if own in POLICIES.values()
+                else "give it a keyword argument 'budget'"
+            )
+        )
+    clock, seconds = ENDLESS, None
+    if "time_limit" in options:
+        seconds = checked_seconds(options["time_limit"])
+        clock = Clock(seconds)
+    limit, costs = parse_budget(graph, costs, budget)
+    if seconds is not None:
+        options["time_limit"] = max(0.0, clock.left() - reserved(graph, seconds))
+    schedule = planned(graph, own, costs, {**options, "budget": limit}, seconds)
+    peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
+    if peak > limit:
+        raise BudgetError(
+            f"{schedule.policy} planned a peak of {memory_text(peak, unit)}, which is more than "
+            f"the budget of {memory_text(limit, unit)}",
+            peak,
+        )
+    return schedule if schedule.certificate else certified(schedule, costs, limit, clock)
+
+
+def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str, Any]) -> Schedule:
+    """Return the best schedule that is found within a budget.
+
+    Args:
+        graph, costs, budget: what to plan, and what for, as in ``plan``.
+        options: those of ``frontier``.
+    """
+    for option in options:
+        if option not in OWN_OPTIONS:
+            raise PolicyOptionError(
+                f"a plan without a policy has no option {option!r}; it has "
+                f"{', '.join(OWN_OPTIONS)}{meant(option, OWN_OPTIONS)}"
+            )
+    clock = Clock(checked_seconds(options.get("time_limit", DEFAULT_SECONDS)))
+    limit, costs = parse_budget(graph, costs, budget)
+    seeds = checked_seeds(graph, options.get("seeds", ()))
+    chain = uniform_chain(graph, costs)
+    if chain is not None and limit >= 3 * chain[1]:
+        # Nothing to search: Revolve is optimal at every budget.
+        slots = slots_within(graph, *chain, limit, costs.memory_unit)
+        return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
+    found = search(graph, costs, clock.left(), options.get("progress"), limit, seeds)
+    return found.cheapest(limit, limit=clock)
+
+
+def slots_within(graph: Graph, n: int, size: int, limit: int, unit: str) -> int:
+    """Return the slots with which Revolve is optimal on ``chain(n)`` within a budget.
+
+    Raises:
+        BudgetError: if the schedule would be too long; with the smallest budget for which it is
+            not.
+    """
+    room = min(limit // size, n + 2)
+    evaluations = fewest_evaluations(n, room)
+    if evaluations > MOST_EVALUATIONS:
+        short = room
+        while fewest_evaluations(n, short) > MOST_EVALUATIONS:
+            short += 1
+        what = f"the best of {graph.name} within {memory_text(limit, unit)}"
+        raise BudgetError(
+            f"{too_long(evaluations, what)}; the smallest budget for which it is short enough is "
+            f"{memory_text(short * size, unit)}",
+            short * size,
+        )
+    return min(room - 2, n)
+
+
+def costs_of(graph: Graph, costs: Costs | None) -> Costs:
+    """Return the costs to plan with, after checking that they are the graph's."""
+    if costs is None:
+        return given(graph)
+    if not isinstance(costs, Costs):
+        raise ScheduleError(f"costs: expected tc.Costs, got a {type(costs).__name__}")
+    lengths = len(costs.operators), len(costs.data), len(costs.workspace)
+    if lengths != (len(graph.operators), len(graph.data), len(graph.operators)):
+        raise ScheduleError(f"the costs are not those of {graph.name}: other numbers of nodes")
+    return costs
+
+
+def frontier(
+    graph: Graph,
+    costs: Costs | None = None,
+    *,
+    nodes: bool = False,
+    time_limit: float = DEFAULT_SECONDS,
+    progress: Progress | None = None,
+    seeds: Iterable[Seed] = (),
+) -> Frontier:
+    """Return peak against cost of the best schedules that all planners but the solver find.
+
+    >>> import tinyckpt as tc
+    >>> found = tc.frontier(tc.networks.chain(4), nodes=True)
+    >>> [(point.peak, point.cost) for point in found.points]
+    [(3, 15.0), (4, 11.0), (5, 10.0), (6, 9.0)]
+    >>> found.schedule(5)
+    <Schedule sqrt_n of chain:4, 19 steps>
+
+    ``print`` shows the table; ``.points`` are the data; ``.schedule(budget)`` is one of them.
+    Interrupted by Ctrl-C, the search returns what it has.
+
+    Args:
+        graph: the training graph.
+        costs: as in ``plan``.
+        nodes: whether memory is counted in values instead of bytes.
+        time_limit: seconds after which the search ends, those spent on the same graph before
+            included: asking again is a look-up, unless it is with more time.
+        progress: called as ``progress(policy, points)`` after every attempt.
+        seeds: schedules of the graph, or sets of forward values to save, each as in ``retain``:
+            what another tool would save, for example, or an earlier plan. The frontier is then no
+            dearer than they are at their own peaks, of as many as there is time for.
+    """
+    if not isinstance(graph, Graph):
+        raise ScheduleError(f"expected a Graph, got a {type(graph).__name__}")
+    resolved = costs_of(graph, costs)
+    resolved = in_nodes(resolved) if nodes else resolved
+    return search(graph, resolved, time_limit, progress, seeds=checked_seeds(graph, seeds))
+
+
+def best_within_each(
+    graph: Graph,
+    costs: Costs,
+    budgets: Sequence[int],
+    *,
+    time_limit: float = DEFAULT_SECONDS,
+    progress: Progress | None = None,
+) -> tuple[list[float], bool]:
+    """Return for each budget what the cheapest schedule within it costs, and if all was searched.
+
+    A cost is infinite where no schedule is known. On a uniform chain nothing is searched.
+
+    Args:
+        graph, costs, time_limit, progress: as in ``frontier``.
+        budgets: in the memory unit of the costs.
+    """
+    chain = uniform_chain(graph, costs)
+    if chain is not None:
+        return [cost_bound(graph, costs, budget) for budget in budgets], True
+    found = search(graph, costs, time_limit, progress)
+    least = [
+        min((point.cost for point in found.points if point.peak <= budget), default=inf)
+        for budget in budgets
+    ]
+    return least, found.complete
+
+
+def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> float:
+    """Return a cost that no schedule within the budget is below; infinite if there is none.
+
+    Args:
+        graph: any graph.
+        budget: as in ``plan``.
+        costs: as in ``plan``.
+    """
+    limit, costs = parse_budget(graph, costs_of(graph, costs), budget)
+    return cost_bound(graph, costs, limit)
+
+
+def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = False) -> Certificate:
+    """Return how far from the optimum at its own peak a schedule is, at most.
+
+    Args:
+        schedule: a legal schedule, from any policy.
+        costs: as in ``plan``.
+        nodes: whether memory is counted in values instead of bytes.
+
+    Raises:
+        ScheduleError: if the schedule is not legal, or moves values to the host.
+    """
+    resolved = costs_of(schedule.graph, costs)
+    resolved = in_nodes(resolved) if nodes else resolved
+    certificate = certified(schedule, resolved, peak_of(replay(schedule), resolved)).certificate
+    if certificate is None:
+        raise ScheduleError(
+            "a schedule that moves values to the host has no certificate: bounds are known here "
+            "for schedules on one device only"
+        )
+    return certificate
+
+
+def peak_of(trace: Trace, costs: Costs) -> int:
+    """Return the peak in the memory unit of the costs."""
+    return trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
+
+
+def certified(schedule: Schedule, costs: Costs, budget: int, limit: Clock = ENDLESS) -> Schedule:
+    """Return the schedule with a certificate for a budget; without one if it uses the host."""
+    if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
+        return schedule
+    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget, limit)
+    return replace(schedule, certificate=certificate)

@@ -1,0 +1,43 @@
+"""The policies by name: each turns a training graph into a schedule."""
+
+from tinyckpt.core.policies import Policy
+from tinyckpt.core.recompute_all import RECOMPUTE_ALL
+from tinyckpt.core.sqrt_n import SQRT_N
+from tinyckpt.core.store_all import STORE_ALL
+from tinyckpt.planner.chain_dp.chen_budget import CHEN_BUDGET
+from tinyckpt.planner.chain_dp.chen_recursive import CHEN_RECURSIVE
+from tinyckpt.planner.chain_dp.revolve import REVOLVE
+from tinyckpt.planner.chain_dp.rockmate_dp import BLOCKS
+from tinyckpt.planner.chain_dp.rotor import ROTOR
+from tinyckpt.planner.exact.optimal import OPTIMAL
+from tinyckpt.planner.heuristics.dtr import DTR
+from tinyckpt.planner.heuristics.greedy import GREEDY
+from tinyckpt.planner.heuristics.knapsack import KNAPSACK
+from tinyckpt.planner.manual.regions import REGIONS
+from tinyckpt.planner.manual.retain import RETAIN
+from tinyckpt.planner.manual.saveable import SAVEABLE
+from tinyckpt.planner.offload.offload_all import OFFLOAD
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        STORE_ALL,
+        RECOMPUTE_ALL,
+        SQRT_N,
+        CHEN_RECURSIVE,
+        CHEN_BUDGET,
+        REVOLVE,
+        ROTOR,
+        BLOCKS,
+        OPTIMAL,
+        DTR,
+        GREEDY,
+        KNAPSACK,
+        RETAIN,
+        SAVEABLE,
+        REGIONS,
+        OFFLOAD,
+    )
+}
+
+__all__ = ["POLICIES", "Policy"]

@@ -1,0 +1,182 @@
+"""One policy that is asked: by its name, or a function of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter, Signature, signature
+from typing import Any
+
+from tinyckpt.base.deadline import DEFAULT_SECONDS, OutOfTimeError
+from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, meant
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import from_order, kept_values
+from tinyckpt.core.replay import replay
+from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.portfolio.policies import POLICIES, Policy
+
+# A function of (graph), or (graph, costs), and options by keyword. It returns the order in which
+# operators are evaluated, by their ids or names, or a Schedule.
+PolicyFunction = Callable[..., Schedule | Iterable[int | str]]
+PolicyLike = str | Policy | PolicyFunction
+
+
+def planned(
+    graph: Graph,
+    policy: PolicyLike,
+    costs: Costs,
+    options: Mapping[str, Any],
+    seconds: float | None = None,
+) -> Schedule:
+    """Return the schedule that one policy makes.
+
+    Args:
+        graph, policy, costs, options: as ``plan`` is given them.
+        seconds: what the caller gave, if the policy's time limit is but a part of that.
+
+    Raises:
+        PolicyOptionError: if there is no such policy, or it has no such option.
+        BudgetError: if nothing was found in time, or in the memory.
+        ScheduleError: if the function cannot be called so, or returns something illegal.
+    """
+    own = resolved(policy)
+    if not isinstance(own, Policy):
+        return made_by(own, graph, costs, options)
+    legal = options_of(own)
+    for option in options:
+        if option not in legal:
+            raise PolicyOptionError(
+                f"{own.name} has no option {option!r}; it has {', '.join(legal) or 'none'}"
+                f"{meant(option, legal)}"
+            )
+    try:
+        return own.plan(graph, costs, **options)
+    except OutOfTimeError:
+        if seconds is None:
+            seconds = options.get("time_limit", legal.get("time_limit", DEFAULT_SECONDS))
+        raise BudgetError(
+            f"{own.name} found nothing in {seconds:g} s; give it more (time_limit=...)"
+        ) from None
+
+
+def resolved(policy: PolicyLike) -> Policy | PolicyFunction:
+    """Return the policy of a name; a Policy or a function as it is."""
+    if isinstance(policy, Policy) or callable(policy):
+        return policy
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise PolicyOptionError(
+            f"unknown policy {policy!r:.80}; known are {', '.join(POLICIES)}, or a function of "
+            f"(graph) or (graph, costs){meant(policy, POLICIES)}"
+        )
+    return POLICIES[policy]
+
+
+def name_of(policy: Policy | PolicyFunction) -> str:
+    """Return what messages call a policy."""
+    if isinstance(policy, Policy):
+        return policy.name
+    return str(getattr(policy, "__name__", type(policy).__name__))
+
+
+def options_of(policy: Policy) -> dict[str, Any]:
+    """Return the options of a policy with their defaults."""
+    return policy.plan.__kwdefaults__ or {}
+
+
+def takes(policy: Policy | PolicyFunction, option: str) -> bool:
+    """Whether a policy can be asked with an option."""
+    if isinstance(policy, Policy):
+        return option in options_of(policy)
+    parameters = signature_of(policy).parameters.values()
+    return any(p.name == option or p.kind == p.VAR_KEYWORD for p in parameters)
+
+
+# What is written in C may not say what it takes: then it is given graph and costs.
+ANYTHING = Signature([
+    Parameter("arguments", Parameter.VAR_POSITIONAL), Parameter("options", Parameter.VAR_KEYWORD)
+])  # fmt: skip
+
+
+def signature_of(function: PolicyFunction) -> Signature:
+    """Return what a function takes."""
+    try:
+        return signature(function)
+    except ValueError:
+        return ANYTHING
+
+
+def made_by(
+    function: PolicyFunction, graph: Graph, costs: Costs, options: Mapping[str, Any]
+) -> Schedule:
+    """Return the schedule that a function of the caller's makes."""
+    name = name_of(function)
+    result = function(*arguments_for(function, name, graph, costs, options), **options)
+    if isinstance(result, Schedule):
+        if result.graph is not graph:
+            raise ScheduleError(f"{name} returned a schedule of another graph")
+        replay(result)
+        return result
+    try:
+        order = ids_of(result, graph, name)
+        schedule = from_order(graph, order, name, options, checkpoints=kept_values(graph, order))
+    except ScheduleError as error:
+        raise ScheduleError(f"the policy {name}: {error}") from error
+    return schedule
+
+
+def arguments_for(
+    function: PolicyFunction, name: str, graph: Graph, costs: Costs, options: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Return what the function is given by position: the graph, and the costs if it takes them.
+
+    A second parameter takes the costs if it is called so, or if nothing else gives it a value.
+    """
+    own = signature_of(function)
+    parameters = list(own.parameters.values())
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    second = places[1] if len(places) > 1 else None
+    both = any(p.kind == p.VAR_POSITIONAL for p in parameters) or (
+        second is not None
+        and (second.name == "costs" or second.default is Parameter.empty)
+        and second.name not in options
+    )
+    arguments = (graph, costs) if both else (graph,)
+    try:
+        own.bind(*arguments, **options)
+    except TypeError as error:
+        given = "".join(f", {option}=..." for option in options)
+        raise ScheduleError(
+            f"the policy {name}{own} cannot be called as {name}(graph{given}) or "
+            f"{name}(graph, costs{given}): {error}"
+        ) from None
+    return arguments
+
+
+def ids_of(order: object, graph: Graph, name: str) -> list[int]:
+    """Return the operator ids of an order of ids and names.
+
+    Raises:
+        ScheduleError: if it is no order, or names what is not there.
+    """
+    if isinstance(order, str | bytes | Mapping) or not isinstance(order, Iterable):
+        raise ScheduleError(
+            f"it returned a {type(order).__name__}; return the order in which operators are "
+            "evaluated, by their ids or names, or a Schedule"
+        )
+    numbers = {operator.name: operator.id for operator in graph.operators}
+    found = []
+    for place, item in enumerate(order):
+        if isinstance(item, str):
+            if item not in numbers:
+                raise ScheduleError(
+                    f"order[{place}] is {item!r:.80}, which is no operator of {graph.name}"
+                    f"{meant(item, numbers)}"
+                )
+            found.append(numbers[item])
+        elif isinstance(item, bool) or not hasattr(item, "__index__"):
+            raise ScheduleError(
+                f"order[{place}] is a {type(item).__name__}; operators are given by id or name"
+            )
+        else:
+            found.append(item.__index__())
+    return found

@@ -1,0 +1,247 @@
+"""The search for the frontier: the portfolio of policies, at settings that no budget decides.
+
+The tasks of the search are in ``tasks``. Which there are, and what they find, depends on the graph
+and its costs alone: once all are done, so does the frontier, whoever asked before, in which
+process, and how often. What is asked for decides only which tasks come first; that matters when
+the time limit cuts the search.
+
+The searches of the last few graphs are kept, so that a second budget is a look-up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import inf
+from threading import Lock, RLock
+
+from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace, checked_seconds
+from tinyckpt.core.costs import Costs, cost_of_order
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import alive_order
+from tinyckpt.planner.heuristics.budget_grid import Candidate, Levels, levels_of
+from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
+from tinyckpt.planner.portfolio.candidates import other_tasks, quick_tasks
+from tinyckpt.planner.portfolio.pareto import Frontier, Point
+from tinyckpt.planner.portfolio.seeds import Checked, points_given
+
+Progress = Callable[[str, int], None]
+DEFAULT_SECONDS = 6.0
+# Of the time for a plan, what is left for the lower bound and the schedule itself.
+BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
+BOUND_SECONDS = 3e-4  # an operator
+FIRST = -1, 0  # the rank before all
+
+
+class Search:
+    """A search for the frontier; ``points`` holds what it has found so far."""
+
+    def __init__(self, graph: Graph, costs: Costs) -> None:
+        self.graph, self.costs = graph, costs
+        self.problem = Problem(graph, costs)
+        self.points: list[Point] = []
+        self.tried: set[str] = set()
+        self.add(Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST)
+        self.needed = smallest_budget(self.problem, necessary(graph))
+        self.pace = Pace()
+        self.tasks = quick_tasks(self.problem, self.pace)
+        self.levels: Levels | None = None  # not found yet, nor the tasks that need them made
+        self.done: set[int] = set()
+        self.spent = 0.0
+        self.lock = RLock()  # a function that is told of the progress may plan itself
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tasks are done."""
+        return self.levels is not None and len(self.done) == len(self.tasks)
+
+    def add(self, candidate: Candidate, rank: tuple[int, int]) -> None:
+        """Note a schedule, unless another one is no dearer and has no higher peak."""
+        self.tried.add(candidate.policy)
+        self.points = with_point(self.points, self.point(candidate, rank))
+
+    def point(self, candidate: Candidate, rank: tuple[int, int]) -> Point:
+        """Return peak and cost of a schedule, without what it evaluates for nobody."""
+        evaluated = alive_order(self.problem.flat, candidate.order)
+        peak, cost = self.problem.peak(evaluated), cost_of_order(evaluated.tolist(), self.costs)
+        return Point(peak, cost, candidate.policy, candidate.detail, evaluated, rank)
+
+    def run(
+        self, seconds: float, progress: Progress | None = None, budget: int | None = None
+    ) -> Frontier:
+        """Search until all is tried, the time is up, or someone interrupts.
+
+        A search that its time limit cut goes on where it was, if it is given more. Only one thread
+        searches at a time; others wait for what it finds, for as long as they have time.
+
+        Args:
+            seconds: the time limit. What was spent on this search before counts, but not against
+                what single policies would do for this very budget, nor before that can be known,
+                nor if nothing that was found by then is within a budget that may be feasible.
+            progress: called as ``progress(policy, points)`` after every attempt.
+            budget: what is asked for: the tasks nearest to it come first.
+        """
+        clock = Clock(seconds)
+        if not self.lock.acquire(timeout=min(seconds, MOST_WAITING)):
+            return self.frontier()
+        try:
+            # Whoever waited meanwhile for another thread has not spent that time twice.
+            known = (
+                budget is None
+                or budget < self.needed
+                or (self.levels is not None and self.holds(budget))
+            )
+            left = max(0.0, seconds - self.spent if known else seconds)
+            before = clock.spent()
+            try:
+                if budget is not None and self.levels is not None:
+                    self.work_at(budget, Clock(clock.left()), progress)
+                self.work(Clock(min(clock.left(), left)), progress, budget)
+            except (KeyboardInterrupt, OutOfTimeError):
+                pass  # what has been found is the answer; the task begins anew if asked again
+            finally:
+                self.spent += clock.spent() - before
+            return self.frontier()
+        finally:
+            self.lock.release()
+
+    def work_at(self, budget: int, limit: Clock, progress: Progress | None) -> None:
+        """Do the tasks that are left of what single policies do for one budget alone.
+
+        Raises:
+            OutOfTimeError: when the time is up.
+        """
+        assert self.levels is not None
+        for number, rank in self.first_for(self.levels, budget):
+            if rank < 2 and self.tasks[number].level is not None:
+                self.do(number, limit, progress)
+
+    def work(self, limit: Clock, progress: Progress | None, budget: int | None) -> None:
+        """Do the tasks that are left.
+
+        Raises:
+            OutOfTimeError: when the time is up.
+        """
+        if self.complete:
+            return
+        limit.check()
+        if self.levels is None:
+            for number in self.left():
+                self.do(number, limit, progress)
+            levels = levels_of(self.problem, limit)
+            self.tasks += other_tasks(self.problem, levels, self.pace)
+            self.levels = levels
+        for number, _ in self.first_for(self.levels, budget):
+            self.do(number, limit, progress)
+
+    def do(self, number: int, limit: Clock, progress: Progress | None) -> None:
+        """Do one task."""
+        for place, candidate in enumerate(self.tasks[number].attempts(limit)):
+            self.add(candidate, (number, place))
+            if progress is not None:
+                progress(candidate.policy, len(self.points))
+            limit.check()
+        self.done.add(number)
+
+    def holds(self, budget: int) -> bool:
+        """Whether anything that was found is within a budget."""
+        return any(point.peak <= budget for point in self.points)
+
+    def left(self) -> list[int]:
+        """Return the tasks that are not done."""
+        return [number for number in range(len(self.tasks)) if number not in self.done]
+
+    def first_for(self, levels: Levels, budget: int | None) -> list[tuple[int, int]]:
+        """Return the tasks that are left and their ranks, what policies would do for it first."""
+        if budget is None:
+            return [(number, self.tasks[number].rank) for number in self.left()]
+        level = max(0, bisect_right(levels.budgets, budget) - 1)
+        urgency = {number: self.tasks[number].urgency(level) for number in self.left()}
+        return [(number, urgency[number][0]) for number in sorted(urgency, key=urgency.__getitem__)]
+
+    def frontier(self) -> Frontier:
+        """Return what is known by now."""
+        points = tuple(sorted(self.points, key=lambda point: point.peak))
+        tried = () if self.complete else tuple(sorted(self.tried))
+        return Frontier(self.graph, self.costs, points, self.complete, tried)
+
+
+def with_point(points: list[Point], point: Point) -> list[Point]:
+    """Return points with another, unless one of them is no dearer and has no higher peak.
+
+    Of two that are equal the one of the lower rank stays, so that it is all the same in which order
+    they were found.
+    """
+    for other in points:
+        is_equal = (other.peak, other.cost) == (point.peak, point.cost)
+        if (
+            other.peak <= point.peak
+            and other.cost <= point.cost
+            and (not is_equal or other.rank <= point.rank)
+        ):
+            return points
+    return [*(p for p in points if p.peak < point.peak or p.cost < point.cost), point]
+
+
+# Searches by graph and costs, the latest last.
+_known: list[Search] = []
+_guard = Lock()
+MOST_KNOWN = 4
+MOST_WAITING = 1e6  # seconds; a lock knows no infinity
+
+
+def search_of(graph: Graph, costs: Costs) -> Search:
+    """Return the search for a graph and costs: the one that there is, or a new one."""
+    with _guard:
+        for search in _known:
+            if search.graph is graph and search.costs == costs:
+                return search
+        search = Search(graph, costs)
+        _known.append(search)
+        del _known[:-MOST_KNOWN]
+        return search
+
+
+def frontier(
+    graph: Graph,
+    costs: Costs,
+    time_limit: float = DEFAULT_SECONDS,
+    progress: Progress | None = None,
+    budget: int | None = None,
+    seeds: Iterable[Checked] = (),
+) -> Frontier:
+    """Return the frontier that the portfolio finds.
+
+    Args:
+        graph: the training graph.
+        costs: what evaluations cost and values weigh.
+        time_limit: seconds after which the search returns what it has, those spent on the same
+            graph and costs before included.
+        progress: called as ``progress(policy, points)`` after every attempt.
+        budget: what is asked for, if it is one budget: what matters to it is tried first.
+        seeds: schedules, and sets of forward values: what saves just these. They are among what is
+            compared, as far as there is time, so that the frontier is no dearer than they are.
+    """
+    clock = Clock(checked_seconds(time_limit))
+    search = search_of(graph, costs)
+    given = points_given(graph, tuple(seeds), search.point, clock)
+    reserve = reserved(graph, time_limit) if budget is not None else 0.0
+    found = search.run(max(0.0, clock.left() - reserve), progress, budget)
+    points = list(found.points)
+    for point in given:  # theirs alone who gave them: nobody else's answer depends on them
+        points = with_point(points, point)
+    return replace(found, points=tuple(sorted(points, key=lambda point: point.peak)))
+
+
+def reserved(graph: Graph, seconds: float) -> float:
+    """Return how much of the time for a plan is left for the schedule itself and its lower bound.
+
+    Both take some such time on a graph of thousands of operators. Where there is no end to the
+    time, there is enough for them anyway.
+    """
+    if seconds == inf:
+        return 0.0
+    wanted = min(BOUND_SECONDS * len(graph.operators), MOST_BOUND_SHARE * seconds)
+    return max(BOUND_SHARE * seconds, wanted)

@@ -1,1 +1,0 @@
-"""From a budget to a certified schedule."""

@@ -1,0 +1,292 @@
+"""Copies beside computation, against time, above the memory that they take.
+
+What ``tc.timed`` returns, drawn: one lane for evaluations and one for the copies of each way, with
+every moment shaded at which computation waits. Below them, on the same axis, is what the device
+holds, what is still on its way to the host included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinyckpt.base.units import cost_text, size_text
+from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
+from viz.charts.inflight_memory import Moment, held_over_time
+from viz.charts.residency import Kind
+from viz.charts.style import (
+    ENTRY,
+    SMALL,
+    byte_unit,
+    dress,
+    heading,
+    names_of,
+    new_figure,
+    say_peak,
+)
+from viz.curve import BANDS
+from viz.theme import RGB, blend, css
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tinyckpt.planner.offload.simulate import Timeline
+    from viz.theme import Theme
+
+Span = tuple[Fraction, Fraction]  # from when to when
+LANES = ("compute", "to the host", "back")  # from the top down
+MOST_BOXES = 1000  # of a lane: about a pixel each in a PNG
+FEW, RIM = 100, 0.6  # boxes of a lane, up to which none is merged; points of a box's rim
+HEADROOM = 1.22  # for the label of the peak
+STALL = 0.25  # of full colour
+KINDS = {
+    Kind.FORWARD: "evaluation",
+    Kind.RECOMPUTATION: "recomputing",
+    Kind.BACKWARD: "gradient",
+}  # the colour of each in a theme
+LEFT, RIGHT = 0.8, 0.13  # inches beside the axes
+HEAD, LANES_HIGH, CURVE = 0.54, 0.7, 1.3  # inches: a heading, the lanes, the memory curve
+EACH = HEAD + LANES_HIGH + 0.1 + CURVE + 0.2  # inches of one timeline
+BELOW, ROW = 0.42, 0.18  # inches for the last axis, and for a row of the legend
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """A timeline as boxes on an axis of time.
+
+    Attributes:
+        evaluations: from when to when each lasts, in order, and what it is.
+        out, back: the same of the copies to the host, and of those back.
+        stalls: when computation waits: all the time between two evaluations.
+        end: when all has ended.
+    """
+
+    evaluations: tuple[tuple[Span, Kind], ...]
+    out: tuple[Span, ...]
+    back: tuple[Span, ...]
+    stalls: tuple[Span, ...]
+    end: Fraction
+
+
+def lanes_of(timeline: Timeline) -> Lanes:
+    """Return the lanes of a timeline. Its times are exact, and so are these."""
+    graph, steps = timeline.schedule.graph, timeline.schedule.steps
+    spans = list(zip(timeline.begin, timeline.end, strict=True))
+    evaluations, stalls = [], []
+    now = Fraction(0)
+    for place, (step, again) in enumerate(zip(steps, recomputations(steps), strict=True)):
+        if not isinstance(step, EVALUATIONS):
+            continue
+        phase = graph.operators[step.operator].phase
+        kind = Kind.BACKWARD if phase == "backward" else Kind.FORWARD
+        evaluations.append((spans[place], Kind.RECOMPUTATION if again else kind))
+        begin, end = spans[place]
+        if begin > now:
+            stalls.append((now, begin))
+        now = end
+    if timeline.makespan > now:  # a result that comes back
+        stalls.append((now, timeline.makespan))
+    return Lanes(
+        tuple(evaluations),
+        tuple(span for step, span in zip(steps, spans, strict=True) if isinstance(step, Offload)),
+        tuple(span for step, span in zip(steps, spans, strict=True) if isinstance(step, Fetch)),
+        tuple(stalls), max((end for _, end in spans), default=Fraction(0)),
+    )  # fmt: skip
+
+
+def lanes_figure(
+    timelines: Sequence[Timeline],
+    colours: Theme,
+    width: float,
+    names: Sequence[str] | None = None,
+) -> Figure:
+    """Return the chart; call it within ``looks()``."""
+    found = [lanes_of(timeline) for timeline in timelines]
+    curves = [held_over_time(timeline) for timeline in timelines]
+    names = names_of([timeline.trace for timeline in timelines]) if names is None else names
+    handles = legend_handles(found, curves, colours)
+    columns = max(1, min(len(handles), int(width / ENTRY)))
+    below = BELOW + ROW * -(-len(handles) // columns)
+    figure = new_figure(colours, EACH * len(timelines) + below, width)
+    axes = axes_of(figure, len(timelines))
+    highest = max(sum(row) for curve in curves for _, row in curve)
+    unit, name = byte_unit(highest)
+    longest = float(max(lanes.end for lanes in found)) or 1.0
+    for place, (timeline, lanes, curve) in enumerate(zip(timelines, found, curves, strict=True)):
+        upper, lower = axes[place]
+        heading(upper, colours, names[place], subtitle_of(timeline))
+        for axis in (upper, lower):
+            dress(axis, colours)
+            axis.set_xlim(0, longest)
+            draw_stalls(axis, lanes, longest, colours)
+        draw_lanes(upper, lanes, longest, colours)
+        draw_memory(lower, curve, lanes, longest, unit, colours)
+        lower.set_ylabel(f"live {name}")
+        lower.set_ylim(0, HEADROOM * max(highest / unit, 1e-9))
+        mark_peak(lower, timeline, curve, unit, name, colours)
+        upper.tick_params(axis="x", length=0, labelbottom=False)
+    axes[-1][1].set_xlabel(f"time in {timelines[0].unit}")
+    figure.legend(
+        handles=handles, frameon=False, labelcolor=css(colours.muted), fontsize=SMALL,
+        ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 0.0),
+        handlelength=1.2, columnspacing=1.6, borderaxespad=0.3,
+    )  # fmt: skip
+    return figure
+
+
+def axes_of(figure: Figure, count: int) -> list[tuple[Any, Any]]:
+    """Return for each timeline the axes of its lanes and, right below them, of its memory."""
+    width, height = figure.get_size_inches()
+    left, right = LEFT / width, 1 - RIGHT / width
+    pairs = []
+    for place in range(count):
+        top = height - HEAD - place * EACH
+        boxes_at = ((top - LANES_HIGH, LANES_HIGH), (top - LANES_HIGH - 0.1 - CURVE, CURVE))
+        pair = [
+            figure.add_axes((left, bottom / height, right - left, high / height))
+            for bottom, high in boxes_at
+        ]
+        pairs.append((pair[0], pair[1]))
+    return pairs
+
+
+def legend_handles(
+    found: Sequence[Lanes], curves: Sequence[list[Moment]], colours: Theme
+) -> list[Any]:
+    """Return what each colour is, as the legend says it; only what is there."""
+    from matplotlib.patches import Patch
+
+    kinds = {kind for lanes in found for _, kind in lanes.evaluations}
+    rows = zip(*(row for curve in curves for _, row in curve), strict=True)
+    kept, recomputed, gradients, workspace, flying = (any(band) for band in rows)
+    copied = any(lanes.out or lanes.back for lanes in found)
+    entries = (
+        (Kind.FORWARD in kinds, "forward", colours.evaluation),
+        (Kind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
+        (Kind.BACKWARD in kinds or gradients, "backward, gradients", colours.gradient),
+        (kept or copied, "kept, copies" if copied else "kept", colours.kept),
+        (recomputed, "recomputed", colours.recomputed),
+        (workspace, "workspace", colours.workspace),
+        (any(lanes.stalls for lanes in found), "stall", shade_of(colours)),
+    )
+    handles = [
+        Patch(color=css(ink), label=name, linewidth=0) for there, name, ink in entries if there
+    ]
+    if flying:
+        handles.append(Patch(**striped(colours), label="on its way to the host"))
+    return handles
+
+
+def striped(colours: Theme) -> dict[str, Any]:
+    """Return how an area is drawn of what is on its way to the host: as its nodes are there."""
+    return {
+        "facecolor": css(colours.panel), "edgecolor": css(colours.kept), "hatch": "-----",
+        "linewidth": 0,
+    }  # fmt: skip
+
+
+def shade_of(colours: Theme) -> RGB:
+    """Return the colour of a stall, behind everything else: that of time which is lost."""
+    return blend(colours.recomputing, colours.panel, STALL)
+
+
+def subtitle_of(timeline: Timeline) -> str:
+    """Return how long it takes, of which how much is waiting, and what is moved."""
+    out, back = size_text(timeline.moved(Offload)), size_text(timeline.moved(Fetch))
+    return f"{time_words(timeline)} · {out} to the host, {back} back"
+
+
+def time_words(timeline: Timeline) -> str:
+    """Return how long a timeline takes, and of which how much is waiting."""
+    stalled = timeline.stalled
+    waits = f"{float(stalled):.6g} of them stalled" if stalled else "nothing stalled"
+    return f"{cost_text(float(timeline.makespan), timeline.unit)}, {waits}"
+
+
+def draw_lanes(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
+    """Draw a lane for evaluations, and one for the copies of each way."""
+    for kind, fill in KINDS.items():
+        spans = [span for span, own in lanes.evaluations if own is kind]
+        boxes(axis, spans, 2, css(getattr(colours, fill)), longest, colours)
+    boxes(axis, lanes.out, 1, css(colours.kept), longest, colours)
+    boxes(axis, lanes.back, 0, css(colours.kept), longest, colours)
+    axis.set_yticks(range(3), LANES[::-1])
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(-0.5, 2.5)
+
+
+def boxes(
+    axis: Any, spans: Sequence[Span], row: int, ink: str, longest: float, colours: Theme
+) -> None:
+    """Draw boxes in a row; those that no eye can tell apart as one."""
+    shown = merged(spans, longest)
+    rims = [RIM if end - begin > longest / FEW else 0.0 for begin, end in shown]
+    axis.broken_barh(
+        [(begin, end - begin) for begin, end in shown], (row - 0.36, 0.72), facecolor=ink,
+        edgecolor=css(colours.panel), linewidth=rims, zorder=3,
+    )  # fmt: skip
+
+
+def merged(spans: Sequence[Span], longest: float) -> list[tuple[float, float]]:
+    """Return spans in floats; of many, those that are nearer than a pixel as one.
+
+    >>> from fractions import Fraction
+    >>> merged([(Fraction(0), Fraction(1)), (Fraction(1), Fraction(2))], 2.0)
+    [(0.0, 1.0), (1.0, 2.0)]
+    """
+    nearest = longest / MOST_BOXES if len(spans) > FEW else -1.0
+    found: list[tuple[float, float]] = []
+    for begin, end in ((float(begin), float(end)) for begin, end in spans):
+        if found and begin - found[-1][1] < nearest:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def draw_stalls(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
+    """Shade the moments at which computation waits."""
+    for begin, end in merged(lanes.stalls, longest):
+        axis.axvspan(begin, end, color=css(shade_of(colours)), linewidth=0, zorder=0.5)
+
+
+def draw_memory(
+    axis: Any,
+    curve: Sequence[Moment],
+    lanes: Lanes,
+    longest: float,
+    unit: int,
+    colours: Theme,
+) -> None:
+    """Stack what the device holds over time."""
+    shown = thinned(curve, longest)
+    times = [*(float(begin) for begin, _ in shown), max(float(lanes.end), float(curve[-1][0]))]
+    bands = np.array([*(row for _, row in shown), shown[-1][1]], float).T / unit
+    fills = [css(getattr(colours, fill)) for fill in BANDS.values()] + [css(colours.panel)]
+    *_, flying = axis.stackplot(times, bands, colors=fills, step="post", linewidth=0)
+    flying.set(**striped(colours))
+
+
+def thinned(curve: Sequence[Moment], longest: float) -> list[Moment]:
+    """Return the moments that a chart shows: of several in one pixel, that with the most memory."""
+    if len(curve) <= MOST_BOXES:
+        return list(curve)
+    chosen: dict[int, Moment] = {}
+    for begin, row in curve:
+        column = int(float(begin) / longest * MOST_BOXES)
+        if column not in chosen or sum(row) > sum(chosen[column][1]):
+            chosen[column] = (chosen.get(column, (begin, row))[0], row)
+    return list(chosen.values())
+
+
+def mark_peak(
+    axis: Any, timeline: Timeline, curve: Sequence[Moment], unit: int, name: str, colours: Theme
+) -> None:
+    """Draw a line at the most that the device holds, and say what it is, and from when on."""
+    most = timeline.peak_bytes
+    at = float(next((begin for begin, row in curve if sum(row) >= most), 0))
+    say_peak(axis, at, most / unit, f"peak {most / unit:.4g} {name}, at {at:.4g}", colours)
