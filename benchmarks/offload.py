@@ -23,7 +23,7 @@ import table
 import tinyckpt as tc
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import flops
-from tinyckpt.planner.offload.offload_known import leaving_order, moved_within
+from tinyckpt.planner.portfolio.offload_schedules import leaving_order, moved_within
 from tinyckpt.planner.offload.prefetch import movable_values
 
 NETWORKS = ("resnet50:32", "transformer:12x768")

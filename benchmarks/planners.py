@@ -20,9 +20,8 @@ import table
 import tinyckpt as tc
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
 from tinyckpt.planner.chain_dp.rotor import Table, unit_of
-from tinyckpt.planner.model.chain_stages import stages, useful_cuts
+from tinyckpt.planner.model.chain_stages import stage_sizes, stages, useful_cuts
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.stage_sizes import stage_sizes
 
 ROUNDS = 9
 

@@ -17,7 +17,7 @@ import table
 import tinyckpt as tc
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs, evaluations, flops
-from tinyckpt.planner.offload import offload_known as moved
+from tinyckpt.planner.portfolio import offload_schedules as moved
 
 HEADER = ("graph", "budget", "bandwidth", "without", "with", "bound")
 VALUE = 512  # bytes of a value of a chain

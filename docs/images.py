@@ -8,8 +8,8 @@ from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
 import viz
-from tinyckpt.means import weigh
 from tinyckpt.pipeline import one_f_one_b, replay_pipeline, zb_h1
+from tinyckpt.techniques import weigh
 
 FOLDER = Path(__file__).parent / "images"
 POLICIES = ("store_all", "sqrt_n", "recompute_all")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.builder import Builder
+from tinyckpt.core.tracing import Builder
 from tinyckpt.ops.updating import descend
 from tinyckpt.planner.heuristics.backward_order import reordered
 from tinyckpt.training.placing import placed

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import require
 from tests.readme import commands, outputs, python_blocks
 from tinyckpt.cli import main
-from tinyckpt.means import MEANS
+from tinyckpt.techniques import MEANS
 
 ROOT = Path(__file__).parent.parent
 

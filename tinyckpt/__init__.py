@@ -31,7 +31,6 @@ from tinyckpt.base.errors import (
 from tinyckpt.codegen.numpy_source import Compiled, compile
 from tinyckpt.core import costs as cost
 from tinyckpt.core.autodiff import differentiate, gradients
-from tinyckpt.core.build import Var, build, checkpoint, name, once, scope
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import separators
 from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, TrainingGraph
@@ -39,6 +38,7 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Certificate, Compute, Fetch, Free, Offload, Schedule, Update
 from tinyckpt.core.trace import Trace
+from tinyckpt.core.tracing import Var, build, checkpoint, name, once, scope
 from tinyckpt.documents.export import save_chrome_trace, save_csv
 from tinyckpt.documents.measured import Measured, load_measured
 from tinyckpt.documents.parameters import load_params, save_params
@@ -277,7 +277,7 @@ from tinyckpt.ops.transposed_convolution import (
 from tinyckpt.ops.updating import assign
 from tinyckpt.planner.manual import saveable as checkpoint_policies
 from tinyckpt.planner.offload.link import Link
-from tinyckpt.planner.offload.plan_with_host import plan_with_host
+from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.explain import Explanation, explain
 from tinyckpt.planner.portfolio.pareto import Frontier, Point

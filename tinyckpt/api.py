@@ -13,16 +13,14 @@ from tinyckpt.base.errors import BackendError, GraphError
 from tinyckpt.base.lru_cache import Programs
 from tinyckpt.base.tree import check_depth, leaves, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
-from tinyckpt.core.arguments import sources_of
 from tinyckpt.core.autodiff import differentiate, positions_of, value_and_gradients
-from tinyckpt.core.backend import NUMPY, Backend, dense, get_backend, moved
-from tinyckpt.core.belonging import ACTIVE_BUILDER
-from tinyckpt.core.build import trace, weak_float
-from tinyckpt.core.calls import Call, call_of, function_name
+from tinyckpt.core.backend import NUMPY, Backend, dense, get_backend, moved, sources_of
 from tinyckpt.core.execute import execute, memory_owner
 from tinyckpt.core.graph import Graph, Spec, updated_sources
+from tinyckpt.core.primitive import ACTIVE_BUILDER
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.core.trace import Trace
+from tinyckpt.core.tracing import Call, call_of, function_name, trace, weak_float
 from tinyckpt.nan_check import Watcher, defect_of
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike

@@ -8,10 +8,9 @@ from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import Tree, map_leaves
-from tinyckpt.core.builder import Builder
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.primitive import active_builder, apply_all
-from tinyckpt.core.var import Var
+from tinyckpt.core.tracing import Builder, Var
 
 # What stands in an operator's place: from its operands to its outputs, of which it may make fewer.
 Replacement = Callable[..., tuple[Var, ...]]

@@ -15,10 +15,9 @@ from typing import Any
 from tinyckpt.approx.following import Place, Places, places
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
-from tinyckpt.core.build import build
 from tinyckpt.core.graph import Graph, Operator, Spec
-from tinyckpt.core.marks import checkpoint
 from tinyckpt.core.primitive import as_var
+from tinyckpt.core.tracing import build, checkpoint
 from tinyckpt.ops.infer import as_integer
 from tinyckpt.ops.shape import concatenate
 

@@ -11,10 +11,8 @@ from tinyckpt.approx.rewrite import network_of
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import leaves_like, map_leaves
 from tinyckpt.core.autodiff import differentiate
-from tinyckpt.core.build import build
-from tinyckpt.core.calls import function_name
 from tinyckpt.core.graph import DataNode, Graph, Spec
-from tinyckpt.core.var import Var
+from tinyckpt.core.tracing import Var, build, function_name
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.compression import checked_code, compressed_as
 from tinyckpt.planner.model.saved_values import saved_values

@@ -29,11 +29,9 @@ from tinyckpt.approx.calling import Replacement, call_graph
 from tinyckpt.approx.finding import Merge, NotMergeableError, merge_of, norms_of
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import Template, Tree, leaves, leaves_like, map_leaves
-from tinyckpt.core.build import build, spec_of
-from tinyckpt.core.calls import function_name
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.primitive import apply_all
-from tinyckpt.core.var import Var
+from tinyckpt.core.tracing import Var, build, function_name, spec_of
 from tinyckpt.networks.network import Network
 from tinyckpt.ops.approximate import REGELU2, RESILU2
 from tinyckpt.ops.fits import checked_fit

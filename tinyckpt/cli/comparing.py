@@ -28,9 +28,9 @@ from tinyckpt.cli.request import (
 )
 from tinyckpt.cli.techniques import check_without, means_job
 from tinyckpt.core.costs import cost_of
+from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
-from tinyckpt.core.retaining import expected_length
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.core.trace import Trace
 from tinyckpt.networks import random_arrays

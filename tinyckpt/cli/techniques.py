@@ -16,10 +16,9 @@ from tinyckpt.cli.request import (
     time_to_search,
     wrong_usage,
 )
-from tinyckpt.means import weigh
-from tinyckpt.means.weighing import BUDGET, CHUNKS, STAGES
 from tinyckpt.networks import network_or_graph
 from tinyckpt.planner.offload.link import Link
+from tinyckpt.techniques import BUDGET, CHUNKS, STAGES, weigh
 
 OUTPUTS = (".json", ".png", ".svg", ".pdf")
 SHARES = 8  # of a time limit: six plans, and two parts for measuring, which has as many rows

@@ -18,8 +18,7 @@ from typing import Any
 
 from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
-from tinyckpt.core.arguments import sources_of
-from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved
+from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved, sources_of
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Operator, updated_sources
 from tinyckpt.core.replay import replay

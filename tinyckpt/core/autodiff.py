@@ -47,12 +47,9 @@ from typing import Any
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import Tree, leaves, leaves_with_paths, map_leaves
-from tinyckpt.core.build import weak_float
-from tinyckpt.core.builder import Builder
-from tinyckpt.core.calls import Call, function_name
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph
 from tinyckpt.core.primitive import active_builder
-from tinyckpt.core.var import Var
+from tinyckpt.core.tracing import Builder, Call, Var, function_name, weak_float
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.compression import as_read, compressed_values
 from tinyckpt.ops.elementwise import accumulated

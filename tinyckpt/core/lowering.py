@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.dtypes import Integers
+from tinyckpt.core.cuts import without_repeats
 from tinyckpt.core.graph import Graph, producer_of
-from tinyckpt.core.once import without_repeats
 from tinyckpt.core.schedule import (
     EVALUATIONS,
     Certificate,

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import isqrt
 
+from tinyckpt.base.errors import PolicyOptionError
+from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import retaining_order, separators
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import evaluated_once, from_order
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
+from tinyckpt.planner.chain_dp.segments import (
+    Cut,
+    kept_at,
+    note_of,
+    read_on_the_way_back,
+    segmented_order,
+)
+from tinyckpt.planner.model.chain_stages import crossing_values
+from tinyckpt.planner.model.liveness import Flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +45,173 @@ class Policy:
     optimality: str
     complexity: str
     source: str
+
+
+# --------------------------------------------------------------------------------------------------
+# Store-all: evaluate every operator once and keep what its backward operator will read.
+
+
+def plan_store_all(graph: Graph, costs: Costs) -> Schedule:
+    """Evaluate in build order. On ``chain(n)``: 2n+1 evaluations, peak n+2 nodes."""
+    order = range(len(graph.operators))
+    return from_order(graph, order, "store_all", note="every operator is evaluated once")
+
+
+STORE_ALL = Policy(
+    "store_all",
+    plan_store_all,
+    "evaluate everything once, keep all that the backward half reads",
+    "the least cost there is; the most memory",
+    "O(V + E)",
+    "what every framework does unless told otherwise",
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# Recompute-all: keep nothing; evaluate again whatever a backward operator reads, each time.
+
+
+def plan_recompute_all(graph: Graph, costs: Costs) -> Schedule:
+    """Evaluate from the sources for every backward operator.
+
+    On ``chain(n)``: n(n+1)/2 + n + 1 evaluations, peak 3 nodes, and no schedule with that peak has
+    fewer evaluations.
+    """
+    order = retaining_order(graph, (), reuse=False)
+    note = f"{len(order) - len(graph.operators)} recomputations, nothing kept"
+    note += " but what may not be evaluated twice" if graph.once else ""
+    return from_order(graph, order, "recompute_all", note=note)
+
+
+RECOMPUTE_ALL = Policy(
+    "recompute_all",
+    plan_recompute_all,
+    "keep nothing, recompute from the sources for every backward operator",
+    "optimal at its own peak on uniform chains; a heuristic elsewhere",
+    "O(n^2) evaluations on a chain",
+    "the other extreme: O(1) memory on a chain",
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# sqrt(n): cut the forward half into about sqrt(n) segments, keep what crosses between them.
+#
+# Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016,
+# arXiv 1604.06174, section 3.2. The search over segment sizes for a budget is ``chen_budget``.
+
+
+def plan_sqrt_n(
+    graph: Graph, costs: Costs, *, segments: int | None = None, by: str = "count"
+) -> Schedule:
+    """Cut at equal distances; keep one value at each cut where the graph has one to cut at.
+
+    A stage is a forward operator whose results the backward half reads. Cuts lie behind every
+    sqrt(n)-th of the n stages, moved by up to half a segment to the nearest separator. Where there
+    is none (a U-Net, dense connections), all values that cross the cut are kept.
+
+    On ``chain(k*k)``: 2n + 1 + (k-1)^2 evaluations, peak 2k+1 nodes, and no schedule with that peak
+    has fewer evaluations.
+
+    Args:
+        graph: the training graph.
+        costs: tells what values weigh, if distances go by bytes.
+        segments: how many segments; the square root of the number of stages if not given.
+        by: ``count``: segments of equally many stages; ``bytes``: of equal memory, as counted by
+            the costs.
+
+    Raises:
+        PolicyOptionError: if ``segments`` is not an integer of 1 or more, or ``by`` is neither.
+    """
+    if segments is not None and (type(segments) is not int or segments < 1):
+        raise PolicyOptionError(
+            f"sqrt_n: segments={segments!r}; there must be at least 1, an integer"
+        )
+    if by not in ("count", "bytes"):
+        raise PolicyOptionError(f"sqrt_n: by={by!r}; legal are 'count' and 'bytes'")
+    if nothing_to_reverse(graph):
+        return evaluated_once(graph, "sqrt_n")
+    stages = read_on_the_way_back(graph)
+    count = min(segments or nearest_root(len(stages)), max(len(stages), 1))
+    weights = [1] * len(stages) if by == "count" else memory_of(graph, costs, stages)
+    cuts = place_cuts(Flat(graph), stages, count, weights)
+    options: dict[str, int | str] = {} if segments is None else {"segments": segments}
+    if by != "count":
+        options["by"] = by
+    note = note_of(graph, len(stages), count, cuts)
+    order = segmented_order(graph, cuts)
+    return from_order(graph, order, "sqrt_n", options, note, kept_at(cuts))
+
+
+def memory_of(graph: Graph, costs: Costs, stages: Sequence[int]) -> list[int]:
+    """Return the memory of the results of some operators."""
+    return [sum(costs.data[data] for data in graph.operators[i].outputs) for i in stages]
+
+
+def place_cuts(flat: Flat, stages: Sequence[int], count: int, weights: Sequence[int]) -> list[Cut]:
+    """Return the cuts between ``count`` segments of about equal weight."""
+    separator_at = separators_behind(flat.graph, stages)
+    reach = len(stages) // (2 * count)
+    places: list[int] = []
+    for target in targets(weights, count):
+        earliest = places[-1] + 1 if places else 0
+        nearby = sorted(range(-reach, reach + 1), key=lambda offset: (abs(offset), offset))
+        for place in (target + offset for offset in nearby):
+            if earliest <= place < len(stages) - 1 and place in separator_at:
+                break
+        else:
+            place = max(target, earliest)
+        if place < len(stages):
+            places.append(place)
+    ends = [separator_at[place][0] if place in separator_at else stages[place] for place in places]
+    crossing = crossing_values(flat, ends)
+    return [
+        Cut(end, (separator_at[place][1],), True)
+        if place in separator_at
+        else Cut(end, values, False)
+        for place, end, values in zip(places, ends, crossing, strict=True)
+    ]
+
+
+def separators_behind(graph: Graph, stages: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return for stages, by position, the operator and the separator that it makes.
+
+    That is the stage's own separator; or else the last one before the next stage, such as the sum
+    of a residual stream that no backward operator reads.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for data in separators(graph):
+        producer = graph.data[data].producer
+        assert producer is not None  # sources separate nothing
+        place = bisect_right(stages, producer) - 1
+        if place >= 0 and (place not in found or found[place][0] != stages[place]):
+            found[place] = producer, data
+    return found
+
+
+def targets(weights: Sequence[int], count: int) -> list[int]:
+    """Return behind which stages equal shares of the weight are reached, as nearly as can be."""
+    reached = [0, *accumulate(weights)]
+    found = []
+    for part in range(1, count):
+        share = part * reached[-1] / count
+        index = bisect_left(reached, share, 1)
+        weight = weights[index - 1]
+        within = (share - reached[index - 1]) / weight if weight else 0.0  # all weigh nothing
+        found.append(max(round(index - 1 + within) - 1, 0))
+    return found
+
+
+def nearest_root(count: int) -> int:
+    """Return the integer nearest to the square root, and at least 1."""
+    root = isqrt(count)
+    return max(1, root + 1 if count - root * root > root else root)
+
+
+SQRT_N = Policy(
+    "sqrt_n",
+    plan_sqrt_n,
+    "cut into about sqrt(n) segments, keep what crosses, recompute each segment once",
+    "optimal at its own peak on uniform chains of k^2 layers; a heuristic elsewhere",
+    "O(V + E)",
+    "Chen et al. 2016, arXiv 1604.06174",
+)

@@ -7,17 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import is_bfloat16
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.belonging import ACTIVE_BUILDER
-from tinyckpt.core.graph import Spec
+from tinyckpt.core.graph import Phase, Spec
 
 if TYPE_CHECKING:
-    from tinyckpt.core.builder import Builder
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Builder, Var
+
 
 # (output cotangents, inputs, outputs, **attrs) -> the input's cotangent, or None for zero.
 # A cotangent is None where nothing reads that output.
@@ -137,3 +137,44 @@ def apply_shared(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Va
         if same and operator.attrs == attrs:
             return tuple([builder.var(data) for data in operator.outputs])
     return builder.add_operator(primitive, operands, attrs)
+
+
+# --------------------------------------------------------------------------------------------------
+# What the operators that are added to a graph under construction belong to.
+
+
+# The graph that is under construction now, if one is.
+ACTIVE_BUILDER: ContextVar[Builder | None] = ContextVar("ACTIVE_BUILDER", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """What the operators that are added now belong to.
+
+    Attributes:
+        phase: the graph's forward or its backward half.
+        adjoint_of: the forward operator whose adjoint they are part of, or None.
+        name: what they are called; after their primitive, if not given.
+        scope, regions: as in ``Operator``.
+    """
+
+    phase: Phase = "forward"
+    adjoint_of: int | None = None
+    name: str | None = None
+    scope: str = ""
+    regions: tuple[int, ...] = ()
+
+
+class Around:
+    """A context manager: what is added inside belongs elsewhere than what is added around it."""
+
+    __slots__ = ("builder", "inside", "outside")
+
+    def __init__(self, builder: Builder, inside: Belonging) -> None:
+        self.builder, self.inside = builder, inside
+
+    def __enter__(self) -> None:
+        self.outside, self.builder._here = self.builder._here, self.inside
+
+    def __exit__(self, *raised: object) -> None:
+        self.builder._here = self.outside

@@ -39,8 +39,17 @@ from tinyckpt.base.display import printable
 from tinyckpt.base.errors import FormatError, GraphError
 from tinyckpt.base.tree import Template, map_leaves
 from tinyckpt.core.costs import LARGEST_MEMORY
-from tinyckpt.core.graph import DTYPES, SOURCES, DataNode, Graph, Operator, Phase, Role, Spec
-from tinyckpt.core.graph_check import check_graph
+from tinyckpt.core.graph import (
+    DTYPES,
+    SOURCES,
+    DataNode,
+    Graph,
+    Operator,
+    Phase,
+    Role,
+    Spec,
+    check_graph,
+)
 from tinyckpt.documents.reader import LARGEST, Reader, read_bytes, write
 
 DOCUMENT_KEYS = (

@@ -18,8 +18,8 @@ from itertools import count
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.build import name, scope
 from tinyckpt.core.graph import Spec
+from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import affine, norm_specs
 from tinyckpt.networks.network import layer_specs, positive
 from tinyckpt.ops.activation import gelu

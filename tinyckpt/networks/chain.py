@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.autodiff import backpropagate
-from tinyckpt.core.build import Builder
 from tinyckpt.core.graph import Spec, TrainingGraph
 from tinyckpt.core.primitive import apply
+from tinyckpt.core.tracing import Builder
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyckpt.core.build import scope
+from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     affine,

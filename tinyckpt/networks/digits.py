@@ -16,7 +16,7 @@ import numpy as np
 
 from tinyckpt.api import jit, value_and_grad
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.build import scope
+from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     check_size,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.build import scope
 from tinyckpt.core.graph import Spec
+from tinyckpt.core.tracing import scope
 from tinyckpt.networks.blocks import (
     Dropped,
     block_specs,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.build import scope
 from tinyckpt.core.graph import Spec
+from tinyckpt.core.tracing import scope
 from tinyckpt.networks.network import Network, positive
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.casting import astype
@@ -28,7 +28,7 @@ from tinyckpt.ops.normalization import batch_norm, batch_norm_inference, moved_s
 from tinyckpt.ops.reduce import mean
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 Norm = Callable[[Any, Any], Any]  # (x, layer) -> y, of x's shape
 MOMENTUM = 0.1  # the share of a batch in new running statistics, as in PyTorch

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.build import scope
+from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     affine,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.build import name, scope
 from tinyckpt.core.graph import Spec
+from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.blocks import check_widths
 from tinyckpt.networks.layers import loss_of_logits
 from tinyckpt.networks.network import Network

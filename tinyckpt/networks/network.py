@@ -18,8 +18,8 @@ from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.autodiff import differentiate
-from tinyckpt.core.build import build, scope
 from tinyckpt.core.graph import Spec, TrainingGraph
+from tinyckpt.core.tracing import build, scope
 from tinyckpt.networks.memory import check_memory
 from tinyckpt.ops.activation import gelu, relu, sigmoid, tanh
 from tinyckpt.ops.nn import cross_entropy

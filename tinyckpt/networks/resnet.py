@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.build import scope
+from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     check_size,

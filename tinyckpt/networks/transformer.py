@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.build import name, scope
 from tinyckpt.core.graph import Spec
+from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.network import Network, layer_specs, positive
 from tinyckpt.ops.activation import gelu
 from tinyckpt.ops.elementwise import sqrt

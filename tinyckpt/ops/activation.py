@@ -22,7 +22,7 @@ from tinyckpt.ops.elementwise import (
 )
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 # Second derivatives, as functions of what the first is a function of -----------------------------
 

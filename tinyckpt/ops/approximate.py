@@ -25,7 +25,7 @@ from tinyckpt.ops.fits import checked_fit
 from tinyckpt.ops.parts import span_length
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_coded(x: Spec, **attrs: Any) -> tuple[Spec, ...]:

@@ -31,7 +31,7 @@ from tinyckpt.ops.shape import (
 )
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 # Modes of pad other than "constant": NumPy's own say which element stands where.
 PAD_MODES = ("edge", "reflect", "symmetric", "wrap")

@@ -28,7 +28,7 @@ from tinyckpt.ops.linalg import product
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 # A block's queries and keys: enough for full speed in matrix products, and few enough queries that
 # of a causal block not much is computed in vain. Heads, then entries of the axes before them, are

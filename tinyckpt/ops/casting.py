@@ -12,7 +12,7 @@ from tinyckpt.core.primitive import Primitive, active_builder, apply, as_var, fr
 from tinyckpt.ops import kernels
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 PYTHON_NUMBERS = (bool, int, float)
 

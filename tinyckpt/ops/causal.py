@@ -12,7 +12,7 @@ from tinyckpt.ops import infer, kernels_attention
 from tinyckpt.ops.nn import SOFTMAX_VJP, softmax
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_causal_softmax(x: Spec) -> tuple[Spec, ...]:

@@ -8,7 +8,7 @@ from tinyckpt.core.primitive import Primitive, apply, per_element
 from tinyckpt.ops import infer, kernels
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 GREATER = Primitive("greater", kernels.greater, infer.comparison, flops=per_element(1))
 GREATER_EQUAL = Primitive(

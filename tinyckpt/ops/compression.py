@@ -32,8 +32,7 @@ from tinyckpt.ops.random import checked_seed, drawing_key
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.core.builder import Builder
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Builder, Var
 
 BITS = (8, 4, 2)
 GROUP = 4  # a group is a multiple of so many elements, which fill whole bytes

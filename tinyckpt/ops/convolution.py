@@ -30,7 +30,7 @@ from tinyckpt.ops.shape import index
 from tinyckpt.ops.windows import pair, require_images, window_counts
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
     from tinyckpt.ops.windows import Pair
 
 ALL_BUT_CHANNELS = (0, 2, 3)

@@ -17,7 +17,7 @@ from tinyckpt.ops.casting import astype
 from tinyckpt.ops.shape import broadcast_to, extents_of, full
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def zeros(shape: int | Sequence[int], dtype: Any = "float64") -> Var:

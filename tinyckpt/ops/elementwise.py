@@ -23,7 +23,7 @@ from tinyckpt.ops.comparison import equal
 from tinyckpt.ops.shape import unbroadcast
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def outputs_bytes(count: int) -> Callable[..., int]:

@@ -21,7 +21,7 @@ from tinyckpt.ops.indexing import TAKE_VJP, contiguous
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_embedding(table: Spec, ids: Spec) -> tuple[Spec, ...]:

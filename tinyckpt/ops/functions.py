@@ -36,7 +36,7 @@ from tinyckpt.ops.elementwise import (
 )
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 LN2 = math.log(2)  # of 2 ** x, the derivative is 2 ** x log 2
 

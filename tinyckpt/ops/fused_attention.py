@@ -29,7 +29,7 @@ from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import full, index, reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 # Of the axes of the keys up to their heads, then of queries, then of keys: how many a block has.
 Block = tuple[int, ...]

@@ -25,7 +25,7 @@ from tinyckpt.ops.casting import astype, widened
 from tinyckpt.ops.shape import CONTIGUOUS, index, reshape, transpose
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 BASIC = (int, slice, type(None), type(...))
 Places = Any  # integers: an array, a list, a number, or a Var

@@ -23,7 +23,7 @@ from tinyckpt.ops.reduce import Axes
 from tinyckpt.ops.shape import reshape, unbroadcast
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def flipped(spec: Spec, transposed: bool) -> Spec:

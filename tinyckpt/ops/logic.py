@@ -20,7 +20,7 @@ from tinyckpt.ops.elementwise import absolute
 from tinyckpt.ops.reduce import Axes, reduced, sum
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_bits(*specs: Spec) -> tuple[Spec, ...]:

@@ -37,7 +37,7 @@ from tinyckpt.ops.reduce import mean, sum
 from tinyckpt.ops.shape import expand_dims
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_ms(x: Spec, axes: Any, **attrs: Any) -> tuple[Spec, ...]:

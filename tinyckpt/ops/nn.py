@@ -15,7 +15,7 @@ from tinyckpt.ops.reduce import max as largest
 from tinyckpt.ops.shape import expand_dims
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_one_hot(labels: Spec, classes: int, dtype: str) -> tuple[Spec, ...]:

@@ -29,7 +29,7 @@ from tinyckpt.ops.normalized import (
 from tinyckpt.ops.shape import reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def layer_norm(

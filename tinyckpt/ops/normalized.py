@@ -27,7 +27,7 @@ from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import broadcast_to, expand_dims
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 Positions = tuple[int, ...]
 

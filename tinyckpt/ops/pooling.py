@@ -26,7 +26,7 @@ from tinyckpt.ops.windows import (
 )
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
     from tinyckpt.ops.windows import Pair
 
 PLACES = 256  # that an index of one byte can tell apart

@@ -26,7 +26,7 @@ from tinyckpt.ops.reduce import sum
 from tinyckpt.ops.shape import extents_of, index, reshape, transpose
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 Labels = tuple[str, ...]
 # The axes of an ellipsis, counted from the last: "...0" is the last of them.

@@ -18,7 +18,7 @@ from tinyckpt.ops import infer, kernels
 from tinyckpt.ops.special import random_key
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 SEED_BITS = 64  # of as many the generator has keys
 

@@ -19,7 +19,7 @@ from tinyckpt.ops.elementwise import divide, multiply, where
 from tinyckpt.ops.shape import full, reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 Axes = int | Sequence[int] | None
 

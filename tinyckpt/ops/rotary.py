@@ -21,7 +21,7 @@ from tinyckpt.ops import kernels_rotary as kernels
 from tinyckpt.ops.normalized import widened_bytes
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_rotary(x: Spec, *positions: Spec, **attrs: Any) -> tuple[Spec, ...]:

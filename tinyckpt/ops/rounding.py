@@ -18,7 +18,7 @@ from tinyckpt.ops.elementwise import absolute, binary, maximum, minimum, negativ
 from tinyckpt.ops.logic import isnan, signbit
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 # The facts ---------------------------------------------------------------------------------------

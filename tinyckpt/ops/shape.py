@@ -29,7 +29,7 @@ from tinyckpt.core.primitive import (
 from tinyckpt.ops import infer, kernels
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 # The shape rules ---------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from tinyckpt.ops.reduce import Axes, max, mean, min, reduced, sum
 from tinyckpt.ops.shape import concatenate, full, index, reshape
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_logsumexp(x: Spec, axes: tuple[int, ...], keepdims: bool) -> tuple[Spec, ...]:

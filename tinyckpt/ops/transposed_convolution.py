@@ -28,7 +28,7 @@ from tinyckpt.ops.indexing import contiguous, contiguous_once
 from tinyckpt.ops.windows import pair, require_images, transposed_counts
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
     from tinyckpt.ops.windows import Pair
 
 

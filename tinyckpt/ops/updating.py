@@ -18,7 +18,7 @@ from tinyckpt.ops import infer
 from tinyckpt.ops import kernels_updating as kernels
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 
 def infer_update(source: Spec, value: Spec) -> tuple[Spec, ...]:

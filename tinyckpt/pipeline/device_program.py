@@ -18,7 +18,7 @@ import numpy as np
 
 from tinyckpt.base.errors import BackendError
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.arguments import sources_of
+from tinyckpt.core.backend import sources_of
 from tinyckpt.core.schedule import Compute, Free, Step
 from tinyckpt.pipeline.parts import PARTS, PlannedStage, is_exchange
 from tinyckpt.pipeline.program import COLLECTIVES, KINDS, Action, Pipeline

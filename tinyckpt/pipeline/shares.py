@@ -17,8 +17,8 @@ import numpy as np
 from tinyckpt.approx.following import ELEMENTWISE
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import leaves, map_leaves
-from tinyckpt.core.build import build
 from tinyckpt.core.graph import Graph, Spec, TrainingGraph
+from tinyckpt.core.tracing import build
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.training.optimizers import Optimizer

@@ -19,12 +19,12 @@ import numpy as np
 from tinyckpt.api import jit, value_and_grad
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import Tree, fill, leaves, map_leaves
-from tinyckpt.core.arguments import sources_of
 from tinyckpt.core.autodiff import gradients
-from tinyckpt.core.build import build
+from tinyckpt.core.backend import sources_of
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Operator
 from tinyckpt.core.primitive import apply_all
+from tinyckpt.core.tracing import build
 from tinyckpt.ops.elementwise import add, multiply
 from tinyckpt.ops.reduce import sum
 from tinyckpt.planner.portfolio.plan import plan

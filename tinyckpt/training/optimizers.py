@@ -39,7 +39,7 @@ from tinyckpt.ops.updating import (
 )
 
 if TYPE_CHECKING:
-    from tinyckpt.core.var import Var
+    from tinyckpt.core.tracing import Var
 
 # A learning rate: a number, or a function of the number of steps taken so far, an int64 Var.
 Rate = float | Callable[["Var"], "Var"]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from tinyckpt.base.errors import OptionError
-from tinyckpt.core.var import Var
+from tinyckpt.core.tracing import Var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import cos, maximum, minimum, where
 from tinyckpt.training.optimizers import check

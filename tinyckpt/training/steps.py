@@ -17,12 +17,9 @@ from typing import Any, Literal
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.autodiff import loss_of, with_backward_half
-from tinyckpt.core.build import trace
-from tinyckpt.core.builder import Builder
-from tinyckpt.core.calls import Call, function_name
 from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.core.primitive import apply
-from tinyckpt.core.var import Var
+from tinyckpt.core.tracing import Builder, Call, Var, function_name, trace
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and

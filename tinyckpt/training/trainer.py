@@ -16,12 +16,11 @@ from tinyckpt.base.errors import BackendError, GraphError, OptionError
 from tinyckpt.base.lru_cache import Programs
 from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
 from tinyckpt.codegen.numpy_source import Compiled, compile
-from tinyckpt.core.arguments import sources_of
-from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved
-from tinyckpt.core.calls import Call, call_of, function_name
+from tinyckpt.core.backend import NUMPY, Backend, get_backend, moved, sources_of
 from tinyckpt.core.execute import execute
 from tinyckpt.core.graph import Spec, TrainingGraph, updated_sources
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.core.tracing import Call, call_of, function_name
 from tinyckpt.nan_check import Watcher
 from tinyckpt.ops.kernels_updating import WRITES
 from tinyckpt.planner.portfolio.plan import plan

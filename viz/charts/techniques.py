@@ -34,7 +34,7 @@ from viz.theme import css
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.means import Row, Weighing
+    from tinyckpt.techniques import Row, Weighing
     from viz.theme import Theme
 
 HEIGHT = 5.2  # inches, as all that follows; without the key, where that stands below

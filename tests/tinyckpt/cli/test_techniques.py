@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import require
 from tinyckpt.cli import main
-from tinyckpt.means import MEANS
+from tinyckpt.techniques import MEANS
 
 QUICK = ("--time-limit", "0.2")
 

@@ -3,7 +3,7 @@
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.core.retaining import expected_length, retaining_order
+from tinyckpt.core.cuts import expected_length, retaining_order
 
 
 @pytest.mark.parametrize("layers", [12, 24, 32, 48])

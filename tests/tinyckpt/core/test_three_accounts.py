@@ -12,9 +12,9 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.base.tree import leaves
-from tinyckpt.core.build import Builder, Var
 from tinyckpt.core.execute import execute, memory_owner
-from tinyckpt.core.graph_check import check_graph
+from tinyckpt.core.graph import check_graph
+from tinyckpt.core.tracing import Builder, Var
 
 POLICIES = ("store_all", "recompute_all", "sqrt_n", "retain")
 SQUARES = (4, 16, 64, 100, 400)

@@ -35,7 +35,7 @@ def test_what_does_not_fit_here_is_not_run_and_says_so(monkeypatch: pytest.Monke
     # No FLOPs to speak of, but a table of 128 GiB and a gradient of as much.
     network = Network("table", loss, (tc.Spec((2**30, 32), "float32"), tc.Spec((8,), "int64")))
     with monkeypatch.context() as context:
-        context.setattr("tinyckpt.means.weighing.random_arrays", refuse)
+        context.setattr("tinyckpt.techniques.random_arrays", refuse)
         found = quick(network, stages=1)
     assert found.note == (
         "nothing was measured: store-all: it holds 256.0 GiB, arguments included, and 4.0 GiB "
@@ -48,7 +48,7 @@ def test_what_does_not_fit_here_is_not_run_and_says_so(monkeypatch: pytest.Monke
     assert slow.note.endswith(" s, and 0.001 s are given")
     network = tc.networks.mlp(4, 32, 256)  # whose few logits take more in pieces
     whole, sources = tc.replay(tc.plan(network.graph())).peak_bytes, network.graph().source_bytes
-    monkeypatch.setattr("tinyckpt.means.measured.MOST_BYTES", whole + sources)
+    monkeypatch.setattr("tinyckpt.techniques.MOST_BYTES", whole + sources)
     found = quick(network, stages=2)
     left = {row.name for row in found.rows if row.not_run}
     assert left == {row.name for row in found.rows if (row.peak or 0) * row.devices > whole}

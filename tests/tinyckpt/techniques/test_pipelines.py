@@ -9,8 +9,8 @@ import tinyckpt as tc
 from tests.tinyckpt.techniques.test_techniques import quick
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import cost_of, flops
-from tinyckpt.means.staged import fewest_stages
 from tinyckpt.networks import Network
+from tinyckpt.techniques import fewest_stages
 
 SIZE, LAYERS, DEPTH = 64, 6, 12
 VALUE = 8 * SIZE**2

@@ -12,11 +12,10 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.tinyckpt.networks.small import small
 from tinyckpt.base.tree import leaves
-from tinyckpt.means import MEANS, Row, Weighing, weigh
-from tinyckpt.means.weighing import PARTS, reason
 from tinyckpt.networks import Network, random_arrays
 from tinyckpt.networks.named import specs_of
 from tinyckpt.pipeline.stages import EXCHANGE
+from tinyckpt.techniques import MEANS, PARTS, Row, Weighing, reason, weigh
 
 QUICK = 0.15  # seconds for each plan
 FUNCTIONS = [name for name in MEANS if "offload" not in name][2:-2]  # that need one
@@ -248,7 +247,7 @@ def test_a_link_and_what_it_takes() -> None:
 def test_a_graph_with_very_many_values_is_not_moved_for_hours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tinyckpt.means.planned.MOST_MOVABLE", 15)
+    monkeypatch.setattr("tinyckpt.techniques.MOST_MOVABLE", 15)
     found = quick(tc.networks.chain(16), measure=False)
     for name in ("offload", "recomputation + offload"):
         assert found.row(name).why == "16 values could be moved, and copies of 15 are timed here"

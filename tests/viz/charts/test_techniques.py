@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 import viz
 from tests.conftest import examples
-from tinyckpt.means import MEANS, Row, Weighing, weigh
+from tinyckpt.techniques import MEANS, Row, Weighing, weigh
 from viz.charts.style import looks
 from viz.charts.techniques import means_figure
 from viz.theme import DARK, LIGHT

@@ -13,8 +13,8 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs, with_once
 from tests.viz.lab.lab_driver import Case, engine, expected, planned_by_page
+from tinyckpt.core.cuts import retaining_order
 from tinyckpt.core.lowering import kept_values
-from tinyckpt.core.retaining import retaining_order
 from tinyckpt.core.schedule import EVALUATIONS
 
 pytestmark = pytest.mark.browser

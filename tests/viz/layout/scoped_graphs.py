@@ -3,8 +3,7 @@
 from random import Random
 
 import tinyckpt as tc
-from tinyckpt.core.graph import Phase, Role
-from tinyckpt.core.graph_check import check_graph
+from tinyckpt.core.graph import Phase, Role, check_graph
 
 SPEC = tc.Spec((2,), "float64")
 

@@ -9,8 +9,7 @@ from typing import Any
 from jax.extend.core import Literal
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec, TrainingGraph
-from tinyckpt.core.graph_check import check_graph
+from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec, TrainingGraph, check_graph
 from tinyckpt.interop.frameworks import spec_of
 from tinyckpt.interop.jax.capture import Equation, Program, Value
 from tinyckpt.interop.jax.costs import flops_of

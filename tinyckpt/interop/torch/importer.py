@@ -16,8 +16,16 @@ from torch import fx
 
 from tinyckpt.base.errors import GraphError, OptionError, meant
 from tinyckpt.base.tree import Template
-from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role, Spec, TrainingGraph
-from tinyckpt.core.graph_check import check_graph
+from tinyckpt.core.graph import (
+    DataNode,
+    Graph,
+    Operator,
+    Phase,
+    Role,
+    Spec,
+    TrainingGraph,
+    check_graph,
+)
 from tinyckpt.interop.frameworks import spec_of
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds

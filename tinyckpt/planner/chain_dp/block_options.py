@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from tinyckpt.base.deadline import ENDLESS, Clock
 from tinyckpt.planner.chain_dp.block_backward import Passage
 from tinyckpt.planner.chain_dp.min_cut import Choice, Making, best_choices, chosen
-from tinyckpt.planner.model.chain_stages import Stage, Stages
+from tinyckpt.planner.model.chain_stages import Measure, Stage, Stages, waiting_cotangents
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.stage_sizes import Measure, waiting_cotangents
 
 MOST_WAYS = 40  # through a block, besides those that take least of something
 # What differs by less than this share of store-all's peak is as good as equal.

@@ -31,9 +31,8 @@ from tinyckpt.planner.chain_dp.reversal import merged, nothing_to_reverse
 from tinyckpt.planner.chain_dp.rotor import UNITS_TRIED, rounding, scaled, shifted
 from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
 from tinyckpt.planner.heuristics.budget_grid import Candidate, cheapest, first_that_fits
-from tinyckpt.planner.model.chain_stages import Stages, cheap_cuts, stages
+from tinyckpt.planner.model.chain_stages import Stages, StageSizes, cheap_cuts, stage_sizes, stages
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
 
 MOST_BLOCKS, FEWEST_BLOCKS = 130, 4
 LEVELS = 256

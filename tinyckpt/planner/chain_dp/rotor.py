@@ -37,9 +37,8 @@ from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import Action, first_kept, nothing_to_reverse, order_of
 from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
-from tinyckpt.planner.model.chain_stages import Stages, stages, useful_cuts
+from tinyckpt.planner.model.chain_stages import Stages, StageSizes, stage_sizes, stages, useful_cuts
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
 
 LEVELS = 256
 MOST_LEVELS = 1_000  # the tables of 200 stages at so many levels take 400 MB

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyckpt.base.units import counted
+from tinyckpt.core.cuts import last_target_of, retaining_order, some_names
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.retaining import last_target_of, retaining_order, some_names
 
 
 @dataclass(frozen=True, slots=True)

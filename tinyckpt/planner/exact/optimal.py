@@ -32,9 +32,8 @@ from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
-from tinyckpt.core.policies import Policy
+from tinyckpt.core.policies import Policy, plan_sqrt_n
 from tinyckpt.core.schedule import EVALUATIONS, Certificate, Schedule
-from tinyckpt.core.sqrt_n import plan_sqrt_n
 from tinyckpt.planner.chain_dp.revolve import plan_revolve
 from tinyckpt.planner.chain_dp.rotor import plan_rotor
 from tinyckpt.planner.exact.benders import ExactSearch

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tinyckpt.base.dtypes import Integers
-from tinyckpt.planner.heuristics.pins import Pins
+
+if TYPE_CHECKING:
+    from tinyckpt.planner.heuristics.eviction import Pins
 
 
 class Run(Protocol):

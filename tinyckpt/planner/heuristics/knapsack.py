@@ -15,10 +15,10 @@ import numpy as np
 from tinyckpt.base.errors import PolicyOptionError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import last_target_of, retaining_order
 from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
-from tinyckpt.core.retaining import last_target_of, retaining_order
 from tinyckpt.core.schedule import Schedule
 
 BUCKETS = 1000  # steps into which the budget is divided; sizes are rounded up to them

@@ -14,19 +14,19 @@ from collections.abc import Collection
 
 from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
-from tinyckpt.core.graph import Graph
-from tinyckpt.core.lowering import from_order, without_dead
-from tinyckpt.core.once import pinned_values
-from tinyckpt.core.policies import Policy
-from tinyckpt.core.retaining import (
+from tinyckpt.core.cuts import (
     Keep,
     last_target_of,
     missing_producers,
+    pinned_values,
     producers_of,
     selected,
     some_names,
     with_bases,
 )
+from tinyckpt.core.graph import Graph
+from tinyckpt.core.lowering import from_order, without_dead
+from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 
 Path = tuple[int, ...]  # the marked calls around an operator, from the outermost in

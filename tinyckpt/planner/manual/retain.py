@@ -9,10 +9,10 @@ values that are.
 from __future__ import annotations
 
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import Keep, retaining_order, selected, some_names
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
-from tinyckpt.core.retaining import Keep, retaining_order, selected, some_names
 from tinyckpt.core.schedule import Schedule
 
 

@@ -16,10 +16,10 @@ from functools import partial
 
 from tinyckpt.base.errors import PolicyOptionError, meant
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import retaining_order
 from tinyckpt.core.graph import DataNode, Graph, Operator
 from tinyckpt.core.lowering import from_order, offloading
 from tinyckpt.core.policies import Policy
-from tinyckpt.core.retaining import retaining_order
 from tinyckpt.core.schedule import Schedule
 
 Predicate = Callable[[Graph, Operator, DataNode], bool]

@@ -18,8 +18,8 @@ import numpy as np
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import without_repeats
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.once import without_repeats
 from tinyckpt.planner.model.update_order import Updates
 
 

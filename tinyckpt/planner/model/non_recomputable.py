@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tinyckpt.core.once import pinned_values
+from tinyckpt.core.cuts import pinned_values
 from tinyckpt.planner.model.liveness import Problem
 
 

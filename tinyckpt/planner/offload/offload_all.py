@@ -16,11 +16,11 @@ from typing import Any
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, size_text
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import Keep, retaining_order, selected
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once, from_order, offloading
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.replay import replay
-from tinyckpt.core.retaining import Keep, retaining_order, selected
 from tinyckpt.core.schedule import Offload, Schedule
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
 from tinyckpt.planner.offload.link import MOST_ENGINES, Link, Number

@@ -35,9 +35,8 @@ from tinyckpt.core.lowering import without_dead
 from tinyckpt.planner.chain_dp.reversal import Action, order_of
 from tinyckpt.planner.chain_dp.rotor import Table, rounding, scaled, shifted, unit_of
 from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
-from tinyckpt.planner.model.chain_stages import stages, useful_cuts
+from tinyckpt.planner.model.chain_stages import StageSizes, stage_sizes, stages, useful_cuts
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.planner.offload.prefetch import movable_values
 
 MOST_STAGES = 100  # tables of 50 MB, made in seconds

@@ -21,9 +21,9 @@ import numpy as np
 from tinyckpt.base.deadline import Clock, Pace, made_once
 from tinyckpt.base.errors import BudgetError, ScheduleError
 from tinyckpt.base.units import counted, memory_text
-from tinyckpt.core.retaining import expected_length
+from tinyckpt.core.cuts import expected_length
+from tinyckpt.core.policies import place_cuts
 from tinyckpt.core.schedule import EVALUATIONS
-from tinyckpt.core.sqrt_n import place_cuts
 from tinyckpt.planner.chain_dp import chen_budget, rotor
 from tinyckpt.planner.chain_dp import rockmate_dp as blocks
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions

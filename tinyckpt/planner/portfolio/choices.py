@@ -13,9 +13,9 @@ from itertools import accumulate
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
+from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
-from tinyckpt.core.retaining import expected_length
 from tinyckpt.core.schedule import EVALUATIONS, Free, operator_title
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.heuristics.budget_grid import thinned

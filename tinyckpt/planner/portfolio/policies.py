@@ -1,9 +1,6 @@
 """The policies by name: each turns a training graph into a schedule."""
 
-from tinyckpt.core.policies import Policy
-from tinyckpt.core.recompute_all import RECOMPUTE_ALL
-from tinyckpt.core.sqrt_n import SQRT_N
-from tinyckpt.core.store_all import STORE_ALL
+from tinyckpt.core.policies import RECOMPUTE_ALL, SQRT_N, STORE_ALL, Policy
 from tinyckpt.planner.chain_dp.chen_budget import CHEN_BUDGET
 from tinyckpt.planner.chain_dp.chen_recursive import CHEN_RECURSIVE
 from tinyckpt.planner.chain_dp.revolve import REVOLVE

@@ -11,9 +11,9 @@ from typing import Any
 
 from tinyckpt.base.deadline import Clock
 from tinyckpt.base.errors import PolicyOptionError, ScheduleError
+from tinyckpt.core.cuts import Keep, retaining_order, selected
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.replay import replay
-from tinyckpt.core.retaining import Keep, retaining_order, selected
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule
 from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse
 from tinyckpt.planner.heuristics.budget_grid import Candidate

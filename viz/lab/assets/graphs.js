@@ -163,7 +163,7 @@ function forwardCount(operators) {
   return first < 0 ? operators.length : first;
 }
 
-/** What every graph must satisfy; see ``tinyckpt.core.graph_check``. */
+/** What every graph must satisfy; see ``tinyckpt.core.graph``. */
 function checkGraph(reader, data, operators, where) {
   const fail = (at, problem) => reader.fail(where, `${at}: ${problem}`);
   const forward = forwardCount(operators);

@@ -20,7 +20,7 @@ from tinyckpt.planner.exact.offload_astar import HostSearch
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
-from tinyckpt.planner.offload.plan_with_host import host_bound
+from tinyckpt.planner.portfolio.plan_with_host import host_bound
 
 BYTES = 512
 # Of three layers states are many: seconds each.

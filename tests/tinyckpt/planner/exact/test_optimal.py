@@ -15,8 +15,7 @@ import tinyckpt as tc
 from tests.conftest import examples, require
 from tests.tinyckpt.planner.test_published_figures import CHAIN_8
 from tinyckpt.core.costs import Costs, custom, evaluations, flops, in_nodes
-from tinyckpt.core.graph import DataNode, Graph, Operator, Spec
-from tinyckpt.core.graph_check import check_graph
+from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, check_graph
 from tinyckpt.networks.shapes import vgg16
 from tinyckpt.planner.exact import benders as stage_solver
 from tinyckpt.planner.exact import optimal

@@ -7,7 +7,7 @@ import tinyckpt as tc
 from tests.random_dags import graphs_of_views
 from tinyckpt.base.deadline import Clock, OutOfTimeError, made_once
 from tinyckpt.core.costs import flops
-from tinyckpt.core.graph_check import check_graph
+from tinyckpt.core.graph import check_graph
 from tinyckpt.planner.heuristics.backward_order import (
     frugal_problem,
     frugal_sequence,

@@ -19,7 +19,7 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.lowering import from_order, offloading
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
-from tinyckpt.planner.offload.offload_known import tried
+from tinyckpt.planner.portfolio.offload_schedules import tried
 from tinyckpt.planner.offload.simulate import timed
 
 BYTES = 512

@@ -10,7 +10,7 @@ import tinyckpt as tc
 from tinyckpt.base import deadline as limits
 from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace
 from tinyckpt.core.costs import evaluations, flops
-from tinyckpt.core.retaining import expected_length
+from tinyckpt.core.cuts import expected_length
 from tinyckpt.planner.chain_dp import chen_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.portfolio import pareto as points

@@ -28,7 +28,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order, offloading
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule
-from tinyckpt.planner.offload.device_schedules import Base, known_bases
+from tinyckpt.planner.portfolio.device_schedules import Base, known_bases
 from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.offload_dp import Priced, priced_plans
 from tinyckpt.planner.offload.prefetch import fetched_early, idle_copies, movable_values

@@ -38,7 +38,7 @@ from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link
-from tinyckpt.planner.offload.offload_known import tried
+from tinyckpt.planner.portfolio.offload_schedules import tried
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.plan import Budget, costs_of
 from tinyckpt.planner.portfolio.search import DEFAULT_SECONDS

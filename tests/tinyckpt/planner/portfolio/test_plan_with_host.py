@@ -22,9 +22,9 @@ from tinyckpt.planner.exact import offload_astar as hosted
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
-from tinyckpt.planner.offload import device_schedules as bases
-from tinyckpt.planner.offload import offload_known as moved
-from tinyckpt.planner.offload import plan_with_host as planning
+from tinyckpt.planner.portfolio import device_schedules as bases
+from tinyckpt.planner.portfolio import offload_schedules as moved
+from tinyckpt.planner.portfolio import plan_with_host as planning
 
 CHAIN = tc.networks.chain(4)
 LONG = tc.networks.chain(12)  # too long to be searched
