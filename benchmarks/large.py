@@ -98,8 +98,10 @@ def main() -> None:
         "graph", "operators", "of store-all's peak", "s", "peak", "cost / store-all",
         "lower bound", "gap at most", "found by",
     ]  # fmt: skip
-    limit = f"FLOPs; a fresh search of {arguments.seconds:g} s for every budget:"
-    table.write("large", "Plans of large graphs", [limit, table.rows(header, body)], ["numpy"])
+    budget_size = f"FLOPs; a fresh search of {arguments.seconds:g} s for every budget:"
+    table.write(
+        "large", "Plans of large graphs", [budget_size, table.rows(header, body)], ["numpy"]
+    )
 
 
 if __name__ == "__main__":

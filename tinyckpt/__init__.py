@@ -277,11 +277,11 @@ from tinyckpt.ops.transposed_convolution import (
 from tinyckpt.ops.updating import assign
 from tinyckpt.planner.manual import saveable as checkpoint_policies
 from tinyckpt.planner.offload.link import Link
-from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.offload.simulate import Timeline, timed
 from tinyckpt.planner.portfolio.explain import Explanation, explain
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.plan import certify, frontier, lower_bound, plan
+from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
 from tinyckpt.storage.disk import on_disk

@@ -22,7 +22,7 @@ from tinyckpt.approx.calling import Replacement, call_graph
 from tinyckpt.approx.chunked import compare
 from tinyckpt.approx.compressing import with_compression
 from tinyckpt.approx.finding import is_regrouping, norms_of
-from tinyckpt.approx.following import Place, places
+from tinyckpt.approx.following import AxisPlace, places
 from tinyckpt.approx.losses import losses_in_pieces
 from tinyckpt.approx.rewrite import ACTIVATIONS, Rewriting, rewrite
 from tinyckpt.base.deadline import ENDLESS, Clock, checked_seconds
@@ -68,11 +68,11 @@ from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.saved_values import saved_values
 from tinyckpt.planner.offload.link import Link
-from tinyckpt.planner.portfolio.offload_schedules import leaving_order, moved_within
-from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.offload.prefetch import movable_values
 from tinyckpt.planner.offload.simulate import timed
+from tinyckpt.planner.portfolio.offload_schedules import leaving_order, moved_within
 from tinyckpt.planner.portfolio.plan import plan
+from tinyckpt.planner.portfolio.plan_with_host import plan_with_host
 from tinyckpt.planner.portfolio.search import Progress
 from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.optimizers import sgd
@@ -179,7 +179,7 @@ def peak_of(schedule: Schedule) -> int:
     return replay(schedule).peak_bytes
 
 
-def own_cost(case: Case, schedule: Schedule) -> float:
+def schedule_cost(case: Case, schedule: Schedule) -> float:
     """Return what a schedule costs, in the unit of the case."""
     return cost_of(schedule, case.costs_of(schedule.graph))
 
@@ -431,7 +431,7 @@ def is_mean_of_samples(graph: Graph, part: Graph) -> bool:
         return False
     total, divisor = means[0]
     batch = [data for data in leaves(graph.arguments[1:]) if graph.data[data].spec.shape]
-    sources = {data: Place(0, 1, graph.data[data].spec.shape[0]) for data in batch}
+    sources = {data: AxisPlace(0, 1, graph.data[data].spec.shape[0]) for data in batch}
     before, piece = (
         replace(
             each,
@@ -566,7 +566,7 @@ def of_schedule(case: Case, schedule: Schedule, begin: Begin | None = None) -> P
     again = replay(schedule).recomputations
     return Planned(
         peak=peak_of(schedule),
-        cost=own_cost(case, schedule),
+        cost=schedule_cost(case, schedule),
         takes=counted(again, "recomputation") if again else "",
         schedules=((schedule, 1),),
         begin=begin or partial(begin_run, schedule),
@@ -660,7 +660,7 @@ def fewest_stages(graph: Graph, costs: Costs, budget: int, seconds: float) -> Sc
     )
 
     def fitting(chosen: Sequence[DroppableStage]) -> Schedule | None:
-        schedule = without(graph, costs, saved, chosen)
+        schedule = dropped_stages_schedule(graph, costs, saved, chosen)
         return schedule if replay(schedule).peak_bytes <= budget else None
 
     # More stages are not always less memory: from all of them the one that is evaluated again may
@@ -698,7 +698,7 @@ def droppable_stages(graph: Graph, costs: Costs, saved: frozenset[int]) -> list[
     return found
 
 
-def without(
+def dropped_stages_schedule(
     graph: Graph, costs: Costs, saved: frozenset[int], stages: Sequence[DroppableStage]
 ) -> Schedule:
     """Return the schedule that keeps what store-all does, but for what some stages drop."""
@@ -960,7 +960,7 @@ def accumulated(case: Case, count: int, planner: Planner | None, clock: Clock = 
     words += [counted(again, "recomputation")] if again else []
     return Planned(
         peak=besides + max(peak_of(schedule) for schedule, _ in schedules),
-        cost=sum(times * own_cost(case, schedule) for schedule, times in schedules),
+        cost=sum(times * schedule_cost(case, schedule) for schedule, times in schedules),
         gradients=gradients,
         sense=sense,
         takes=", ".join(words),
@@ -1076,7 +1076,7 @@ MOST_BYTES = 2**32  # of arguments and a peak, which can be had on any machine
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSteps:
     """What was found by running steps, by the names of the means.
 
     Attributes:
@@ -1096,7 +1096,7 @@ def measured(
     arrays: Callable[[], tuple[Any, ...]],
     backend: Backend,
     time_limit: float,
-) -> Measured:
+) -> MeasuredSteps:
     """Run what can be run in time and in memory; see how long it takes, and how far it is off.
 
     Args:
@@ -1113,7 +1113,7 @@ def measured(
     found = {name: obstacle(plans[name], sources, time_limit, backend) for name in plans}
     reasons = {name: reason for name, reason in found.items() if reason}
     if reference in reasons:
-        return Measured({}, {}, {reference: reasons[reference]})
+        return MeasuredSteps({}, {}, {reference: reasons[reference]})
     begins = {name: each.begin for name, each in plans.items() if each.begin and not found[name]}
     own = arrays()
     steps = {name: begin(own, backend) for name, begin in begins.items()}
@@ -1129,7 +1129,7 @@ def measured(
                     backend.synchronize()
                 spent = perf_counter() - begin
                 seconds[name] = min(spent, seconds.get(name, spent))
-    return Measured(seconds, errors, reasons)
+    return MeasuredSteps(seconds, errors, reasons)
 
 
 def is_timed(planned: Planned, backend: Backend) -> bool:
@@ -1287,7 +1287,7 @@ def weigh(
         if fitting and isinstance(errors_of.get(name), BudgetError | None):
             plans[name] = min(fitting, key=lambda each: each.cost)
     plans = {name: plans[name] for name in MEANS if name in plans}
-    run, note = Measured({}, {}, {}), ""
+    run, note = MeasuredSteps({}, {}, {}), ""
     if measure:
         specs = specs_of(case.graph) if case.network is None else case.network.specs
         arrays = partial(random_arrays, specs)
@@ -1331,11 +1331,11 @@ def case_of(
         raise GraphError(f"{graph.name} has no parameters, for whose gradients anything is held")
     costs_of = costs or own_costs
     own = costs_of(graph)
-    limit, counted = parse_budget(graph, own, budget)
+    budget_size, counted = parse_budget(graph, own, budget)
     if counted.memory_unit != "bytes":
         raise BudgetError(f"budget {budget!r:.80}: means are weighed in bytes, not in nodes")
     return Case(
-        TrainingGraph(graph), network, costs_of, limit, link or LINKS.get(own.unit),
+        TrainingGraph(graph), network, costs_of, budget_size, link or LINKS.get(own.unit),
         checked_seconds(time_limit), stages, chunks, progress, plan(graph, costs=own),
     )  # fmt: skip
 
@@ -1358,7 +1358,7 @@ def row_of(
     case: Case,
     name: str,
     plans: Mapping[str, Planned],
-    run: Measured,
+    run: MeasuredSteps,
 ) -> Row:
     """Return the row of a means that applies."""
     planned, whole, seconds = plans[name], plans[REFERENCE], run.seconds

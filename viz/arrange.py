@@ -17,7 +17,7 @@ from tinyckpt.base.errors import OptionError
 from viz.layout.geometry import MARGIN, WIDTH, Layout, Point
 from viz.layout.naming import Grouping, Labels, Naming, check_naming
 from viz.layout.views import overview
-from viz.scene import Activity, Look, moves
+from viz.scene import Activity, NodeLook, moves
 from viz.sheet import (
     CAPTION,
     GAP,
@@ -134,7 +134,7 @@ class Item:
     radius: int
     words: float
     name: str
-    look: Look | None
+    look: NodeLook | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ def laid_out(
 
 
 def legend_of(
-    width: float, top: float, entries: Sequence[tuple[str, Look | None]]
+    width: float, top: float, entries: Sequence[tuple[str, NodeLook | None]]
 ) -> tuple[Item, ...]:
     """Return the legend's entries: from margin to margin, or in rows where they need several."""
     face = font("Regular", 12)

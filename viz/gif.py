@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.base.display import Drawn
+from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import replacing, write_atomically
 from viz.arrange import Design
@@ -121,7 +121,7 @@ def gif(
         changes = with_bar(changes, count, "drawing", "frame")
     with replacing(path) as file:
         encoder.write(file, film, changes)
-    return Drawn(path)
+    return DrawnPath(path)
 
 
 def frames(
@@ -308,10 +308,10 @@ def save_still(
     design = Design(theme, title, labels, group, scale, width, aspect, arrange)
     if suffix == ".svg":
         write_atomically(path, svg_still(traces, step, design).encode())
-        return Drawn(path)
+        return DrawnPath(path)
     import imageio.v3 as iio
 
     picture = Picture(as_list(traces), design)
     picture.show(picture.moments[-1] if step is None else step)
     write_atomically(path, iio.imwrite("<bytes>", picture.rgb(), extension=".png"))
-    return Drawn(path)
+    return DrawnPath(path)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from viz.layout.geometry import Line, Point, Size
 from viz.memory import LABEL_BAND, LEVELS, shown_share
-from viz.scene import Activity, Fill, Look, one_line
+from viz.scene import Activity, Fill, NodeLook, one_line
 from viz.theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1
@@ -18,7 +18,7 @@ STRIPE, STRIPE_AND_GAP = 1.2, 3  # pixels; whole ones from stripe to stripe, so 
 LABELLED = 20  # pixels of height from which an operator's node has room for a label
 
 
-def node_colours(look: Look, theme: Theme) -> tuple[RGB, RGB, RGB]:
+def node_colours(look: NodeLook, theme: Theme) -> tuple[RGB, RGB, RGB]:
     """Return fill, outline and label of a node."""
     if look.fill is Fill.ON_HOST:
         outline = theme.gradient if look.backward else theme.kept
@@ -51,30 +51,30 @@ def fitted(text: str, weight: str, size: int, room: float) -> str:
     return line.rstrip() + "…"
 
 
-def emptied(look: Look) -> Look:
+def emptied(look: NodeLook) -> NodeLook:
     """Return how the part of a group looks that is not resident."""
     if look.fill is Fill.NOT_YET:
         return look
     return replace(look, fill=Fill.ON_HOST if look.hosted else Fill.DROPPED)
 
 
-def kept_part(look: Look) -> Look:
+def kept_part(look: NodeLook) -> NodeLook:
     """Return how the part of a group looks that was kept, where the rest is recomputed."""
     now = Activity.NONE if look.activity is Activity.NONE else Activity.COMPUTING
     return replace(look, fill=Fill.KEPT, activity=now, hosted=0)
 
 
-def fill_of(look: Look, theme: Theme) -> RGB:
+def fill_of(look: NodeLook, theme: Theme) -> RGB:
     """Return what a whole node is filled with, below the level of a group."""
     return node_colours(emptied(look) if is_partial(look) else look, theme)[0]
 
 
-def is_partial(look: Look) -> bool:
+def is_partial(look: NodeLook) -> bool:
     """Whether a look is that of a group with some of its memory resident, but not all."""
     return look.level not in (None, 0, LEVELS)
 
 
-def share_of(look: Look) -> float:
+def share_of(look: NodeLook) -> float:
     """Return how far a node is filled."""
     return 1.0 if look.level is None else look.level / LEVELS
 
@@ -84,7 +84,7 @@ def corner_of(size: Size) -> float:
     return min(CORNER, size[1] / 4)
 
 
-def stripes(look: Look, size: Size, corner: float) -> list[tuple[float, float]]:
+def stripes(look: NodeLook, size: Size, corner: float) -> list[tuple[float, float]]:
     """Return the stripes of a node, of what waits on the host: heights, and half their lengths.
 
     They lie around 0, 0, and leave out where the label stands. An operator is striped as a whole;
@@ -110,7 +110,7 @@ def stripes(look: Look, size: Size, corner: float) -> list[tuple[float, float]]:
     return [(y, size[0] / 2 - stroke - inset) for y, inset in zip(places, insets, strict=True)]
 
 
-def is_dashed(look: Look) -> bool:
+def is_dashed(look: NodeLook) -> bool:
     """Whether a node's outline is dashed: that of what is not there yet is, of what is gone not."""
     return look.fill is Fill.NOT_YET
 

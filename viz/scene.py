@@ -48,7 +48,7 @@ class Activity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class NodeLook:
     """How one node looks: everything that its picture depends on.
 
     Attributes:
@@ -100,7 +100,7 @@ class Frame:
     """
 
     step: int
-    changed: dict[int, Look]
+    changed: dict[int, NodeLook]
     evaluations: str
     live: str
     peak: str
@@ -224,7 +224,7 @@ def frames(
     trace: Trace, cells: Sequence[Cell], steps: Sequence[int], in_nodes: bool
 ) -> Iterator[Frame]:
     """Yield the frame before the first step, then one for each of ``steps``, ascending."""
-    state = State(trace, cells)
+    state = CellLooks(trace, cells)
     live = live_of(trace, in_nodes)
     nothing = live_text(0, in_nodes)
     yield Frame(-1, state.changes(), "0", nothing, nothing, size_text(0))
@@ -241,7 +241,7 @@ def frames(
         yield Frame(step, changed, evaluations, now, most, host, *doing)
 
 
-class State:
+class CellLooks:
     """The looks of all cells at one moment of a trace.
 
     Cells may be a part of the graph, as in the picture of one group; steps that touch no cell
@@ -260,7 +260,7 @@ class State:
         self.again = False  # whether that is a recomputation
         self.reads: tuple[int, ...] = ()  # the cells out of which it reads
         self.freed: dict[int, int] = {}  # bytes that were freed last, by cell
-        self.shown: dict[int, Look] = {}
+        self.shown: dict[int, NodeLook] = {}
         self.touched = self.memory.touched
         self.touched.update(cell.id for cell in cells)
 
@@ -313,7 +313,7 @@ class State:
             cell, nbytes = self.home[owner], self.trace.graph.data[owner].spec.nbytes
             self.freed[cell] = self.freed.get(cell, 0) + nbytes
 
-    def changes(self) -> dict[int, Look]:
+    def changes(self) -> dict[int, NodeLook]:
         """Return the looks that differ from those returned before."""
         changed = {}
         for index in sorted(self.touched):
@@ -323,7 +323,7 @@ class State:
         self.touched.clear()
         return changed
 
-    def look(self, cell: Cell) -> Look:
+    def look(self, cell: Cell) -> NodeLook:
         """Return how a cell looks now."""
         memory = self.memory
         if memory.values[cell.id] or (cell.group and memory.bytes[cell.id]):
@@ -339,4 +339,4 @@ class State:
         level = memory.level(cell) if cell.group else None
         kept = memory.kept_level(cell, level or 0) if fill is Fill.RECOMPUTED else 0
         hosted = memory.hosted_level(cell) if cell.group else 0
-        return Look(fill, activity, cell.id in self.ringed, cell.backward, level, kept, hosted)
+        return NodeLook(fill, activity, cell.id in self.ringed, cell.backward, level, kept, hosted)

@@ -13,7 +13,7 @@ from viz.curve import Scales, limits_of
 from viz.scene import (
     Activity,
     Fill,
-    Look,
+    NodeLook,
     count_text,
     counts_nodes,
     live_of,
@@ -42,20 +42,20 @@ LANE_WORDS = "on the host"
 WORDS = 13  # pixels that words upon a line of a strip are high
 DASHES_OF = {"budget": (1, 0), "store all": (1, 1)}  # pixels that are drawn, and pixels between
 # A node says what becomes of its value; an arrow, without a look, says what reads what.
-LEGEND_ITEMS: tuple[tuple[str, Look | None], ...] = (
-    ("kept", Look(Fill.KEPT)),
-    ("recomputed", Look(Fill.RECOMPUTED)),
-    ("gradient", Look(Fill.GRADIENT, backward=True)),
-    ("checkpoint", Look(Fill.KEPT, checkpoint=True)),
-    ("computing", Look(Fill.KEPT, Activity.COMPUTING)),
-    ("recomputing", Look(Fill.RECOMPUTED, Activity.RECOMPUTING)),
-    ("dropped", Look(Fill.DROPPED)),
-    ("not yet", Look(Fill.NOT_YET)),
+LEGEND_ITEMS: tuple[tuple[str, NodeLook | None], ...] = (
+    ("kept", NodeLook(Fill.KEPT)),
+    ("recomputed", NodeLook(Fill.RECOMPUTED)),
+    ("gradient", NodeLook(Fill.GRADIENT, backward=True)),
+    ("checkpoint", NodeLook(Fill.KEPT, checkpoint=True)),
+    ("computing", NodeLook(Fill.KEPT, Activity.COMPUTING)),
+    ("recomputing", NodeLook(Fill.RECOMPUTED, Activity.RECOMPUTING)),
+    ("dropped", NodeLook(Fill.DROPPED)),
+    ("not yet", NodeLook(Fill.NOT_YET)),
     ("reads", None),
 )
 
 
-HOST_ITEM = ("on the host", Look(Fill.ON_HOST))
+HOST_ITEM = ("on the host", NodeLook(Fill.ON_HOST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def lane_lines(trace: Trace) -> list[StripLine]:
     return [StripLine(f"most {size_text(most)}", most, (4, 4))]
 
 
-def legend_items(traces: Sequence[Trace]) -> tuple[tuple[str, Look | None], ...]:
+def legend_items(traces: Sequence[Trace]) -> tuple[tuple[str, NodeLook | None], ...]:
     """Return what the legend explains: what is on the host only where something is."""
     if not any(map(moves, traces)):
         return LEGEND_ITEMS

@@ -14,7 +14,7 @@ from tests.viz.blocks import blocks_held
 from tests.viz.layout.test_levels import views_and_moves
 from viz.curve import BANDS, scales_of, stacked
 from viz.layout.cells import cells_of
-from viz.scene import Fill, State, counts_nodes
+from viz.scene import CellLooks, Fill, counts_nodes
 from viz.sheet import lines_of
 from viz.theme import LIGHT
 
@@ -72,7 +72,7 @@ def test_a_band_is_there_where_nodes_of_its_fill_are(case: Any, policy: str) -> 
     if any(node.view_of is not None for node in graph.data):
         return  # a view is a node without memory of its own
     trace = tc.replay(tc.plan(graph, policy))
-    bands, state = stacked(trace, False), State(trace, cells_of(graph))
+    bands, state = stacked(trace, False), CellLooks(trace, cells_of(graph))
     for step in range(len(trace.steps)):
         state.take(step)
         fills = {state.look(cell).fill for cell in state.cells}

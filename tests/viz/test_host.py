@@ -29,9 +29,9 @@ from viz.raster.picture import Picture
 from viz.raster.sprites import inks_of
 from viz.raster.strip import lane_of
 from viz.scene import (
+    CellLooks,
     Fill,
-    Look,
-    State,
+    NodeLook,
     checkpoints_of,
     frame_steps,
     frames,
@@ -72,7 +72,7 @@ def on_host_at(trace: tc.Trace, step: int) -> set[int]:
 
 def test_a_chain_of_three_says_where_each_value_is() -> None:
     trace = offloaded(tc.networks.chain(3), bandwidth=512)
-    state = State(trace, cells_of(trace.graph))
+    state = CellLooks(trace, cells_of(trace.graph))
     lines = ["not yet " * 7]
     for step in range(len(trace.steps)):
         state.take(step)
@@ -110,7 +110,7 @@ def test_only_what_stays_on_the_device_has_a_ring() -> None:
 def test_a_group_says_how_much_of_it_is_on_the_host() -> None:
     graph = tc.networks.chain(4)
     cells = cells_of_parts(graph, [Part(0, 2, "f1-2", "f1-2"), Part(2, 4)], range(4, 9))
-    state = State(offloaded(graph), cells)
+    state = CellLooks(offloaded(graph), cells)
     looks = []
     for step in range(len(state.trace.steps)):
         state.take(step)
@@ -125,8 +125,8 @@ def test_a_group_says_how_much_of_it_is_on_the_host() -> None:
 @given(moved(), st.sets(st.integers(1, 99), max_size=4))
 def test_a_look_says_where_values_are(trace: tc.Trace, cuts: set[int]) -> None:
     graph = trace.graph
-    states = [State(trace, cells_of(graph)), State(trace, cut_at(graph, cuts))]
-    shown: list[dict[int, Look]] = [{}, {}]
+    states = [CellLooks(trace, cells_of(graph)), CellLooks(trace, cut_at(graph, cuts))]
+    shown: list[dict[int, NodeLook]] = [{}, {}]
     for step in range(len(trace.steps)):
         resident, there = trace.resident_at(step), on_host_at(trace, step)
         for state, looks in zip(states, shown, strict=True):
@@ -242,7 +242,7 @@ def test_a_still_as_svg_says_the_same() -> None:
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_is_on_the_host_can_be_seen(theme: Theme, backward: bool) -> None:
-    look = Look(Fill.ON_HOST, backward=backward)
+    look = NodeLook(Fill.ON_HOST, backward=backward)
     fill, outline, label = node_colours(look, theme)
     assert fill == theme.background  # nothing is held here: it is hollow
     assert contrast(outline, fill) >= LEAST_OUTLINE
@@ -252,7 +252,7 @@ def test_what_is_on_the_host_can_be_seen(theme: Theme, backward: bool) -> None:
 @pytest.mark.parametrize("diameter", [10, 16, 20, 30])
 def test_stripes_stay_within_a_disc_and_leave_its_label_out(diameter: int) -> None:
     size = (float(diameter), float(diameter))
-    lines = stripes(Look(Fill.ON_HOST), size, diameter / 2)
+    lines = stripes(NodeLook(Fill.ON_HOST), size, diameter / 2)
     assert len(lines) >= 2
     assert [y for y, _ in lines] == sorted(-y for y, _ in lines)
     for y, reach in lines:
@@ -260,7 +260,7 @@ def test_stripes_stay_within_a_disc_and_leave_its_label_out(diameter: int) -> No
         assert hypot(abs(y), reach) <= diameter / 2 - outline_of(size) + 0.01
         assert diameter < 20 or abs(y) - STRIPE / 2 >= LABEL_BAND / 2 * diameter - STRIPE
     for fill in set(Fill) - {Fill.ON_HOST}:
-        assert stripes(Look(fill), size, diameter / 2) == []
+        assert stripes(NodeLook(fill), size, diameter / 2) == []
 
 
 @pytest.mark.parametrize("height", [8, 12, 30, 44])
@@ -268,9 +268,9 @@ def test_the_more_of_a_group_is_on_the_host_the_higher_its_stripes(height: int) 
     size = (60.0, float(height))
     for level in range(LEVELS):
         fill = Fill.KEPT if level else Fill.ON_HOST
-        assert stripes(Look(Fill.KEPT, level=level), size, 6) == []
+        assert stripes(NodeLook(Fill.KEPT, level=level), size, 6) == []
         lines = [
-            stripes(Look(fill, level=level, hosted=hosted), size, min(6, height / 4))
+            stripes(NodeLook(fill, level=level, hosted=hosted), size, min(6, height / 4))
             for hosted in range(1, LEVELS + 1 - level)
         ]
         for fewer, more in pairwise(lines):

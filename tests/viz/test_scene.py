@@ -11,7 +11,7 @@ from tests.random_dags import training_graphs
 from viz.layout.cells import cells_of
 from viz.scene import (
     Fill,
-    Look,
+    NodeLook,
     count_text,
     frame_steps,
     frames,
@@ -80,7 +80,7 @@ def test_looks_follow_from_what_is_resident(case: Any) -> None:
     for policy in ("sqrt_n", "recompute_all"):
         trace = tc.replay(tc.plan(graph, policy))
         cells = cells_of(graph)
-        looks: dict[int, Look] = {}
+        looks: dict[int, NodeLook] = {}
         for frame in frames(trace, cells, frame_steps(trace), in_nodes=False):
             looks.update(frame.changed)
             if frame.step < 0:

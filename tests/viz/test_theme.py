@@ -16,7 +16,7 @@ import pytest
 
 from viz.charts.style import SERIES
 from viz.nodes import dash_lengths, dashes, is_dashed, node_colours
-from viz.scene import Fill, Look
+from viz.scene import Fill, NodeLook
 from viz.theme import DARK, LIGHT, THEMES, Theme, palette
 
 LEAST_DIFFERENCE = 18.0
@@ -121,7 +121,7 @@ def test_what_is_held_is_told_apart_in_grey(theme: Theme) -> None:
 def test_what_is_not_held_can_be_seen_and_differs_by_its_shape(theme: Theme) -> None:
     outlines = {}
     for fill, backward in product((Fill.DROPPED, Fill.NOT_YET), (False, True)):
-        look = Look(fill, backward=backward)
+        look = NodeLook(fill, backward=backward)
         outlines[fill, backward] = contrast(node_colours(look, theme)[1], theme.background)
         assert is_dashed(look) == (fill is Fill.NOT_YET)
     assert {look: ratio for look, ratio in outlines.items() if ratio < LEAST_OUTLINE} == {}

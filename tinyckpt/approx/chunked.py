@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import partial, wraps
 from typing import Any
 
-from tinyckpt.approx.following import Place, Places, places
+from tinyckpt.approx.following import AxisPlace, Places, places
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator, Spec
@@ -155,7 +155,7 @@ def checked(
     axis: int,
     extent: int,
     chunks: int,
-) -> tuple[Any, list[Place]]:
+) -> tuple[Any, list[AxisPlace]]:
     """Return the template of the results, and where the chunked axis is in each of them.
 
     Raises:
@@ -169,7 +169,9 @@ def checked(
             f"{count:,} in all; take {MOST_OPERATORS // len(whole.operators) or 1} pieces at most"
         )
     sources = {
-        data: Place(axis, 1, extent) for place in which for data in leaves(whole.arguments[place])
+        data: AxisPlace(axis, 1, extent)
+        for place in which
+        for data in leaves(whole.arguments[place])
     }
     try:
         found = places(whole, sources)
@@ -182,7 +184,7 @@ def checked(
     return map_leaves(lambda leaf: next(numbers), whole.results), ends
 
 
-def end_of(whole: Graph, data: int, place: Place | None) -> Place:
+def end_of(whole: Graph, data: int, place: AxisPlace | None) -> AxisPlace:
     """Return where the chunked axis is in a result, along which its pieces are put together."""
     node = whole.data[data]
     if place is None:

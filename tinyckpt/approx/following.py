@@ -18,7 +18,7 @@ from tinyckpt.core.graph import Graph, Operator
 Shape = tuple[int, ...]
 
 
-class Place(NamedTuple):
+class AxisPlace(NamedTuple):
     """Where the chunked axis is in a value: a factor of one of its axes, or all of it.
 
     Attributes:
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     extent: int
 
 
-Places = list["Place | None"]
+Places = list["AxisPlace | None"]
 Rule = Callable[[Operator, list[Shape], Places, list[Shape]], Places]
 
 ELEMENTWISE = (
@@ -48,7 +48,7 @@ ELEMENTWISE = (
 )  # fmt: skip
 
 
-def places(graph: Graph, sources: Mapping[int, Place]) -> Places:
+def places(graph: Graph, sources: Mapping[int, AxisPlace]) -> Places:
     """Return for every value of a graph where the chunked axis is; None where it is not.
 
     Args:
@@ -111,7 +111,7 @@ def within_last(count: int) -> Rule:
     return rule
 
 
-def across(axes: object, inputs: Places, what: str) -> Place:
+def across(axes: object, inputs: Places, what: str) -> AxisPlace:
     """Return the place in the only input that has one, unless it is along one of some axes."""
     place, *others = inputs
     if place is None or any(others):
@@ -187,7 +187,7 @@ def reshape(
     for axis, extent in enumerate(results[0]):
         outer = before // passed
         if before % passed == 0 and extent % (outer * place.extent) == 0 and extent > 1:
-            return [Place(axis, outer, place.extent)]
+            return [AxisPlace(axis, outer, place.extent)]
         passed *= extent
     raise GraphError(
         f"reshape from {shapes[0]} to {results[0]} tears the chunked axis apart, {place.extent} "

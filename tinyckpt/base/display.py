@@ -63,7 +63,7 @@ def mimebundle(text: str, shown: Callable[[], object]) -> dict[str, str]:
     return {**(pictures(shown()) if pictures else {}), "text/plain": text}
 
 
-class Drawn(SystemPath):
+class DrawnPath(SystemPath):
     """The path of a file that was drawn: any path, and in a notebook the picture itself."""
 
     __slots__ = ()

@@ -69,8 +69,10 @@ def compare_job(options: Any) -> int:
         traces = [replay(schedule) for schedule in schedules]
         peaks = [trace.peak_bytes for trace in traces]
         # The rest is for measuring, and for the best within a budget if there is one.
-        limit = time_to_search(options, clock) / (1 if options.time_limit is None else 2)
-        known, is_whole = best_within_each(graph, costs, peaks, time_limit=limit, progress=progress)
+        seconds = time_to_search(options, clock) / (1 if options.time_limit is None else 2)
+        known, is_whole = best_within_each(
+            graph, costs, peaks, time_limit=seconds, progress=progress
+        )
     if options.budget is not None:
         schedules.append(best(graph, costs, options, clock))
         traces.append(replay(schedules[-1]))
@@ -98,7 +100,9 @@ def compare_job(options: Any) -> int:
             "the same"
         )
     if not is_whole:
-        print(f"the search for the best known was cut after {limit:.2g} s; --time-limit gives more")
+        print(
+            f"the search for the best known was cut after {seconds:.2g} s; --time-limit gives more"
+        )
     if any(unmeasured):
         print("-: not measured, for which the time that is left may be too short")
     if options.output:

@@ -137,8 +137,8 @@ def plan_job(options: Any) -> int:
         if options.budget is not None:  # its unit is what counts
             nodes = parse_budget(graph, costs, options.budget)[1].memory_unit == "nodes"
         with searching(options.network) as progress:
-            limit = time_to_search(options)
-            found = frontier(graph, costs, nodes=nodes, time_limit=limit, progress=progress)
+            seconds = time_to_search(options)
+            found = frontier(graph, costs, nodes=nodes, time_limit=seconds, progress=progress)
         print(found)
         if options.output:
             write_frontier(found, options.output)

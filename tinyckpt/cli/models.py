@@ -50,19 +50,19 @@ def answered(options: Any) -> int:
     state = state_bytes(options, model)
     whole = replay(stored).peak_bytes
     eager = eager_peak(model, args, workspace)
-    limit = limit_of(options, whole, graph.source_bytes + state)
-    planned = stored if min(whole, whole if eager is None else eager) <= limit else None
+    budget_size = budget_size_of(options, whole, graph.source_bytes + state)
+    planned = stored if min(whole, whole if eager is None else eager) <= budget_size else None
     if planned is None:
         print(f"{graph.name} does not fit as it is.\n{ledgers([stored], state)}\n")
         try:
             with searching(graph.name) as progress:
                 planned = plan(
-                    graph, budget=limit, time_limit=time_to_search(options), progress=progress
+                    graph, budget=budget_size, time_limit=time_to_search(options), progress=progress
                 )
         except BudgetError as error:
             raise in_all(error, options, graph.source_bytes + state) from error
-    arguments = f"{limit}" if not options.no_workspace else f"{limit}, workspace=False"
-    fits_plainly = planned is stored and (eager is None or eager <= limit)
+    arguments = f"{budget_size}" if not options.no_workspace else f"{budget_size}, workspace=False"
+    fits_plainly = planned is stored and (eager is None or eager <= budget_size)
     columns = about_columns(eager, graph.source_bytes + state)
     print(answer(graph.name, planned, stored, state, "" if fits_plainly else arguments, columns))
     print_left_out(options, model)
@@ -84,9 +84,9 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     workspace = has_kernels(model) and not options.no_workspace
     plain = tct.advise(model, *args, budget=1.0, modules=(), workspace=workspace)
     sources = plain.source_bytes + state
-    limit = limit_of(options, plain.peak, sources)
+    budget_size = budget_size_of(options, plain.peak, sources)
     try:
-        advice = tct.advise(model, *args, budget=limit, workspace=workspace)
+        advice = tct.advise(model, *args, budget=budget_size, workspace=workspace)
     except BudgetError as error:
         raise in_all(error, options, sources) from error
     rows = [
@@ -143,7 +143,7 @@ def state_bytes(options: Any, model: Any) -> int:
     return OPTIMIZERS[options.optimizer] * int(trained)
 
 
-def limit_of(options: Any, whole: int, sources: int) -> int:
+def budget_size_of(options: Any, whole: int, sources: int) -> int:
     """Return what a budget for everything leaves to a step's own values, in bytes."""
     value = number_or_text(options.budget)
     text = str(value).removesuffix("in all").strip()

@@ -31,7 +31,7 @@ LOCAL_NAMES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 MOST_BATCHES = 10_000_000  # micro-batches of all steps: each has results, some hundred bytes
 
 
-class Drawn(Sequence[Any]):
+class RandomMicroBatches(Sequence[Any]):
     """The arguments for each micro-batch, drawn when they are looked up, and once.
 
     Parameters are those of ``Network.arrays()``, and the n-th micro-batch has the seed n + 1: the
@@ -124,7 +124,7 @@ def run_rank(
         )
     check_memory(estimate(pipeline, stages, optimizer), os.environ)
     lasting = optimizer is None and pipeline.zero < 3
-    batches = Drawn(specs, pipeline, stages, steps, lasting)
+    batches = RandomMicroBatches(specs, pipeline, stages, steps, lasting)
     begin = perf_counter()
     result = run_pipeline_mpi(
         pipeline, stages, batches, 1, optimizer, patience, collect=optimizer is None

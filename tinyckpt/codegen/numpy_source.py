@@ -116,7 +116,7 @@ def compile(schedule: Schedule, backend: str | Backend = "numpy") -> Compiled:
     """
     replay(schedule)
     library = get_backend(backend)
-    writer = Writer(schedule, library)
+    writer = SourceWriter(schedule, library)
     source = writer.source()
     namespace = dict(writer.namespace)
     namespace.update((name, library.to_device(array)) for name, array in writer.arrays.items())
@@ -140,7 +140,7 @@ def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
     >>> [source.splitlines()[line].strip() for line in lines[-3:]]
     ['b1 = tanh_vjp(np, f1, b2)', 'del f1, b2', 'del f1, b2']
     """
-    source = Writer(schedule, NUMPY).source()
+    source = SourceWriter(schedule, NUMPY).source()
     frees = [isinstance(step, Free) for step in schedule.steps]
     # Every step begins a line, but for a free behind another; "return" is the last one.
     begins = [not (own and before) for own, before in zip(frees, [False, *frees], strict=False)]
@@ -148,7 +148,7 @@ def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
     return source, tuple(first + count - 1 for count in accumulate(begins))
 
 
-class Writer:
+class SourceWriter:
     """Writes one schedule out as source; knows which Python name every value has."""
 
     def __init__(self, schedule: Schedule, backend: Backend) -> None:

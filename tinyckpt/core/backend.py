@@ -13,7 +13,7 @@ from tinyckpt.base.errors import BackendError, GraphError
 from tinyckpt.base.tree import leaves, leaves_like, same_nesting
 from tinyckpt.core.graph import Graph, Spec
 from tinyckpt.storage.host import Host
-from tinyckpt.storage.pinned import Pinned
+from tinyckpt.storage.pinned import PinnedMemory
 
 BACKENDS = ("numpy", "cupy")
 
@@ -115,9 +115,9 @@ def get_backend(name: str | Backend) -> Backend:
     )
 
 
-def pinned_memory() -> Pinned:
+def pinned_memory() -> PinnedMemory:
     """Return the host of one run on CuPy."""
-    return Pinned(import_module("cupy"))
+    return PinnedMemory(import_module("cupy"))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def replay(schedule: Schedule) -> Trace:
     Raises:
         ScheduleError: names the first step that is not legal, and what it lacks.
     """
-    machine = Machine(schedule)
+    machine = ReplayState(schedule)
     rows: list[int] = []
     for position, step in enumerate(schedule.steps):
         workspace = machine.take(position, step)
@@ -60,7 +60,7 @@ def replay(schedule: Schedule) -> Trace:
     return trace_of(schedule, rows)
 
 
-class Machine:
+class ReplayState:
     """The state of a replay: which values are resident, and which memory that holds."""
 
     def __init__(self, schedule: Schedule) -> None:

@@ -103,10 +103,10 @@ def save_chrome_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 def chrome_events(trace: Trace) -> Iterator[Event]:
     """Yield the events of a trace, by ascending time."""
-    yield named("process_name", 0, f"{trace.schedule.policy} on {trace.graph.name}")
+    yield naming_event("process_name", 0, f"{trace.schedule.policy} on {trace.graph.name}")
     for thread, track in enumerate(TRACKS, start=1):
-        yield named("thread_name", thread, track)
-        yield {**named("thread_sort_index", thread, ""), "args": {"sort_index": thread}}
+        yield naming_event("thread_name", thread, track)
+        yield {**naming_event("thread_sort_index", thread, ""), "args": {"sort_index": thread}}
     spans = HeldSpans(trace)
     uses_host = any(trace.host)
     now = 0.0
@@ -120,7 +120,7 @@ def chrome_events(trace: Trace) -> Iterator[Event]:
     yield from spans.end(now)
 
 
-def named(kind: str, thread: int, name: str) -> Event:
+def naming_event(kind: str, thread: int, name: str) -> Event:
     """Return the event that names a process or a track."""
     return {"name": kind, "ph": "M", "ts": 0, "pid": 1, "tid": thread, "args": {"name": name}}
 

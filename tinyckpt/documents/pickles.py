@@ -44,10 +44,10 @@ def read_pickle(content: bytes, path: object) -> Any:
         FormatError: if it is cut short or damaged, or asks for anything but plain data; says at
             which byte.
     """
-    return Machine(content, path).run()
+    return PickleMachine(content, path).run()
 
 
-class Machine:
+class PickleMachine:
     """Carries out a pickle's instructions."""
 
     __slots__ = ("at", "content", "made", "memo", "open", "path", "stack")
@@ -223,19 +223,19 @@ class Machine:
             self.fail(f"value {place} was never kept")
 
 
-ACTIONS: dict[int, Callable[[Machine], object]] = {
-    0x80: Machine.protocol,
+ACTIONS: dict[int, Callable[[PickleMachine], object]] = {
+    0x80: PickleMachine.protocol,
     0x95: lambda m: m.take(8),  # FRAME: how much belongs together, which nobody needs here
-    0x28: Machine.mark,
-    0x30: Machine.pop,
-    0x31: Machine.pop_all,
+    0x28: PickleMachine.mark,
+    0x30: PickleMachine.pop,
+    0x31: PickleMachine.pop_all,
     0x7D: lambda m: m.push({}),
     0x5D: lambda m: m.push([]),
     0x29: lambda m: m.push(()),
-    0x61: Machine.append,
-    0x65: Machine.appends,
-    0x73: Machine.set_item,
-    0x75: Machine.set_items,
+    0x61: PickleMachine.append,
+    0x65: PickleMachine.appends,
+    0x73: PickleMachine.set_item,
+    0x75: PickleMachine.set_items,
     0x74: lambda m: m.push(tuple(m.pop_all())),
     0x85: lambda m: m.short_tuple(1),
     0x86: lambda m: m.short_tuple(2),
@@ -246,7 +246,7 @@ ACTIONS: dict[int, Callable[[Machine], object]] = {
     0x4A: lambda m: m.push(m.number(4, signed=True)),
     0x4B: lambda m: m.push(m.number(1)),
     0x4D: lambda m: m.push(m.number(2)),
-    0x8A: Machine.long,
+    0x8A: PickleMachine.long,
     0x47: lambda m: m.push(struct.unpack(">d", m.take(8))[0]),
     0x8C: lambda m: m.text(1),
     0x58: lambda m: m.text(4),

@@ -30,7 +30,7 @@ MOST_BLOCKS = 1_000_000  # of one device, over all of its segments
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BytesOverTime:
     """What a device held: bytes from each moment on, and whether moments are in seconds."""
 
     device: int
@@ -39,7 +39,7 @@ class Held:
     bytes: tuple[int, ...]
 
 
-def read_snapshot(path: object, content: Any, device: int | None) -> Held:
+def read_snapshot(path: object, content: Any, device: int | None) -> BytesOverTime:
     """Return what a device held.
 
     Raises:
@@ -104,7 +104,9 @@ def in_use(reader: Reader, segments: Any, device: int) -> dict[int, int]:
     return found
 
 
-def held_over(reader: Reader, events: list[Any], ends: dict[int, int], device: int) -> Held:
+def held_over(
+    reader: Reader, events: list[Any], ends: dict[int, int], device: int
+) -> BytesOverTime:
     """Return what was held after each event."""
     alive: dict[int, int] = {}
     touched: set[int] = set()
@@ -158,7 +160,7 @@ def fields_of(reader: Reader, event: dict[str, Any], device: int, i: int) -> tup
 
 def staircase(
     reader: Reader, device: int, before: int, changes: list[int], moments: list[int]
-) -> Held:
+) -> BytesOverTime:
     """Return levels from changes, over seconds where events have times that differ."""
     timed = min(moments) >= 0 and max(moments) > moments[0]
     times, held = [0.0], [before]
@@ -169,4 +171,4 @@ def staircase(
         held.append(held[-1] + change)
     if max(held) >= LARGEST:
         reader.fail(f"device_traces[{device}]", "more bytes are held than any machine has")
-    return Held(device, timed, tuple(times), tuple(held))
+    return BytesOverTime(device, timed, tuple(times), tuple(held))

@@ -39,7 +39,7 @@ STEPS = EPOCHS * (IMAGES - TEST_IMAGES) // BATCH
 
 
 @dataclass(frozen=True, slots=True)
-class Digits:
+class DigitImages:
     """1,400 images to train on and 397 to test on.
 
     Attributes:
@@ -53,7 +53,7 @@ class Digits:
     test_labels: Any
 
 
-def load_digits() -> Digits:
+def load_digits() -> DigitImages:
     """Return the digits, shuffled once and for all before they are divided.
 
     The file's order goes by writer; shuffled, every writer's hand is in both parts.
@@ -63,16 +63,16 @@ def load_digits() -> Digits:
         labels = data["labels"].astype(np.int64)
     order = np.random.default_rng(0).permutation(len(labels))
     train, test = order[:-TEST_IMAGES], order[-TEST_IMAGES:]
-    return Digits(images[train], labels[train], images[test], labels[test])
+    return DigitImages(images[train], labels[train], images[test], labels[test])
 
 
-def load_digit_images(dtype: str = "float32") -> Digits:
+def load_digit_images(dtype: str = "float32") -> DigitImages:
     """Return the digits as images for convolutions, of shape ``(1400, 1, 8, 8)``."""
     digits = load_digits()
     images, test_images = (
         rows.reshape(-1, 1, 8, 8).astype(dtype) for rows in (digits.images, digits.test_images)
     )
-    return Digits(images, digits.labels, test_images, digits.test_labels)
+    return DigitImages(images, digits.labels, test_images, digits.test_labels)
 
 
 def digits_network(layers: int = 6, width: int = 32, batch: int = BATCH) -> Network:

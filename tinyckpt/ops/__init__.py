@@ -223,7 +223,7 @@ ALL = (
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in ALL}
 
 
-def named(name: str) -> Primitive:
+def primitive_of_name(name: str) -> Primitive:
     """Return the primitive of a name."""
     return PRIMITIVES[name]
 
@@ -234,7 +234,7 @@ def reduced(primitive: Primitive) -> tuple[Any, tuple[Any, ...]]:
     The rules in the table are lambdas, which pickle refuses; the other side has the same table.
     """
     if PRIMITIVES.get(primitive.name) is primitive:
-        return named, (primitive.name,)
+        return primitive_of_name, (primitive.name,)
     return Primitive, tuple(getattr(primitive, field.name) for field in fields(primitive))
 
 

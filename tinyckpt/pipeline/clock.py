@@ -34,7 +34,7 @@ NOBODY = -1
 TOGETHER = -2
 
 
-class Meeting(NamedTuple):
+class Collective(NamedTuple):
     """What replicas do together, while a clock is found for it.
 
     Attributes:
@@ -145,7 +145,7 @@ class ActionTimes:
         upto = self.first_recv[:-1]
         clocks = [0] * self.pipeline.devices
         waiting: dict[int, list[int]] = {}
-        meetings: dict[int, Meeting] = {}
+        meetings: dict[int, Collective] = {}
         ready = deque(range(self.pipeline.devices))
         while ready:
             device = ready.popleft()
@@ -155,7 +155,7 @@ class ActionTimes:
                 if need == NOBODY:
                     arrival = lag[recv]
                 elif need == TOGETHER:
-                    met = meetings.setdefault(sender[recv], Meeting([], [], []))
+                    met = meetings.setdefault(sender[recv], Collective([], [], []))
                     if not met.over:
                         met.devices.append(device)
                         met.clocks.append(clock + lag[recv])

@@ -70,7 +70,7 @@ Post = Callable[[Message, list[Any]], None]
 Program = Generator[Message | Exchange, list[Any], Outcome]
 
 
-def device_program(worker: Worker) -> Program:
+def device_program(worker: DeviceState) -> Program:
     """Do what one device does in a pipeline, step after step.
 
     Yields:
@@ -101,7 +101,7 @@ def device_program(worker: Worker) -> Program:
     )  # fmt: skip
 
 
-class Worker:
+class DeviceState:
     """What one device holds while it works.
 
     Attributes:

@@ -20,7 +20,7 @@ import numpy as np
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.schedule import Compute
 from tinyckpt.pipeline.channel import wait
-from tinyckpt.pipeline.device_program import Outcome, Worker
+from tinyckpt.pipeline.device_program import DeviceState, Outcome
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.resuming import NOBODY, Resumed
@@ -51,7 +51,7 @@ def end_all(world: Any) -> NoReturn:
     os._exit(1)  # some MPIs return, and leave it to the launcher
 
 
-class Meeting:
+class Rendezvous:
     """Where all processes meet."""
 
     def __init__(self, world: Any, devices: int, patience: float) -> None:
@@ -140,7 +140,7 @@ def disagreement(every: Sequence[tuple[Claims, str | None]], devices: int) -> st
 def claims_of(
     pipeline: Pipeline,
     stages: Sequence[PlannedStage],
-    worker: Worker,
+    worker: DeviceState,
     begin: Resumed | None,
 ) -> dict[str, bytes]:
     """Return digests of what a process was given, by what it is.

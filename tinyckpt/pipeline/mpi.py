@@ -20,8 +20,8 @@ from typing import Any
 
 from tinyckpt.base.errors import BackendError, OptionError
 from tinyckpt.pipeline.channel import PATIENCE, Across, Channel
-from tinyckpt.pipeline.device_program import Message, Outcome, Program, Worker, device_program
-from tinyckpt.pipeline.handshake import Meeting, claims_of, end_all
+from tinyckpt.pipeline.device_program import DeviceState, Message, Outcome, Program, device_program
+from tinyckpt.pipeline.handshake import Rendezvous, claims_of, end_all
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replicas import data_parallel, replica_of
@@ -130,7 +130,7 @@ def run_pipeline_mpi(
         raise OptionError(f"patience={patience!r:.80}; it must be a number of seconds above 0")
     mpi = get_mpi(patience)
     world = mpi.COMM_WORLD
-    meeting = Meeting(world, pipeline.devices // pipeline.replicas, patience)
+    meeting = Rendezvous(world, pipeline.devices // pipeline.replicas, patience)
     claims, trouble = {}, None
     try:
         if replicas != 1:
@@ -140,7 +140,7 @@ def run_pipeline_mpi(
             raise OptionError(f"{pipeline.name} has more messages than this MPI has tags")
         check_together(pipeline, stages, batches, optimizer)
         batches, begin = going_on(stages, batches, optimizer, state)
-        worker = Worker(
+        worker = DeviceState(
             replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
             unsendable, number, optimizer, begin,
         )  # fmt: skip

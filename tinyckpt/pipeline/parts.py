@@ -158,8 +158,8 @@ def is_within_budget(found: Schedule, schedule: Schedule) -> bool:
     peak, old = replay(found), replay(schedule)
     if known is not None and known.memory_unit == "nodes":
         return peak.peak_nodes <= max(known.budget, old.peak_nodes)
-    limit = 0 if known is None else known.budget
-    return peak.peak_bytes <= max(limit, old.peak_bytes)
+    budget_size = 0 if known is None else known.budget
+    return peak.peak_bytes <= max(budget_size, old.peak_bytes)
 
 
 def turn_of(stage: Stage, steps: Sequence[Step]) -> int:

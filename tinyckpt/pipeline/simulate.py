@@ -10,7 +10,7 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.tree import Tree, map_leaves
-from tinyckpt.pipeline.device_program import Arrays, Message, Outcome, Worker, device_program
+from tinyckpt.pipeline.device_program import Arrays, DeviceState, Message, Outcome, device_program
 from tinyckpt.pipeline.parts import PlannedStage
 from tinyckpt.pipeline.program import Pipeline
 from tinyckpt.pipeline.replay import replay_pipeline
@@ -104,7 +104,7 @@ def run_pipeline(
     sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
     programs = [
         device_program(
-            Worker(
+            DeviceState(
                 replica_of(pipeline, number), device, stages, batches_of(pipeline, batches, number),
                 sent[number].__setitem__, number, optimizer, begin,
             )
@@ -229,7 +229,9 @@ def gathered(
         collect: whether all of it; or values alone.
     """
     whole, devices = stages[0].stage.whole, pipeline.devices // pipeline.replicas
-    replicas = [merged(outcomes[k : k + devices]) for k in range(0, len(outcomes), devices)]
+    replicas = [
+        one_replica_result(outcomes[k : k + devices]) for k in range(0, len(outcomes), devices)
+    ]
     steps = len(replicas[0].results) // pipeline.micro_batches
     batches = [
         results
@@ -263,7 +265,7 @@ def gathered(
     return PipelineResult(values, joined(whole.gradients, sums, zero >= 1))
 
 
-def merged(outcomes: Sequence[Outcome]) -> Outcome:
+def one_replica_result(outcomes: Sequence[Outcome]) -> Outcome:
     """Return what the devices of one replica made, as if it were one device."""
     gradients = {data: array for each in outcomes for data, array in each.gradients.items()}
     parameters = {data: array for each in outcomes for data, array in each.parameters.items()}

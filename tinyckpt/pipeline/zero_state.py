@@ -39,7 +39,7 @@ class Exchange(NamedTuple):
     arrays: list[Any]
 
 
-class View(NamedTuple):
+class ArrayView(NamedTuple):
     """How an array shows another one's memory."""
 
     offset: int
@@ -48,10 +48,10 @@ class View(NamedTuple):
     dtype: Any
 
     @staticmethod
-    def of(array: Any) -> View:
+    def of(array: Any) -> ArrayView:
         """Return how an array shows the memory of its base."""
         offset = array.__array_interface__["data"][0] - array.base.__array_interface__["data"][0]
-        return View(offset, array.shape, array.strides, array.dtype)
+        return ArrayView(offset, array.shape, array.strides, array.dtype)
 
     def again(self, base: Any) -> Any:
         """Return an array that shows the memory of another base in the same way."""
@@ -100,7 +100,7 @@ class Holding:
         self.fresh: dict[int, Arrays] = {}
         self.parameters: Arrays = {}
         self.gathered: dict[tuple[int, int], Arrays] = {}
-        self.views: dict[tuple[int, int], dict[int, tuple[int, View]]] = {}
+        self.views: dict[tuple[int, int], dict[int, tuple[int, ArrayView]]] = {}
         self.state: dict[int, Any] = {}
         if optimizer is None and self.zero < 3:
             return
@@ -222,7 +222,7 @@ class Holding:
         found = [key for key, array in values.items() if id(array.base) in owners]
         for key in found:
             array = values.pop(key)
-            view = View.of(array)
+            view = ArrayView.of(array)
             self.views.setdefault(place, {})[key] = owners[id(array.base)], view
 
     def detached(self, array: Any) -> Any:

@@ -81,7 +81,7 @@ class Disk:
         """Pickle the folder alone."""
         return Disk, (self.folder,)
 
-    def park(self, array: Any) -> Parked:
+    def park(self, array: Any) -> DiskValue:
         """Write an array to the file; return what reads it again.
 
         Raises:
@@ -95,7 +95,7 @@ class Disk:
             file = self.file = File(self.folder)
         return file.write(dense, order)
 
-    def fetch(self, parked: Parked, bound: Bound, readers: Sequence[int]) -> Any:
+    def fetch(self, parked: DiskValue, bound: Bound, readers: Sequence[int]) -> Any:
         """Return a new array with what was written; it is there at once.
 
         Raises:
@@ -135,7 +135,7 @@ class File:
         self.waiting: dict[int, Waiting] = {}  # by their identities
         self.freed: deque[Waiting] = deque()
 
-    def write(self, dense: Any, order: tuple[int, ...]) -> Parked:
+    def write(self, dense: Any, order: tuple[int, ...]) -> DiskValue:
         """Write a C-contiguous array where there is room; return what reads it again.
 
         Raises:
@@ -158,7 +158,7 @@ class File:
                         f"on_disk: {size_text(dense.nbytes)} cannot be written in {self.folder}, "
                         f"with {size_text(self.end)} in use: {error}"
                     ) from error
-            parked = Parked(self, place, dense.shape, dense.dtype, order, dense.nbytes)
+            parked = DiskValue(self, place, dense.shape, dense.dtype, order, dense.nbytes)
             waiting = Waiting(parked, self.freed.append)
             waiting.place, waiting.nbytes = place, dense.nbytes
             self.waiting[id(waiting)] = waiting
@@ -266,7 +266,7 @@ def bytes_of(dense: Any) -> memoryview:
 
 
 @dataclass(frozen=True, eq=False)
-class Parked:
+class DiskValue:
     """An array that waits in a file.
 
     Attributes:
@@ -285,7 +285,7 @@ class Parked:
     nbytes: int
 
 
-class Waiting(ref[Parked]):
+class Waiting(ref[DiskValue]):
     """A weak reference to what was written, with its place and size in the file."""
 
     __slots__ = ("nbytes", "place")

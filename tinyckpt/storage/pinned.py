@@ -46,7 +46,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parked:
+class PinnedValue:
     """A value in pinned memory, or on its way there.
 
     Attributes:
@@ -60,7 +60,7 @@ class Parked:
     nbytes: int
 
 
-class Pinned:
+class PinnedMemory:
     """The pinned memory of one run.
 
     Args:
@@ -75,7 +75,7 @@ class Pinned:
         # If the run fails, its memory is not given to others while copies read and write it.
         finalize(self, wait_for, self.leaving, self.arriving)
 
-    def park(self, array: Array) -> Parked:
+    def park(self, array: Array) -> PinnedValue:
         """Begin a copy to the host."""
         current = self.library.cuda.get_current_stream()
         for copy in self.arriving:
@@ -91,9 +91,9 @@ class Pinned:
         copy = Copy(self.out.record(), dense, host)
         begun(self.leaving, copy)
         # The copy that the value keeps is without the device's memory.
-        return Parked(Copy(copy.end, None, host), order, array.nbytes)
+        return PinnedValue(Copy(copy.end, None, host), order, array.nbytes)
 
-    def fetch(self, parked: Parked, bound: Bound, readers: Sequence[int]) -> Array:
+    def fetch(self, parked: PinnedValue, bound: Bound, readers: Sequence[int]) -> Array:
         """Begin a copy back, and let those that read it wait for it."""
         current = self.library.cuda.get_current_stream()
         host = parked.copy.host

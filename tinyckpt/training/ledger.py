@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
 from tinyckpt.core.graph import Graph, updated_sources
-from tinyckpt.core.replay import Machine
+from tinyckpt.core.replay import ReplayState
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.portfolio.table import table
 from tinyckpt.training.placing import is_of_optimizer
@@ -72,7 +72,7 @@ def ledger(schedule: Schedule) -> Ledger:
         ScheduleError: if the schedule is not legal.
     """
     graph = schedule.graph
-    machine = Machine(schedule)
+    machine = ReplayState(schedule)
     machine.kind = kinds_of(graph)
     machine.live = [0] * (len(HELD) - 1)
     columns: list[list[int]] = [[] for _ in HELD]

@@ -129,7 +129,7 @@ def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part
         )
     builder = Builder.reopen(graph)
     with builder.active(), builder.backward_half(), builder.scoped(SCOPE):
-        writer = Writer(recipe, builder, graph, part)
+        writer = UpdateWriter(recipe, builder, graph, part)
         updates = writer.updates()
     ids = map_leaves(lambda variable: variable.node.id, (updates, writer.value))
     sealed = beside(builder.seal(graph.arguments, ids))
@@ -159,7 +159,7 @@ def whole_call(recipe: Recipe, call: Call, state: Mapping[str, Tree]) -> Call:
     return Call(function, arguments, {}, tuple(range(len(arguments))))
 
 
-class Writer:
+class UpdateWriter:
     """Adds the optimiser's operators to the graph of a loss and its gradients."""
 
     def __init__(self, recipe: Recipe, builder: Builder, graph: Graph, part: Part) -> None:

@@ -28,7 +28,7 @@ FAINT = 0.3  # strength of a block in the rows of a lane that are not its stage'
 MOST_STAGES = 4  # of a device that have a row each in its lane
 
 
-class Look(NamedTuple):
+class BlockLook(NamedTuple):
     """How blocks of a kind look: a fill; and for greyscale, strokes upon it, if it has any."""
 
     fill: RGB
@@ -36,18 +36,18 @@ class Look(NamedTuple):
     strokes: RGB | None = None
 
 
-def looks_of(colours: Theme) -> dict[str, Look]:
+def looks_of(colours: Theme) -> dict[str, BlockLook]:
     """Return how each kind of work looks."""
     pale = blend(colours.gradient, colours.background, 0.4)
     return {
-        "forward": Look(colours.kept),
-        "recomputation": Look(
+        "forward": BlockLook(colours.kept),
+        "recomputation": BlockLook(
             colours.recomputing, "////", blend(colours.background, colours.recomputing, 0.6)
         ),
-        "backward": Look(colours.gradient),
-        "backward (inputs)": Look(colours.gradient),
-        "backward (weights)": Look(pale, "....", colours.gradient),
-        "update": Look(colours.workspace),
+        "backward": BlockLook(colours.gradient),
+        "backward (inputs)": BlockLook(colours.gradient),
+        "backward (weights)": BlockLook(pale, "....", colours.gradient),
+        "update": BlockLook(colours.workspace),
     }
 
 
@@ -94,11 +94,11 @@ def draw_lanes(axis: Any, trace: PipelineTrace, per: float, ticks: float, colour
         boxes_of(lane.idle[:, 0], lane.idle[:, 1], lane.device - FILLED / 2, FILLED)
         for lane in lanes
     ]
-    add_boxes(axis, idle, per, Look(idle_of(colours)), "idle", colours)
+    add_boxes(axis, idle, per, BlockLook(idle_of(colours)), "idle", colours)
     for name, look in looks_of(colours).items():
         works = [np.isin(lane.kind, WORK[name]) & (lane.end > lane.begin) for lane in lanes]
         if rows_of(trace) > 1:
-            pale = Look(blend(look.fill, colours.background, FAINT))
+            pale = BlockLook(blend(look.fill, colours.background, FAINT))
             whole = [
                 boxes_of(lane.begin[at], lane.end[at], lane.device - FILLED / 2, FILLED)
                 for lane, at in zip(lanes, works, strict=True)
@@ -148,7 +148,7 @@ def boxes_of(begin: Any, end: Any, top: Any, height: float) -> Any:
 
 
 def add_boxes(
-    axis: Any, boxes: Sequence[Any], per: float, look: Look, name: str, colours: Theme
+    axis: Any, boxes: Sequence[Any], per: float, look: BlockLook, name: str, colours: Theme
 ) -> None:
     """Draw boxes that look the same."""
     from matplotlib.collections import PolyCollection

@@ -137,7 +137,7 @@ def frontier_figure(
     least = sum(found.costs.operators) or 1.0
     known = [(point.peak / unit, point.cost / least) for point in found.points]
     policies, others = (
-        merged([(name, peak / unit, cost / least) for name, peak, cost in each])
+        names_by_point([(name, peak / unit, cost / least) for name, peak, cost in each])
         for each in (named, points)
     )
     placed = [point for _, point in (*policies, *others)]
@@ -179,7 +179,9 @@ def draw_points(
     return drawn[:1]
 
 
-def merged(named: Sequence[tuple[str, float, float]]) -> list[tuple[str, tuple[float, float]]]:
+def names_by_point(
+    named: Sequence[tuple[str, float, float]],
+) -> list[tuple[str, tuple[float, float]]]:
     """Return each point once, with the names of all policies that are there, a line each."""
     at: dict[tuple[float, float], list[str]] = {}
     for name, peak, cost in named:

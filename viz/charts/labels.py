@@ -38,14 +38,14 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LabelPlace:
     """Where a label goes: the box it fills, and how far from its point that is."""
 
     box: Box
     distance: float
 
 
-def candidates(x: float, y: float, width: float, height: float) -> Iterator[Place]:
+def candidates(x: float, y: float, width: float, height: float) -> Iterator[LabelPlace]:
     """Yield boxes around a point, near ones first; to the right and above before others."""
     for distance in DISTANCES:
         for turn in range(DIRECTIONS):
@@ -54,7 +54,7 @@ def candidates(x: float, y: float, width: float, height: float) -> Iterator[Plac
             towards_x, towards_y = cos(angle), sin(angle)
             left = x + distance * towards_x - width * (1 - towards_x) / 2
             bottom = y + distance * towards_y - height * (1 - towards_y) / 2
-            yield Place(Box(left, bottom, left + width, bottom + height), distance)
+            yield LabelPlace(Box(left, bottom, left + width, bottom + height), distance)
 
 
 def arrange(
@@ -62,7 +62,7 @@ def arrange(
     sizes: Sequence[tuple[float, float]],
     inside: Box,
     avoid: Sequence[tuple[float, float]] = (),
-) -> list[Place]:
+) -> list[LabelPlace]:
     """Return a place for the label of every point.
 
     Args:
@@ -76,7 +76,7 @@ def arrange(
     """
     markers = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in points]
     lines = list(avoid)
-    places: list[Place] = []
+    places: list[LabelPlace] = []
     for (x, y), (width, height) in zip(points, sizes, strict=True):
         labels = [place.box for place in places]
         taken = [*labels, *(marker for marker in markers if not marker.holds(x, y))]
@@ -88,7 +88,7 @@ def arrange(
 
 
 def price(
-    place: Place,
+    place: LabelPlace,
     at: tuple[float, float],
     taken: Sequence[Box],
     labels: Sequence[Box],
@@ -105,7 +105,7 @@ def price(
     return 1000 * (covered + round(outside, 6)) + CROSSING * crossed + place.distance
 
 
-def leader(place: Place, at: tuple[float, float]) -> list[tuple[float, float]]:
+def leader(place: LabelPlace, at: tuple[float, float]) -> list[tuple[float, float]]:
     """Return points of the line that leads from a label to its point; none if it is near."""
     if place.distance <= DISTANCES[1]:
         return []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.charts.residency import Kind, Ledger, ledger_of
+from viz.charts.residency import EvaluationKind, ResidencyRows, ledger_of
 from viz.charts.style import (
     SMALL,
     WIDTH,
@@ -116,22 +116,22 @@ def fine(trace: Trace, longest: int) -> bool:
     return trace.graph.forward_count <= MOST_ROWS and longest <= MOST_CELLS
 
 
-def name_rows(axis: Any, book: Ledger) -> None:
+def name_rows(axis: Any, book: ResidencyRows) -> None:
     """Write the rows' names: all of them, since there are few enough."""
     axis.set_yticks(range(len(book.rows)), [shown(name, 26) for name in book.rows])
     axis.tick_params(axis="y", labelsize=6.5, length=0, pad=3)
 
 
-def fill_of(kind: Kind, colours: Theme) -> RGB:
+def fill_of(kind: EvaluationKind, colours: Theme) -> RGB:
     """Return the colour of an evaluation."""
     return {
-        Kind.FORWARD: colours.evaluation,
-        Kind.BACKWARD: colours.gradient,
-        Kind.RECOMPUTATION: colours.recomputing,
+        EvaluationKind.FORWARD: colours.evaluation,
+        EvaluationKind.BACKWARD: colours.gradient,
+        EvaluationKind.RECOMPUTATION: colours.recomputing,
     }[kind]
 
 
-def draw_bars(axis: Any, book: Ledger, colours: Theme) -> None:
+def draw_bars(axis: Any, book: ResidencyRows, colours: Theme) -> None:
     """Draw each value while it is held: thick on the device, a thin line on the host."""
     for recomputed, on_host in ((False, False), (True, False), (False, True), (True, True)):
         fill = colours.recomputed if recomputed else colours.kept
@@ -143,9 +143,9 @@ def draw_bars(axis: Any, book: Ledger, colours: Theme) -> None:
         )  # fmt: skip
 
 
-def draw_marks(axis: Any, book: Ledger, colours: Theme) -> None:
+def draw_marks(axis: Any, book: ResidencyRows, colours: Theme) -> None:
     """Draw each evaluation as a cell."""
-    for kind in Kind:
+    for kind in EvaluationKind:
         marks = [mark for mark in book.marks if mark.kind == kind]
         axis.barh(
             [mark.row for mark in marks], [1.0] * len(marks), left=[mark.at for mark in marks],
@@ -153,7 +153,7 @@ def draw_marks(axis: Any, book: Ledger, colours: Theme) -> None:
         )  # fmt: skip
 
 
-def draw_cells(axis: Any, trace: Trace, book: Ledger, longest: int, colours: Theme) -> None:
+def draw_cells(axis: Any, trace: Trace, book: ResidencyRows, longest: int, colours: Theme) -> None:
     """Draw an aggregated ledger: an image with a pixel for each row and run of evaluations."""
     axis.imshow(
         cells_of(trace, book, longest, colours), extent=(0, longest, -0.5, len(book.rows) - 0.5),
@@ -163,7 +163,7 @@ def draw_cells(axis: Any, trace: Trace, book: Ledger, longest: int, colours: The
         axis.axhline(row - 0.5, color=css(colours.background), linewidth=0.8, zorder=4)
 
 
-def cells_of(trace: Trace, book: Ledger, longest: int, colours: Theme) -> Any:
+def cells_of(trace: Trace, book: ResidencyRows, longest: int, colours: Theme) -> Any:
     """Return the image of an aggregated ledger, (rows, columns, 3), in 8-bit colours."""
     held, again = shares_of(trace, book, longest)
     kept, recomputed, panel = (
@@ -180,7 +180,7 @@ def cells_of(trace: Trace, book: Ledger, longest: int, colours: Theme) -> Any:
     return image
 
 
-def shares_of(trace: Trace, book: Ledger, longest: int) -> tuple[Any, Any]:
+def shares_of(trace: Trace, book: ResidencyRows, longest: int) -> tuple[Any, Any]:
     """Return which share of each row's bytes is held over time, and held from a recomputation."""
     graph = trace.graph
     columns = min(longest, COLUMNS)
@@ -204,7 +204,9 @@ def shares_of(trace: Trace, book: Ledger, longest: int) -> tuple[Any, Any]:
     return shares[0], shares[1]
 
 
-def draw_legend(figure: Figure, ledgers: Sequence[Ledger], colours: Theme, detailed: bool) -> None:
+def draw_legend(
+    figure: Figure, ledgers: Sequence[ResidencyRows], colours: Theme, detailed: bool
+) -> None:
     """Say below the charts what each colour is; only what is there."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -213,9 +215,9 @@ def draw_legend(figure: Figure, ledgers: Sequence[Ledger], colours: Theme, detai
     kinds = {mark.kind for book in ledgers for mark in book.marks}
     bars = {(bar.recomputed, bar.on_host) for book in ledgers for bar in book.bars}
     entries = (
-        (Kind.FORWARD in kinds, "forward evaluation", colours.evaluation),
-        (Kind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
-        (Kind.BACKWARD in kinds, "backward evaluation", colours.gradient),
+        (EvaluationKind.FORWARD in kinds, "forward evaluation", colours.evaluation),
+        (EvaluationKind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
+        (EvaluationKind.BACKWARD in kinds, "backward evaluation", colours.gradient),
         (any(not again for again, _ in bars), held, colours.kept),
         (any(again for again, _ in bars), "held, recomputed", colours.recomputed),
     )

@@ -17,7 +17,7 @@ from viz.charts.blocks import (
     COLUMNS,
     FILLED,
     MOST_LANES,
-    Look,
+    BlockLook,
     draw_lanes,
     draw_messages,
     draw_numbers,
@@ -332,7 +332,7 @@ def entries_of(traces: Sequence[PipelineTrace], colours: Theme) -> list[Any]:
         for kind in np.unique(trace.pipeline.kind).tolist()
         if (trace.durations[kind] > 0).any()
     }
-    looks: dict[Look, list[str]] = {}
+    looks: dict[BlockLook, list[str]] = {}
     for name, look in looks_of(colours).items():
         if kinds & set(WORK[name]):
             looks.setdefault(look, []).append(name)

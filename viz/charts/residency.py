@@ -22,7 +22,7 @@ NO_SCOPE = "(no scope)"
 OTHERS = "loss"  # the row of backward operators that are the adjoint of none
 
 
-class Kind(IntEnum):
+class EvaluationKind(IntEnum):
     """What an evaluation is; where several share a place, the larger one is shown."""
 
     FORWARD = 0
@@ -35,14 +35,14 @@ class Mark:
     """One evaluation.
 
     Attributes:
-        row: position in ``Ledger.rows``.
+        row: position in ``ResidencyRows.rows``.
         at: how many evaluations came before.
         kind: what it is.
     """
 
     row: int
     at: int
-    kind: Kind
+    kind: EvaluationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Bar:
     """One forward value, from its evaluation until it is given up.
 
     Attributes:
-        row: position in ``Ledger.rows``.
+        row: position in ``ResidencyRows.rows``.
         begin, end: in evaluations.
         recomputed: whether it comes from a recomputation.
         on_host: whether it is in the host's memory, and not on the device.
@@ -66,7 +66,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class ResidencyRows:
     """A trace as rows, marks and bars.
 
     Attributes:
@@ -82,7 +82,7 @@ class Ledger:
     evaluations: int
 
 
-def ledger_of(trace: Trace, most_rows: int) -> Ledger:
+def ledger_of(trace: Trace, most_rows: int) -> ResidencyRows:
     """Return the ledger of a trace with at most so many rows, one for the loss not counted."""
     graph = trace.graph
     names, row_of = rows_of(graph, most_rows)
@@ -94,14 +94,14 @@ def ledger_of(trace: Trace, most_rows: int) -> Ledger:
             times[step.operator] += 1
             marks.append(Mark(row_of[step.operator], len(marks), kind_of(operator, times)))
     bars = tuple(bars_of(trace, row_of))
-    return Ledger(tuple(names), tuple(marks), bars, len(marks))
+    return ResidencyRows(tuple(names), tuple(marks), bars, len(marks))
 
 
-def kind_of(operator: Operator, times: Sequence[int]) -> Kind:
+def kind_of(operator: Operator, times: Sequence[int]) -> EvaluationKind:
     """Return what an evaluation is, given how often each operator has been evaluated by now."""
     if times[operator.id] > 1:
-        return Kind.RECOMPUTATION
-    return Kind.BACKWARD if operator.phase == "backward" else Kind.FORWARD
+        return EvaluationKind.RECOMPUTATION
+    return EvaluationKind.BACKWARD if operator.phase == "backward" else EvaluationKind.FORWARD
 
 
 def bars_of(trace: Trace, row_of: Sequence[int]) -> Iterator[Bar]:

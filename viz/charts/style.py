@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyckpt.base.display import Drawn
+from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.base.units import memory_text
@@ -77,7 +77,7 @@ def write(
         figure = draw(THEMES[theme])
         figure.savefig(buffer, format=form, dpi=DPI, metadata=METADATA[form])
     write_atomically(path, buffer.getvalue())
-    return Drawn(path)
+    return DrawnPath(path)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:

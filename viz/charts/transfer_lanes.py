@@ -17,7 +17,7 @@ import numpy as np
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
 from viz.charts.inflight_memory import Moment, held_over_time
-from viz.charts.residency import Kind
+from viz.charts.residency import EvaluationKind
 from viz.charts.style import (
     ENTRY,
     SMALL,
@@ -44,9 +44,9 @@ FEW, RIM = 100, 0.6  # boxes of a lane, up to which none is merged; points of a 
 HEADROOM = 1.22  # for the label of the peak
 STALL = 0.25  # of full colour
 KINDS = {
-    Kind.FORWARD: "evaluation",
-    Kind.RECOMPUTATION: "recomputing",
-    Kind.BACKWARD: "gradient",
+    EvaluationKind.FORWARD: "evaluation",
+    EvaluationKind.RECOMPUTATION: "recomputing",
+    EvaluationKind.BACKWARD: "gradient",
 }  # the colour of each in a theme
 LEFT, RIGHT = 0.8, 0.13  # inches beside the axes
 HEAD, LANES_HIGH, CURVE = 0.54, 0.7, 1.3  # inches: a heading, the lanes, the memory curve
@@ -65,7 +65,7 @@ class Lanes:
         end: when all has ended.
     """
 
-    evaluations: tuple[tuple[Span, Kind], ...]
+    evaluations: tuple[tuple[Span, EvaluationKind], ...]
     out: tuple[Span, ...]
     back: tuple[Span, ...]
     stalls: tuple[Span, ...]
@@ -82,8 +82,8 @@ def lanes_of(timeline: Timeline) -> Lanes:
         if not isinstance(step, EVALUATIONS):
             continue
         phase = graph.operators[step.operator].phase
-        kind = Kind.BACKWARD if phase == "backward" else Kind.FORWARD
-        evaluations.append((spans[place], Kind.RECOMPUTATION if again else kind))
+        kind = EvaluationKind.BACKWARD if phase == "backward" else EvaluationKind.FORWARD
+        evaluations.append((spans[place], EvaluationKind.RECOMPUTATION if again else kind))
         begin, end = spans[place]
         if begin > now:
             stalls.append((now, begin))
@@ -165,9 +165,9 @@ def legend_handles(
     kept, recomputed, gradients, workspace, flying = (any(band) for band in rows)
     copied = any(lanes.out or lanes.back for lanes in found)
     entries = (
-        (Kind.FORWARD in kinds, "forward", colours.evaluation),
-        (Kind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
-        (Kind.BACKWARD in kinds or gradients, "backward, gradients", colours.gradient),
+        (EvaluationKind.FORWARD in kinds, "forward", colours.evaluation),
+        (EvaluationKind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
+        (EvaluationKind.BACKWARD in kinds or gradients, "backward, gradients", colours.gradient),
         (kept or copied, "kept, copies" if copied else "kept", colours.kept),
         (recomputed, "recomputed", colours.recomputed),
         (workspace, "workspace", colours.workspace),
@@ -223,7 +223,7 @@ def boxes(
     axis: Any, spans: Sequence[Span], row: int, ink: str, longest: float, colours: Theme
 ) -> None:
     """Draw boxes in a row; those that no eye can tell apart as one."""
-    shown = merged(spans, longest)
+    shown = joined_spans(spans, longest)
     rims = [RIM if end - begin > longest / FEW else 0.0 for begin, end in shown]
     axis.broken_barh(
         [(begin, end - begin) for begin, end in shown], (row - 0.36, 0.72), facecolor=ink,
@@ -231,11 +231,11 @@ def boxes(
     )  # fmt: skip
 
 
-def merged(spans: Sequence[Span], longest: float) -> list[tuple[float, float]]:
+def joined_spans(spans: Sequence[Span], longest: float) -> list[tuple[float, float]]:
     """Return spans in floats; of many, those that are nearer than a pixel as one.
 
     >>> from fractions import Fraction
-    >>> merged([(Fraction(0), Fraction(1)), (Fraction(1), Fraction(2))], 2.0)
+    >>> joined_spans([(Fraction(0), Fraction(1)), (Fraction(1), Fraction(2))], 2.0)
     [(0.0, 1.0), (1.0, 2.0)]
     """
     nearest = longest / MOST_BOXES if len(spans) > FEW else -1.0
@@ -250,7 +250,7 @@ def merged(spans: Sequence[Span], longest: float) -> list[tuple[float, float]]:
 
 def draw_stalls(axis: Any, lanes: Lanes, longest: float, colours: Theme) -> None:
     """Shade the moments at which computation waits."""
-    for begin, end in merged(lanes.stalls, longest):
+    for begin, end in joined_spans(lanes.stalls, longest):
         axis.axvspan(begin, end, color=css(shade_of(colours)), linewidth=0, zorder=0.5)
 
 

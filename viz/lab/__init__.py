@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from tinyckpt.base.display import Drawn
+from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.core.replay import replay
@@ -155,7 +155,7 @@ def lab(
     if path is None:
         return Page(text, 1)
     write_atomically(path, text.encode())
-    return Drawn(path)
+    return DrawnPath(path)
 
 
 def first_shown(offered: Choices) -> Trace:

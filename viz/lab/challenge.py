@@ -49,15 +49,15 @@ def challenge(
     the optimum: nothing within 7 nodes takes less than 44 evaluations
     """
     graph, trace = schedule.graph, replay(schedule)
-    limit, own = parse_budget(graph, costs_of(graph, costs), budget)
+    budget_size, own = parse_budget(graph, costs_of(graph, costs), budget)
     best = plan(graph, costs=costs, budget=budget, time_limit=time_limit)
     peak = trace.peak_nodes if own.memory_unit == "nodes" else trace.peak_bytes
     mine, least = cost_of(schedule, own), cost_of(best, own)
     proven = best.certificate is not None and least <= best.certificate.lower_bound * (1 + TIGHT)
     name = "optimum" if proven else "best known"
-    within = f"within {memory_text(limit, own.memory_unit)}"
-    if peak > limit:
-        over = memory_text(peak - limit, own.memory_unit)
+    within = f"within {memory_text(budget_size, own.memory_unit)}"
+    if peak > budget_size:
+        over = memory_text(peak - budget_size, own.memory_unit)
         return f"{over} too much: the {name} {within} takes {cost_text(least, own.unit)}"
     if mine <= least * (1 + TIGHT):
         if proven:
@@ -76,7 +76,7 @@ def asked_bytes(offered: Choices, budget: str | int | float) -> int:
         BudgetError: if it is none, is in nodes where values differ in size, or nothing is within.
     """
     found = offered.found
-    limit, own = parse_budget(found.graph, found.costs, budget)
+    budget_size, own = parse_budget(found.graph, found.costs, budget)
     if own.memory_unit == "nodes":
         sizes = {node.nbytes for node in found.graph.data if not node.is_source}
         if len(sizes) != 1:
@@ -84,11 +84,11 @@ def asked_bytes(offered: Choices, budget: str | int | float) -> int:
                 f"budget {budget!r:.80}: values of {found.graph.name} differ in size; legal are "
                 "bytes, or a share of store-all's peak"
             )
-        limit *= sizes.pop()
+        budget_size *= sizes.pop()
     least = found.points[0].peak
-    if limit < least:
+    if budget_size < least:
         raise BudgetError(
             f"budget {budget!r:.80}: the smallest peak found is {memory_text(least, 'bytes')}",
             least,
         )
-    return limit
+    return budget_size

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tinyckpt.base.display import Drawn
+from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.core.graph import DTYPES
@@ -80,7 +80,7 @@ def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto"
     if path is None:
         return Page(text, 0)
     write_atomically(path, text.encode())
-    return Drawn(path)
+    return DrawnPath(path)
 
 
 def constants() -> dict[str, Any]:

@@ -177,7 +177,7 @@ def by_scope(known: Anatomy, start: int, stop: int) -> list[Part]:
         if len(runs) == 1:
             continue
         if len(runs) > MOST:
-            return best or merged(known, runs)
+            return best or joined_runs(known, runs)
         if len(runs) <= WISHED or len(best) < FEW:
             best = runs
     return best
@@ -204,7 +204,7 @@ def named(known: Anatomy, start: int, stop: int, scope: Sequence[str]) -> Part:
     return Part(start, stop, "/".join(scope), scope[-1], "/".join(scope[:-1]))
 
 
-def merged(known: Anatomy, runs: Sequence[Part]) -> list[Part]:
+def joined_runs(known: Anatomy, runs: Sequence[Part]) -> list[Part]:
     """Return parts of several runs each: ``layer1-4`` and so on, with a dash of figures."""
     size = -(-len(runs) // CHUNKS)
     parts = []

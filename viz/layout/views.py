@@ -25,7 +25,7 @@ MOST_ALONE = 12  # cells of backward operators that are no adjoint, in a view of
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GroupView:
     """A picture of a graph or of one group of it.
 
     Attributes:
@@ -62,7 +62,7 @@ def overview(graph: Graph, width: float = WIDTH, naming: Naming = PLAIN) -> Layo
     return layout_of(graph, whole(anatomy(graph), naming).cells, width)
 
 
-def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[View, ...]:
+def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[GroupView, ...]:
     """Return the views of a graph, the whole first, level by level.
 
     A level is there if all views down to it have at most MOST_CELLS cells: a picture that is opened
@@ -96,7 +96,7 @@ def views_of(graph: Graph, naming: Naming = PLAIN) -> tuple[View, ...]:
         above = {cell.id: cell.mirror for cell in sketch.cells if cell.mirror in some}
         some.update({index: some[mirror] for index, mirror in above.items() if mirror is not None})
     return tuple(
-        View(sketch.title, sketch.parent, layout_of(graph, sketch.cells), some)
+        GroupView(sketch.title, sketch.parent, layout_of(graph, sketch.cells), some)
         for sketch, some in zip(sketches, opens, strict=True)
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from tinyckpt.base.display import Drawn
+from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from viz.charts.lanes import as_pipelines
@@ -146,7 +146,7 @@ def player(
     if path is None:
         return Page(text, len(listed))
     write_atomically(path, text.encode())
-    return Drawn(path)
+    return DrawnPath(path)
 
 
 def trace_page(

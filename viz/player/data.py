@@ -26,7 +26,7 @@ from viz.charts.transfer_lanes import time_words
 from viz.curve import BANDS, Scales, budget_of, scales_of
 from viz.layout.geometry import WIDTH, Layout
 from viz.layout.naming import PLAIN, Naming
-from viz.layout.views import View, views_of
+from viz.layout.views import GroupView, views_of
 from viz.nodes import arrow_sizes
 from viz.player.columns import Packed, packed, packed_lists, packed_texts
 from viz.scene import checkpoints_of, moves, one_line, subtitle_of, title_of
@@ -121,7 +121,7 @@ def graph_data(graph: Graph, naming: Naming) -> dict[str, Any]:
     }
 
 
-def view_data(view: View, graph: Graph) -> dict[str, Any]:
+def view_data(view: GroupView, graph: Graph) -> dict[str, Any]:
     """Return a view: cells, where they stand, what they open. Points are in tenths of a pixel."""
     plan = view.layout
     head, line = arrow_sizes(plan.diameter)

@@ -14,11 +14,11 @@ from viz.layout.geometry import Size
 from viz.memory import LEVELS, shown_share
 from viz.nodes import corner_of, emptied, kept_part
 from viz.raster.sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
-from viz.scene import Look
+from viz.scene import NodeLook
 
 
 def group_sprite(
-    look: Look, label: str, points: int, box: Size, inks: Inks, scale: float
+    look: NodeLook, label: str, points: int, box: Size, inks: Inks, scale: float
 ) -> Indices:
     """Return a picture of a group with its label; TRANSPARENT where the ground shows.
 

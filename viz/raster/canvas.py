@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.raster.sprites import Digits, Indices, Inks, inks_of, text_layer
+from viz.raster.sprites import Glyphs, Indices, Inks, inks_of, text_layer
 from viz.theme import RGB, Theme
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ def words(text: str, weight: str, size: int, ink: RGB, theme: Theme, scale: floa
 
 
 @lru_cache(maxsize=16)
-def digits_of(theme: Theme, scale: float) -> Digits:
+def digits_of(theme: Theme, scale: float) -> Glyphs:
     """Return what the counters are written with."""
-    return Digits(15, inks_of(theme), scale)
+    return Glyphs(15, inks_of(theme), scale)
 
 
 class Counters:

@@ -31,9 +31,9 @@ from viz.raster.sprites import (
     text_layer,
 )
 from viz.raster.strip import Strip, lane_of, strip_of
-from viz.raster.words import Line as Sentence
+from viz.raster.words import TextLine as Sentence
 from viz.raster.words import words_of
-from viz.scene import Activity, Frame, Look, count_text, frames, subtitles_of
+from viz.scene import Activity, Frame, NodeLook, count_text, frames, subtitles_of
 from viz.sheet import CAPTION, HEAD, LANE
 from viz.theme import RGB, faint_edge, font
 
@@ -62,10 +62,10 @@ class PanelPicture:
         self.plan, self.inks, self.scale = place.plan, canvas.inks, canvas.scale
         self.counters = Counters(canvas, place.header, place.left, place.top)
         self.ink = self.inks.index(self.inks.theme.ink)
-        self.shapes: dict[tuple[Look, Size], tuple[Indices, Indices]] = {}
+        self.shapes: dict[tuple[NodeLook, Size], tuple[Indices, Indices]] = {}
         self.labels: dict[tuple[str, Size], Indices] = {}
-        self.sprites: dict[tuple[int, Look], tuple[Indices, Any]] = {}
-        self.looks: dict[int, Look] = {}
+        self.sprites: dict[tuple[int, NodeLook], tuple[Indices, Any]] = {}
+        self.looks: dict[int, NodeLook] = {}
         self.last: Frame | None = None
         self.captions = Captions(trace)
         self.covered: tuple[Any, Indices] | None = None  # where the card lies, and what is below
@@ -198,7 +198,7 @@ class PanelPicture:
             self.draw_cursor(strip, x, y, now)
         self.cursor = now
 
-    def draw_nodes(self, changed: dict[int, Look]) -> None:
+    def draw_nodes(self, changed: dict[int, NodeLook]) -> None:
         """Draw nodes anew, and those around them whose rings and halos reach into them."""
         self.looks.update(changed)
         affected: set[int] = set()
@@ -233,7 +233,7 @@ class PanelPicture:
             self.boxes.append((top, top + height, left, left + width))
         self.around = neighbours(self.boxes)
 
-    def sprite(self, look: Look, cell: Cell) -> tuple[Indices, Any]:
+    def sprite(self, look: NodeLook, cell: Cell) -> tuple[Indices, Any]:
         """Return the picture of a node with its label, and where it is not transparent."""
         key = (cell.id, look)
         if key not in self.sprites:
@@ -243,7 +243,7 @@ class PanelPicture:
             self.sprites[key] = picture, picture != TRANSPARENT
         return self.sprites[key]
 
-    def picture(self, look: Look, cell: Cell) -> Indices:
+    def picture(self, look: NodeLook, cell: Cell) -> Indices:
         """Draw a node with its label."""
         label, points = self.plan.labels[cell.id], self.plan.points[cell.id]
         size, scale = self.plan.size(cell), self.scale

@@ -16,7 +16,7 @@ from viz.nodes import arrow_sizes
 from viz.raster.canvas import Canvas, Change
 from viz.raster.panel import PanelPicture, draw_arrow
 from viz.raster.sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
-from viz.scene import SEEN, Look, count_text, frame_steps
+from viz.scene import SEEN, NodeLook, count_text, frame_steps
 from viz.sheet import headings
 from viz.theme import THEMES, Theme
 
@@ -180,7 +180,7 @@ def arrow_sprite(inks: Inks, scale: float) -> Indices:
 
 
 @lru_cache(maxsize=256)
-def legend_icon(look: Look | None, theme: Theme, scale: float) -> Indices:
+def legend_icon(look: NodeLook | None, theme: Theme, scale: float) -> Indices:
     """Return one of the legend's small nodes, cut at its sides to where there is something."""
     inks = inks_of(theme)
     sprite = (

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 
 from viz.layout.geometry import WITH_HALO, Size
 from viz.nodes import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
-from viz.scene import Activity, Look
+from viz.scene import Activity, NodeLook
 from viz.theme import RGB, Theme, blend, font, palette
 
 OVERSAMPLE = 4
@@ -73,14 +73,14 @@ def layer(
     return np.asarray(image.reduce(OVERSAMPLE))
 
 
-def node_sprite(look: Look, size: Size, inks: Inks, scale: float) -> Indices:
+def node_sprite(look: NodeLook, size: Size, inks: Inks, scale: float) -> Indices:
     """Return a picture of an operator without its label; TRANSPARENT where the ground shows."""
     return shape_sprite(look, size, size[1] / 2, inks.theme, scale)
 
 
 # A group's picture is put together of few shapes, however many levels and labels there are.
 @lru_cache(maxsize=1024)
-def shape_sprite(look: Look, size: Size, corner: float, theme: Theme, scale: float) -> Indices:
+def shape_sprite(look: NodeLook, size: Size, corner: float, theme: Theme, scale: float) -> Indices:
     """Return a picture of a rounded rectangle with a look's fill, ring and halo; not to be changed.
 
     Args:
@@ -157,7 +157,7 @@ def label_coverage(label: str, size: Size, points: int, scale: float) -> Indices
     return np.round(np.asarray(image) * (INK_STEPS / 255)).astype(np.uint8)
 
 
-def label_inks(look: Look, inks: Inks) -> Indices:
+def label_inks(look: NodeLook, inks: Inks) -> Indices:
     """Return the palette indices of a look's label, by coverage."""
     fill, _, ink = node_colours(look, inks.theme)
     blends = [blend(ink, fill, level / INK_STEPS) for level in range(INK_STEPS + 1)]
@@ -174,7 +174,7 @@ def text_layer(text: str, weight: str, size: int, ink: RGB, ground: RGB, scale: 
     return np.asarray(image)
 
 
-class Digits:
+class Glyphs:
     """Letters and digits of one size, for texts that change from frame to frame.
 
     All digits are equally wide, so that counters do not tremble.

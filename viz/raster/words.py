@@ -76,7 +76,7 @@ class Words:
         return [*found, round(x)]
 
 
-class Line:
+class TextLine:
     """A line of text on a canvas that changes: what stays as it was is not drawn again.
 
     Args:

@@ -28,7 +28,7 @@ from viz.nodes import (
     share_of,
     stripes,
 )
-from viz.scene import Activity, Look, one_line
+from viz.scene import Activity, NodeLook, one_line
 from viz.theme import RGB, Theme, css, faint_edge
 
 
@@ -109,7 +109,7 @@ def polyline(points: Sequence[Point]) -> str:
     return "".join(parts)
 
 
-def node_element(look: Look, size: Size, theme: Theme) -> str:
+def node_element(look: NodeLook, size: Size, theme: Theme) -> str:
     """Return the shape of a node around 0, 0: a disc, or the rounded square of a group."""
     _, outline, _ = node_colours(look, theme)
     stroke = outline_of(size)
@@ -176,7 +176,9 @@ def level_path(size: Size, share: float) -> str:
     )
 
 
-def label_elements(x: float, y: float, label: str, look: Look, points: int, theme: Theme) -> str:
+def label_elements(
+    x: float, y: float, label: str, look: NodeLook, points: int, theme: Theme
+) -> str:
     """Return a node's label; nothing if it has none."""
     if not label:
         return ""

@@ -21,9 +21,9 @@ from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
 from viz.layout.views import overview
 from viz.nodes import arrow_sizes, fitted
 from viz.scene import (
+    CellLooks,
     Fill,
-    Look,
-    State,
+    NodeLook,
     count_text,
     live_of,
     live_text,
@@ -52,12 +52,14 @@ if TYPE_CHECKING:
 FONT = "Inter, system-ui, sans-serif"
 
 
-def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: str) -> Iterator[str]:
+def graph_elements(
+    plan: Layout, looks: Sequence[NodeLook], theme: Theme, prefix: str
+) -> Iterator[str]:
     """Yield a graph whose cells have these looks, one element a node.
 
     Every shape is drawn once, and used wherever a node has it; ``prefix`` begins the shapes' ids.
     """
-    shapes: dict[tuple[Look, Size], str] = {}
+    shapes: dict[tuple[NodeLook, Size], str] = {}
     for cell, look in zip(plan.cells, looks, strict=True):
         shapes.setdefault((look, plan.size(cell)), f"{prefix}{len(shapes)}")
     drawn = (
@@ -76,15 +78,15 @@ def graph_elements(plan: Layout, looks: Sequence[Look], theme: Theme, prefix: st
         )
 
 
-def state_at(trace: Trace, plan: Layout, step: int) -> State:
+def state_at(trace: Trace, plan: Layout, step: int) -> CellLooks:
     """Return the state of all cells after a step; -1 is the moment before the first one."""
-    state = State(trace, plan.cells)
+    state = CellLooks(trace, plan.cells)
     for position in range(step + 1):
         state.take(position)
     return state
 
 
-def looks_at(trace: Trace, plan: Layout, step: int) -> list[Look]:
+def looks_at(trace: Trace, plan: Layout, step: int) -> list[NodeLook]:
     """Return the looks of all cells after a step; -1 is the moment before the first one."""
     state = state_at(trace, plan, step)
     return [state.look(cell) for cell in plan.cells]
@@ -197,7 +199,7 @@ def svg_graph(graph: Graph, theme: str = "light") -> str:
         f"forward; sources {size_text(graph.source_bytes)}"
     )
     looks = [
-        Look(Fill.NOT_YET, backward=cell.backward, level=0 if cell.group else None)
+        NodeLook(Fill.NOT_YET, backward=cell.backward, level=0 if cell.group else None)
         for cell in plan.cells
     ]
     # A notebook may hold several such pictures in one document, where ids must not meet unless

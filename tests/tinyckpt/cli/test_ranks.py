@@ -9,7 +9,7 @@ import pytest
 import tinyckpt as tc
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.tree import leaves
-from tinyckpt.cli.ranks import Drawn, check_memory, estimate
+from tinyckpt.cli.ranks import RandomMicroBatches, check_memory, estimate
 from tinyckpt.networks import random_arrays
 from tinyckpt.pipeline import (
     data_parallel,
@@ -19,7 +19,7 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
-from tinyckpt.pipeline.device_program import Worker
+from tinyckpt.pipeline.device_program import DeviceState
 from tinyckpt.pipeline.replicas import replica_of
 from tinyckpt.pipeline.simulate import batches_of
 
@@ -42,7 +42,7 @@ def test_what_is_not_needed_is_a_view_of_one_zero() -> None:
 def test_parameters_are_the_networks_and_data_are_drawn_once() -> None:
     graph = NETWORK.graph()
     whole = plan_stages(stages_of(graph, []))
-    drawn = Drawn(NETWORK.specs, one_f_one_b(1, 4), whole, steps=3, place=(0, 0))
+    drawn = RandomMicroBatches(NETWORK.specs, one_f_one_b(1, 4), whole, steps=3, place=(0, 0))
     assert len(drawn) == 12
     params, *batch = drawn[2]
     for ours, theirs in zip(leaves(params), leaves(NETWORK.arrays()[0]), strict=True):
@@ -54,7 +54,10 @@ def test_parameters_are_the_networks_and_data_are_drawn_once() -> None:
     assert drawn[2][0] is drawn[0][0]
     # What another device reads is a view; together they have all.
     pipeline, stages = one_f_one_b(2, 4), plan_stages(stages_of(graph, partition(graph, 2)))
-    parts = [leaves(Drawn(NETWORK.specs, pipeline, stages, place=(0, k))[2]) for k in range(2)]
+    parts = [
+        leaves(RandomMicroBatches(NETWORK.specs, pipeline, stages, place=(0, k))[2])
+        for k in range(2)
+    ]
     for ours, theirs, known in zip(*parts, leaves(drawn[2]), strict=True):
         assert any(ours.strides) != any(theirs.strides)
         assert np.array_equal(ours if any(ours.strides) else theirs, known)
@@ -63,7 +66,9 @@ def test_parameters_are_the_networks_and_data_are_drawn_once() -> None:
 def test_parameters_that_a_process_keeps_a_share_of_are_handed_over_once() -> None:
     pipeline = data_parallel(one_f_one_b(1, 2), 2, zero=3)
     stages = plan_stages(stages_of(NETWORK.graph(), []))
-    drawn = Drawn(NETWORK.specs, pipeline, stages, steps=2, lasting=False, place=(1, 0))
+    drawn = RandomMicroBatches(
+        NETWORK.specs, pipeline, stages, steps=2, lasting=False, place=(1, 0)
+    )
     for number in (2, 3, 6, 7):
         params = leaves(drawn[number][0])
         assert all(any(array.strides) == (number == 2) for array in params)
@@ -104,7 +109,7 @@ def test_a_device_looks_up_its_own_micro_batches_once_and_keeps_what_it_reads() 
     found = []
     for device in range(2):
         batches.asked = []
-        worker = Worker(replica_of(pipeline, 1), device, stages, own, lambda *_: None, 1)
+        worker = DeviceState(replica_of(pipeline, 1), device, stages, own, lambda *_: None, 1)
         assert batches.asked == [3, 4, 5]
         found.append({data for data in worker.sources[0] if graph.data[data].role != "constant"})
         worker.next_step()

@@ -32,7 +32,7 @@ from tinyckpt.pipeline import (
     stages_of,
 )
 from tinyckpt.pipeline.channel import Across, Channel
-from tinyckpt.pipeline.device_program import Worker
+from tinyckpt.pipeline.device_program import DeviceState
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:
@@ -115,10 +115,10 @@ def zero_main(replicas: int, zero: int) -> None:
 
 
 AT = {
-    "killed in a forward": (Worker, "work", signal.SIGKILL),
+    "killed in a forward": (DeviceState, "work", signal.SIGKILL),
     "killed in an all-reduce": (Across, "all_reduce", signal.SIGKILL),
     "killed at the end": (Channel, "finish", signal.SIGKILL),
-    "stopped": (Worker, "work", signal.SIGSTOP),
+    "stopped": (DeviceState, "work", signal.SIGSTOP),
 }
 
 

@@ -11,7 +11,7 @@ import tinyckpt as tc
 from tests.tinyckpt.pipeline.test_zero import perceptron
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.pipeline import data_parallel, one_f_one_b, partition, plan_stages, stages_of
-from tinyckpt.pipeline.device_program import Worker
+from tinyckpt.pipeline.device_program import DeviceState
 from tinyckpt.pipeline.handshake import claims_of, digest, disagreement
 from tinyckpt.pipeline.replicas import replica_of
 from tinyckpt.pipeline.resuming import resumed
@@ -28,7 +28,7 @@ def claims(rank: int, state: Any = STATE, stages: Any = STAGES, batches: Any = B
     number, device = divmod(rank, 2)
     begin = resumed(state, tc.adam(0.1), parameters_of(stages))
     own = [(state["parameters"], *batch[1:]) for batch in batches]
-    worker = Worker(
+    worker = DeviceState(
         replica_of(PIPELINE, number), device, stages, batches_of(PIPELINE, own, number),
         lambda *_: None, number, tc.adam(0.1), begin,
     )  # fmt: skip

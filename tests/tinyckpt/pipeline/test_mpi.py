@@ -14,7 +14,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.conftest import require
-from tinyckpt.cli.ranks import Drawn
+from tinyckpt.cli.ranks import RandomMicroBatches
 from tinyckpt.pipeline import one_f_one_b, plan_stages, stages_of
 
 require("mpi4py")
@@ -203,8 +203,8 @@ def test_the_command_runs_under_a_launcher() -> None:
 
 def losses_of_one_device(steps: int) -> list[float]:
     network = tc.networks.mlp(4, 16)
-    batches = Drawn(network.specs, one_f_one_b(1, 8), plan_stages(stages_of(network.graph(), [])),
-                    place=(0, 0))  # fmt: skip
+    stages = plan_stages(stages_of(network.graph(), []))
+    batches = RandomMicroBatches(network.specs, one_f_one_b(1, 8), stages, place=(0, 0))
     step = tc.train_step(network.loss, tc.adamw(0.01), micro_batches=8)
     state = step.init(batches[0][0])
     own = [np.concatenate([batches[n][k] for n in range(8)]) for k in (1, 2)]

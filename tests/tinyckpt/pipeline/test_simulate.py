@@ -29,7 +29,7 @@ from tinyckpt.pipeline import (
     stages_of,
     v_half,
 )
-from tinyckpt.pipeline.device_program import Message, Worker
+from tinyckpt.pipeline.device_program import DeviceState, Message
 
 FOLDED = ("interleaved", "v-min", "v-half")
 
@@ -100,7 +100,7 @@ def test_what_a_device_holds_is_what_was_counted(
     batches = [arguments, arguments]
     sent: dict[Message, list[Any]] = {}
     workers = [
-        Worker(pipeline, device, stages, batches, sent.__setitem__) for device in range(count)
+        DeviceState(pipeline, device, stages, batches, sent.__setitem__) for device in range(count)
     ]
     queues = [pipeline.actions(device) for device in range(count)]
     while any(queues):
@@ -127,7 +127,7 @@ def test_what_a_device_holds_is_what_was_counted(
                 del queue[0]
 
 
-def held_bytes(worker: Worker, action: Action) -> int:
+def held_bytes(worker: DeviceState, action: Action) -> int:
     """The memory of a micro-batch in a stage, by the arrays; what the caller gave is not in it."""
     stage = worker.stages[action.stage].stage
     arrays = worker.values.get((action.stage, action.micro_batch), {})

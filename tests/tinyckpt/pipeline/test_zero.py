@@ -26,7 +26,7 @@ from tinyckpt.pipeline import (
     run_pipeline,
     stages_of,
 )
-from tinyckpt.pipeline.device_program import TOGETHER, Worker
+from tinyckpt.pipeline.device_program import TOGETHER, DeviceState
 from tinyckpt.pipeline.replicas import replica_of
 from tinyckpt.pipeline.simulate import exchanged
 from tinyckpt.training import sharded
@@ -135,7 +135,7 @@ def test_what_devices_hold_is_what_was_counted(zero: int, replicas: int, count: 
     pipeline = data_parallel(interleaved(1, count, 3), replicas, zero)
     trace = replay_state(pipeline, stages, tc.adam(1e-3))
     workers = [
-        Worker(
+        DeviceState(
             replica_of(pipeline, number), 0, stages,
             batches[number * count :][:count], lambda *_: None, number, tc.adam(1e-3),
         )
@@ -163,7 +163,7 @@ def test_what_devices_hold_is_what_was_counted(zero: int, replicas: int, count: 
     assert tuple(sent) == trace.sent
 
 
-def held_state(worker: Worker) -> int:
+def held_state(worker: DeviceState) -> int:
     """The memory of a device's parameters, gradients and state, each of its arrays' own."""
     own = worker.holding
     trees = [own.parameters, own.gradients, *own.fresh.values(), *own.gathered.values(),

@@ -18,9 +18,9 @@ from tests.random_dags import training_graphs
 from tinyckpt.base.tree import leaves
 from tinyckpt.core.backend import Backend, get_backend
 from tinyckpt.storage import pinned
-from tinyckpt.storage.pinned import Pinned
+from tinyckpt.storage.pinned import PinnedMemory
 
-BACKEND = replace(strict.BACKEND, host=lambda: Pinned(strict))
+BACKEND = replace(strict.BACKEND, host=lambda: PinnedMemory(strict))
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_what_was_fetched_may_leave_again_be_freed_or_be_a_result() -> None:
 
 
 def test_no_more_than_two_are_on_their_way() -> None:
-    host = Pinned(strict)
+    host = PinnedMemory(strict)
     arrays = [strict.array(np.full(4, float(n))) for n in range(5)]
     parked = [host.park(array) for array in arrays]
     assert [kept.copy.end.done for kept in parked] == [True] * 3 + [False] * 2
@@ -80,7 +80,7 @@ def test_no_more_than_two_are_on_their_way() -> None:
 
 
 def test_a_run_that_fails_lets_its_copies_end() -> None:
-    host = Pinned(strict)
+    host = PinnedMemory(strict)
     kept = host.park(strict.array(np.ones(4)))
     host.fetch(kept, [], ())
     lines = host.out, host.back
@@ -94,7 +94,7 @@ def test_a_run_that_fails_lets_its_copies_end() -> None:
     ids=["transposed", "empty", "without axes"],
 )
 def test_strides_are_kept(numbers: Any) -> None:
-    host = Pinned(strict)
+    host = PinnedMemory(strict)
     array = strict.ndarray(numbers)
     back = host.fetch(host.park(array), [], ())
     host.settle()

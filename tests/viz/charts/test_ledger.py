@@ -12,7 +12,7 @@ from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.viz.charts.test_charts import legend_of, trace_of, traces_of
 from viz.charts.ledger import cells_of, ledger_figure
-from viz.charts.residency import Bar, Kind, Mark, ledger_of, rows_of
+from viz.charts.residency import Bar, EvaluationKind, Mark, ledger_of, rows_of
 from viz.charts.style import looks
 from viz.theme import DARK, LIGHT
 
@@ -42,7 +42,7 @@ def test_bars_are_what_is_resident(case: Any, policy: str) -> None:
     trace = tc.replay(tc.plan(graph, policy))
     book = ledger_of(trace, 1000)
     assert book.evaluations == len(book.marks) == trace.evaluations
-    again = sum(mark.kind == Kind.RECOMPUTATION for mark in book.marks)
+    again = sum(mark.kind == EvaluationKind.RECOMPUTATION for mark in book.marks)
     assert again == trace.recomputations
     forward = {
         data for operator in graph.operators[: graph.forward_count] for data in operator.outputs
@@ -105,7 +105,7 @@ def test_a_large_ledger_is_an_image() -> None:
     assert tuple(image[0, 0]) == LIGHT.evaluation
     assert tuple(image[34, 100 * 1000 // longest]) in (LIGHT.gradient, LIGHT.evaluation)
     for mark in book.marks:
-        if mark.kind == Kind.RECOMPUTATION:
+        if mark.kind == EvaluationKind.RECOMPUTATION:
             assert tuple(image[mark.row, mark.at * 1000 // longest]) == LIGHT.recomputing
     figure = ledger_figure([trace], LIGHT)
     assert len(figure.axes[0].images) == 1
@@ -137,7 +137,7 @@ def test_rows_are_scopes_where_there_are_many_operators() -> None:
 
 def test_marks_are_in_order() -> None:
     marks = ledger_of(trace_of("chain:9"), 36).marks
-    assert marks[0] == Mark(0, 0, Kind.FORWARD)
+    assert marks[0] == Mark(0, 0, EvaluationKind.FORWARD)
     assert [mark.at for mark in marks] == list(range(len(marks)))
 
 

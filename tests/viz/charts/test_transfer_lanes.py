@@ -17,10 +17,10 @@ from tests.random_dags import training_graphs
 from tests.tinyckpt.core.test_schedule_mutations import with_moves
 from tests.tinyckpt.planner.offload.test_simulate import BOTH
 from viz.charts.inflight_memory import held_over_time
-from viz.charts.residency import Kind
+from viz.charts.residency import EvaluationKind
 from viz.charts.style import looks
 from viz.charts.timeline import timeline_figure
-from viz.charts.transfer_lanes import lanes_figure, lanes_of, merged, thinned
+from viz.charts.transfer_lanes import lanes_figure, lanes_of, joined_spans, thinned
 from viz.curve import stacked
 from viz.theme import DARK, LIGHT
 
@@ -60,7 +60,9 @@ def test_lanes_say_what_happens_when() -> None:
     assert lanes.back == ((6, 8), (9, 11))
     assert lanes.stalls == ((5, 8), (9, 11))
     assert [begin for (begin, _), _ in lanes.evaluations] == [0, 1, 2, 3, 4, 8, 11]
-    assert [kind for _, kind in lanes.evaluations] == 3 * [Kind.FORWARD] + 4 * [Kind.BACKWARD]
+    assert [kind for _, kind in lanes.evaluations] == 3 * [EvaluationKind.FORWARD] + 4 * [
+        EvaluationKind.BACKWARD
+    ]
     assert lanes.end == 12
 
 
@@ -127,10 +129,10 @@ def test_with_copies_that_take_no_time_memory_is_that_of_the_trace(timeline: tc.
 
 def test_many_boxes_are_drawn_as_few() -> None:
     spans = [(Fraction(place), Fraction(place + 1)) for place in range(5000)]
-    assert merged(spans, 5000.0) == [(0.0, 5000.0)]
-    assert len(merged(spans[:100], 5000.0)) == 100
+    assert joined_spans(spans, 5000.0) == [(0.0, 5000.0)]
+    assert len(joined_spans(spans[:100], 5000.0)) == 100
     apart = [(Fraction(20 * place), Fraction(20 * place + 1)) for place in range(200)]
-    assert len(merged(apart, 4000.0)) == 200
+    assert len(joined_spans(apart, 4000.0)) == 200
     curve = [(Fraction(place), (place % 7, 0, 0, 0, 0)) for place in range(5000)]
     shown = thinned(curve, 5000.0)
     assert len(shown) == 1000

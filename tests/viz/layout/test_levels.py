@@ -17,7 +17,7 @@ from viz.layout.views import views_of
 from viz.memory import LEVELS
 from viz.raster.boxes import filled_pixels
 from viz.raster.sprites import label_coverage
-from viz.scene import Fill, Look, State, frame_steps, frames
+from viz.scene import CellLooks, Fill, NodeLook, frame_steps, frames
 
 # What is resident --------------------------------------------------------------------------------
 
@@ -70,8 +70,8 @@ def test_a_level_is_the_share_of_bytes_that_is_resident(
     graph, _ = case
     trace = tc.replay(tc.plan(graph, policy))
     cells = cut_at(graph, cuts)
-    state = State(trace, cells)
-    shown: dict[int, Look] = {}
+    state = CellLooks(trace, cells)
+    shown: dict[int, NodeLook] = {}
     times = [0] * len(graph.operators)
     for step, (taken, blocks) in enumerate(zip(trace.steps, blocks_held(trace), strict=True)):
         state.take(step)
@@ -119,7 +119,7 @@ def views_and_moves() -> tc.Trace:
 
 def test_memory_is_counted_by_blocks_as_the_trace_counts_it() -> None:
     trace = views_and_moves()
-    state = State(trace, cells_of(trace.graph))
+    state = CellLooks(trace, cells_of(trace.graph))
     held = []
     for step in range(len(trace.steps)):
         state.take(step)
@@ -171,7 +171,7 @@ def test_what_happens_outside_of_a_view_does_not_touch_it() -> None:
 def test_a_group_that_is_recomputed_in_part_says_what_was_kept() -> None:
     graph = tc.networks.chain(4)
     cells = cells_of_parts(graph, [Part(0, 4, "f1-4", "f1-4")], range(4, 9))
-    state = State(tc.replay(tc.plan(graph, "retain", keep=["f2"])), cells)
+    state = CellLooks(tc.replay(tc.plan(graph, "retain", keep=["f2"])), cells)
     looks = []
     for step in range(len(state.trace.steps)):
         state.take(step)
@@ -189,7 +189,7 @@ def test_a_group_has_a_ring_where_a_value_that_leaves_it_is_kept() -> None:
     cells = cells_of_parts(graph, parts, range(6, 13))
     for kept, ringed in (("f2", []), ("f3", [0]), ("f4", []), ("f6", [])):
         trace = tc.replay(tc.plan(graph, "retain", keep=[kept]))
-        state = State(trace, cells)
+        state = CellLooks(trace, cells)
         assert [cell.id for cell in cells if state.look(cell).checkpoint] == ringed
 
 

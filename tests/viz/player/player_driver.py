@@ -11,7 +11,7 @@ from typing import Any
 import tinyckpt as tc
 import viz
 from viz.layout.views import views_of
-from viz.scene import State, count_text, counts_nodes, live_of, live_text
+from viz.scene import CellLooks, count_text, counts_nodes, live_of, live_text
 
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
 LOOKS = """() => [...document.querySelectorAll(".panel:not(.compact)")].map(
@@ -47,7 +47,7 @@ def looks_of(trace: tc.Trace) -> list[list[str]]:
 
 
 def all_looks(trace: tc.Trace) -> list[list[str]]:
-    state = State(trace, views_of(trace.graph)[0].layout.cells)
+    state = CellLooks(trace, views_of(trace.graph)[0].layout.cells)
     moments = [[str(state.look(cell)) for cell in state.cells]]
     for position in range(len(trace.steps)):
         state.take(position)

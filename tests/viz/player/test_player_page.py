@@ -17,7 +17,7 @@ from tests.tinyckpt.documents.test_serialize import hostile_graph
 from tests.viz.conftest import Open, assert_accessible
 from tests.viz.layout.test_levels import views_and_moves
 from tests.viz.player.player_driver import LOOKS, TICK, seek, traces_of, until
-from viz.layout.views import View, overview, views_of
+from viz.layout.views import GroupView, overview, views_of
 from viz.player.data import shown
 from viz.player.page import json_text, lean
 from viz.theme import THEMES
@@ -308,7 +308,7 @@ def test_memory_is_counted_by_blocks_as_in_python(
     # As groups, so that levels say what is held.
     cells = tuple(replace(cell, group=True) for cell in plan.cells)
     grouped = replace(plan, sizes=((40.0, 30.0),) * len(cells), cells=cells)
-    views = (View("", None, grouped),)
+    views = (GroupView("", None, grouped),)
     monkeypatch.setattr(sys.modules["viz.player.data"], "views_of", lambda *_: views)
     page = open_page(viz.player(trace, tmp_path / "player.html", view="graph"))
     levels = set()

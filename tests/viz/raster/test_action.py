@@ -17,7 +17,7 @@ from viz.raster.canvas import Canvas
 from viz.raster.card import lines_of_card, results_of, sizes_of
 from viz.raster.lights import MOST_TAGS
 from viz.raster.picture import Picture, chosen
-from viz.raster.words import Line, words_of
+from viz.raster.words import TextLine, words_of
 from viz.sheet import CAPTION
 from viz.theme import THEMES
 
@@ -134,7 +134,7 @@ def test_the_caption_is_what_is_said_whatever_stood_there(options: dict[str, Any
         if step < 0 or step == len(trace.steps) - 1:
             continue
         fresh = Canvas(canvas.shape, picture.inks, scale)
-        Line(fresh, panel.line.box).write(
+        TextLine(fresh, panel.line.box).write(
             words_of("Regular", 12, theme.ink, theme, scale), captions.texts(step)
         )
         expected = fresh.pixels[top:bottom, left:right]

@@ -93,7 +93,7 @@ def advise(
     clock = Clock(checked_seconds(time_limit))
     traced = trace(fun, *args)
     graph = traced.graph
-    known = named(traced)
+    known = values_by_checkpoint_name(traced)
     if isinstance(names, str) or not isinstance(names, Collection | None):
         raise OptionError(f"names={names!r:.80}; give a list of names")
     chosen = list(known) if names is None else [name for name in known if name in set(names)]
@@ -138,7 +138,7 @@ def advise(
     )
 
 
-def named(traced: Traced) -> dict[str, list[int]]:
+def values_by_checkpoint_name(traced: Traced) -> dict[str, list[int]]:
     """Return the forward values of every name, in the order in which they are made."""
     found: dict[str, list[int]] = {}
     for operator in traced.graph.operators[: traced.graph.forward_count]:

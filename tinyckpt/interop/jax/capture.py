@@ -55,7 +55,7 @@ class Equation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class CapturedProgram:
     """The value_and_grad of a function, flat.
 
     Attributes:
@@ -77,7 +77,7 @@ class Program:
     nestings: tuple[Any, Any]
 
 
-def program_of(fun: Callable[..., Any], args: Sequence[Any]) -> Program:
+def program_of(fun: Callable[..., Any], args: Sequence[Any]) -> CapturedProgram:
     """Return the value_and_grad of a function, with respect to its first argument.
 
     Raises:
@@ -92,7 +92,7 @@ def program_of(fun: Callable[..., Any], args: Sequence[Any]) -> Program:
     results = flat.walk(closed.jaxpr, flat.known(closed.consts), arguments, "")
     leaves, nesting = jax.tree_util.tree_flatten_with_path(tuple(args))
     gradients, _ = jax.tree_util.tree_flatten_with_path(shapes[1])
-    return Program(
+    return CapturedProgram(
         tuple(flat.equations),
         arguments,
         tuple("args" + jax.tree_util.keystr(path) for path, _ in leaves),

@@ -11,7 +11,7 @@ from jax.extend.core import Literal
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import DataNode, Graph, Operator, Role, Spec, TrainingGraph, check_graph
 from tinyckpt.interop.frameworks import spec_of
-from tinyckpt.interop.jax.capture import Equation, Program, Value
+from tinyckpt.interop.jax.capture import CapturedProgram, Equation, Value
 from tinyckpt.interop.jax.costs import flops_of
 
 # The same bytes under another shape, or the same value under a name.
@@ -20,7 +20,7 @@ VIEWS = {"bitcast_convert_type", "expand_dims", "name", "reshape", "squeeze"}
 UNWRITTEN = {"broadcast_in_dim", "iota"}
 
 
-def graph_of(program: Program, name: str) -> tuple[TrainingGraph, tuple[Equation, ...]]:
+def graph_of(program: CapturedProgram, name: str) -> tuple[TrainingGraph, tuple[Equation, ...]]:
     """Return the graph of a program, and the equation of every operator, by operator id.
 
     Raises:
@@ -30,7 +30,7 @@ def graph_of(program: Program, name: str) -> tuple[TrainingGraph, tuple[Equation
     forward, backward = halves(program)
     if not forward or isinstance(value, Literal) or not backward:
         raise GraphError(f"{name}: its value depends on nothing that could be differentiated")
-    building = Building()
+    building = JaxprGraphBuilder()
     for variable, path in zip(program.arguments, program.paths, strict=True):
         role: Role = "parameter" if path.startswith("args[0]") else "input"
         building.add_value(path, variable, role, None)
@@ -58,7 +58,7 @@ def graph_of(program: Program, name: str) -> tuple[TrainingGraph, tuple[Equation
     return TrainingGraph(graph), (*forward, *backward)
 
 
-def halves(program: Program) -> tuple[list[Equation], list[Equation]]:
+def halves(program: CapturedProgram) -> tuple[list[Equation], list[Equation]]:
     """Return the equations that the value needs, and those that only gradients need.
 
     What JAX computes with the value for the gradients' sake stands right before its first reader
@@ -98,7 +98,7 @@ def needed_for(equations: Sequence[Equation], results: Iterable[Any]) -> set[int
     return found
 
 
-class Building:
+class JaxprGraphBuilder:
     """A graph in the making.
 
     Attributes:

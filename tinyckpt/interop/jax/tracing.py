@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinyckpt.core.graph import TrainingGraph
-from tinyckpt.interop.jax.capture import Equation, Program, program_of
+from tinyckpt.interop.jax.capture import CapturedProgram, Equation, program_of
 from tinyckpt.interop.jax.importer import graph_of
 
 
@@ -22,7 +22,7 @@ class Traced:
     """
 
     graph: TrainingGraph
-    program: Program
+    program: CapturedProgram
     equations: tuple[Equation, ...]
 
     def __repr__(self) -> str:

@@ -198,10 +198,10 @@ class Watched:
         """
         choosing, sources = self.choosing, self.wrapping.recording.source_bytes
         plain, flops = self.wrapping.evaluate(())
-        limit = budget_in_bytes(budget, plain, sources)
-        name, found = type(self.model).__name__, choosing.search(limit)
+        budget_size = budget_in_bytes(budget, plain, sources)
+        name, found = type(self.model).__name__, choosing.search(budget_size)
         if found is None:
-            raise unreachable(name, choosing, limit)
+            raise unreachable(name, choosing, budget_size)
         restored = {n: own for n, own in self.wrapping.recording.restored.items() if own}
         return Advice(
             name, found.names, found.peak, found.flops / max(flops, 1), plain, sources,
@@ -232,12 +232,12 @@ def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]
     return any(norm not in owners for norm in norms_in(module))
 
 
-def unreachable(name: str, choosing: Choosing, limit: int) -> BudgetError:
+def unreachable(name: str, choosing: Choosing, budget_size: int) -> BudgetError:
     """Return the error about a budget that no choice of modules reaches."""
     best = choosing.smallest()
     what = "any choice" if choosing.exact else "the choices tried"
     return BudgetError(
-        f"{name}: budget {size_text(limit)}: the smallest peak of {what} of "
+        f"{name}: budget {size_text(budget_size)}: the smallest peak of {what} of "
         f"{len(choosing.names)} modules is {size_text(best.peak)}, with {best.count} wrapped; "
         "other modules can be named (modules=), and plans for compiled steps go lower",
         best.peak,

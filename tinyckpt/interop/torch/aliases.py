@@ -15,7 +15,7 @@ import torch
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.checks import value_text
 from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.preserving import State, replaced
+from tinyckpt.interop.torch.preserving import ObjectState, replaced
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
 SEEDING = ("manual_seed", "seed", "set_rng_state")  # functions of torch and torch.random
@@ -35,7 +35,7 @@ class Whole(torch.nn.Module):  # type: ignore[misc]
     """
 
     names: dict[str, str]
-    state: State | None
+    state: ObjectState | None
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ FEW = 12  # modules: 4,096 choices, which are seconds even where a step has 10,0
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Choice:
+class ModuleChoice:
     """A choice of modules: first the FLOPs of the step, then how many modules, then the peak."""
 
     flops: int
@@ -38,26 +38,26 @@ class Choosing:
     ) -> None:
         self.names, self.evaluate = tuple(names), evaluate
         self.exact = len(names) <= FEW
-        self.seen: dict[frozenset[str], Choice] = {}
+        self.seen: dict[frozenset[str], ModuleChoice] = {}
 
-    def choice(self, names: Iterable[str]) -> Choice:
+    def choice(self, names: Iterable[str]) -> ModuleChoice:
         """Return a choice of modules, evaluated."""
         key = frozenset(names)
         if key not in self.seen:
             ordered = tuple(name for name in self.names if name in key)
             peak, flops = self.evaluate(ordered)
-            self.seen[key] = Choice(flops, len(key), peak, ordered)
+            self.seen[key] = ModuleChoice(flops, len(key), peak, ordered)
         return self.seen[key]
 
-    def smallest(self) -> Choice:
+    def smallest(self) -> ModuleChoice:
         """Return the choice with the smallest peak that was seen."""
         return min(self.seen.values(), key=lambda choice: (choice.peak, choice))
 
-    def cheapest(self, budget: int) -> Choice | None:
+    def cheapest(self, budget: int) -> ModuleChoice | None:
         """Return the cheapest choice that was seen within a budget; None if there is none."""
         return min((c for c in self.seen.values() if c.peak <= budget), default=None)
 
-    def search(self, budget: int) -> Choice | None:
+    def search(self, budget: int) -> ModuleChoice | None:
         """Return the cheapest choice within a budget, in bytes; None if none was found."""
         if self.exact:
             for count in range(len(self.names) + 1):
@@ -92,19 +92,19 @@ class Choosing:
                 trials, key=lambda t: (start.peak - t.peak) / max(t.flops - start.flops, 1)
             )
 
-    def take_off(self, current: Choice, budget: int) -> None:
+    def take_off(self, current: ModuleChoice, budget: int) -> None:
         """Wrap one module less, the dearest first, as long as the budget holds."""
         while current.peak <= budget:
-            trials = [self.choice(without(current, name)) for name in current.names]
+            trials = [self.choice(with_one_module_less(current, name)) for name in current.names]
             fitting = [trial for trial in trials if trial.peak <= budget]
             if not fitting:
                 return
             current = min(fitting)
 
-    def exchange(self, current: Choice, budget: int) -> None:
+    def exchange(self, current: ModuleChoice, budget: int) -> None:
         """Try every exchange of a wrapped module for another, and go on from the best."""
         trials = [
-            self.choice((*without(current, off), on))
+            self.choice((*with_one_module_less(current, off), on))
             for off in current.names
             for on in self.names
             if on not in current.names
@@ -114,6 +114,6 @@ class Choosing:
             self.take_off(min(fitting), budget)
 
 
-def without(choice: Choice, name: str) -> tuple[str, ...]:
+def with_one_module_less(choice: ModuleChoice, name: str) -> tuple[str, ...]:
     """Return the modules of a choice but one."""
     return tuple(other for other in choice.names if other != name)

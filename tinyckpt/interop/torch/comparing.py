@@ -62,7 +62,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedSetting:
     """One setting of PyTorch's, and what there is within the peak that it leaves.
 
     Attributes:
@@ -92,7 +92,7 @@ class Comparison:
         frontier: the plans, for ``viz.frontier``, and ``points`` beside them.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedSetting, ...]
     frontier: Frontier = field(repr=False)
 
     @property
@@ -168,12 +168,16 @@ def compare(
     rows = []
     for budget, step in taken:
         if isinstance(step, str):
-            rows.append(Row(budget, 0, 0.0, failed=step))
+            rows.append(ComparedSetting(budget, 0, 0.0, failed=step))
             continue
         peak = max(step.peak, replay(theirs[budget]).peak_bytes)
         planned = within(partial(plan_cost, found, peak))
         advised = within(partial(advised_cost, advice, step.peak))
-        rows.append(Row(budget, step.peak, step.flops / once, planned and planned / once, advised))
+        rows.append(
+            ComparedSetting(
+                budget, step.peak, step.flops / once, planned and planned / once, advised
+            )
+        )
     return Comparison(tuple(rows), found)
 
 

@@ -32,7 +32,7 @@ from tinyckpt.interop.torch.capture import (
 )
 from tinyckpt.interop.torch.checks import REGISTERED, value_text
 from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.preserving import GENERATORS, State
+from tinyckpt.interop.torch.preserving import GENERATORS, ObjectState
 
 OF_ALL = ("random", "numpy.random")  # the modules behind whose functions stands one generator
 NAMED = 6  # changes that an error names
@@ -120,10 +120,10 @@ class CallBefore:
             for name, value in now.items():
                 if name in self.varying and id(value) not in copies:
                     copies[id(value)] = value.clone()
-            State(self.model).replace(copies)
+            ObjectState(self.model).replace(copies)
             self.model(*tree_map(copied, tuple(args)))
         back = {id(copies[id(value)]): value for value in now.values() if id(value) in copies}
-        State(self.model).replace(back)
+        ObjectState(self.model).replace(back)
         for name, _ in list(self.model.named_buffers(remove_duplicate=False)):
             path, _, key = name.rpartition(".")
             if name in now:  # it may have been assigned anew
@@ -211,14 +211,14 @@ def constant_text(value: Any) -> str:
 # Names -------------------------------------------------------------------------------------------
 
 
-def names_of(changes: Sequence[tuple[Any, Any]], state: State) -> str:
+def names_of(changes: Sequence[tuple[Any, Any]], state: ObjectState) -> str:
     """Return what changed, as an error says it."""
     names = list(dict.fromkeys(name_of(found, what, state) for found, what in changes))
     more = ", and others" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 
 
-def name_of(found: Any, what: Any, state: State) -> str:
+def name_of(found: Any, what: Any, state: ObjectState) -> str:
     """Return the name of something that changed: the path to an object, and what of it.
 
     An attribute goes by its module, such as ``blocks.0.calls``, or by its class; a global by the

@@ -14,7 +14,7 @@ from torch import fx
 from tinyckpt.interop.torch.capture import FakeMode, tree_map
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.joint import Joint
-from tinyckpt.interop.torch.workspace import Measured, measure
+from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 
 class Operators:
@@ -69,7 +69,7 @@ class Operators:
             gradients=(), mutations={}, writes=(), inputs={}, gradient_of=(),
         )  # fmt: skip
         nodes = list(self.node_of.values())
-        found = dict.fromkeys(nodes, Measured())
+        found = dict.fromkeys(nodes, MeasuredOperator())
         if measuring:
             found = measure(joint, nodes, timed=False)
         counted = {node: flops_of(joint, node) for node in nodes}

@@ -149,9 +149,9 @@ def record(
     """
     name = type(model).__name__
     with captured(name, model), torch.random.fork_rng(), placed(model, args) as (args, mode):
-        seen = Watch(mode, saving=True)
+        seen = StepWatch(mode, saving=True)
         seen.step(model, args, watched)
-        bare = Watch(mode, saving=False)
+        bare = StepWatch(mode, saving=False)
         bare.step(model, args, watched)
         if [s.born for s in bare.made] != [s.born for s in seen.made[: len(bare.made)]]:
             raise GraphError(
@@ -180,7 +180,7 @@ class Ticket:
         self.value, self.saved = value, saved
 
 
-class Watch(DispatchMode):  # type: ignore[misc]
+class StepWatch(DispatchMode):  # type: ignore[misc]
     """Watches one step.
 
     Attributes:

@@ -34,7 +34,7 @@ from tinyckpt.interop.torch.joint import Joint, is_piece
 from tinyckpt.interop.torch.match_forward import number_of, numbered
 from tinyckpt.interop.torch.scopes import scope_of
 from tinyckpt.interop.torch.split_joint import halves
-from tinyckpt.interop.torch.workspace import Measured, measure
+from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 Cost = Literal["flops", "roofline", "measured"]
 BEGIN = "backward_begins"  # the operator between the halves
@@ -82,11 +82,11 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool =
     """
     forward, backward = halves(joint)
     fused = fused_into(joint, forward, backward) if fuses else {}
-    building = Building(joint, forward, fused)
+    building = FxGraphBuilder(joint, forward, fused)
     if fuses:
         forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
     nodes = [*forward, *backward]
-    seen = dict.fromkeys(nodes, Measured())
+    seen = dict.fromkeys(nodes, MeasuredOperator())
     if workspace or cost == "measured":
         seen = measure(joint, nodes, timed=cost == "measured")
     for source in joint.sources:
@@ -100,7 +100,7 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool =
             "roofline": roofline_seconds(joint, node, building.sources_of(node), flops),
             "measured": seen[node].seconds,
         }[cost]
-        measured = seen[node] if workspace else Measured()
+        measured = seen[node] if workspace else MeasuredOperator()
         building.add_call(node, flops, evaluation, measured, position < len(forward))
     if not backward:
         building.add_begin()
@@ -111,7 +111,7 @@ def graph_of(joint: Joint, name: str, cost: Cost, workspace: bool, fuses: bool =
 # The graph ---------------------------------------------------------------------------------------
 
 
-class Building:
+class FxGraphBuilder:
     """A graph in the making.
 
     Attributes:
@@ -194,7 +194,7 @@ class Building:
         return state
 
     def add_call(
-        self, node: fx.Node, flops: int, cost: float, measured: Measured, forward: bool
+        self, node: fx.Node, flops: int, cost: float, measured: MeasuredOperator, forward: bool
     ) -> None:
         """Add a node's operator, with all that it makes."""
         inputs = [data for source in self.sources_of(node) for data in self.values[source]]

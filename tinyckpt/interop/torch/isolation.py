@@ -48,7 +48,7 @@ class NoWorkerError(Exception):
     """No worker process can be started."""
 
 
-class Worker:
+class WorkerProcess:
     """The worker process of this one, or none yet.
 
     Attributes:
@@ -156,7 +156,7 @@ def ending(code: int) -> str:
     return f"ended with signal {-code}" if code < 0 else f"ended with exit status {code}"
 
 
-WORKER = Worker()
+WORKER = WorkerProcess()
 INHERITED: list[Any] = []  # workers of a parent: closed, their pipes would close in both
 
 
@@ -164,7 +164,7 @@ def forget() -> None:
     """After a fork: leave the worker to the process that started it."""
     global WORKER
     INHERITED.append(WORKER)
-    WORKER = Worker()
+    WORKER = WorkerProcess()
 
 
 if hasattr(os, "register_at_fork"):

@@ -30,7 +30,7 @@ from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.portfolio.plan import Budget, costs_of, peak_of
-from tinyckpt.planner.portfolio.search import DEFAULT_SECONDS
+from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS
 from tinyckpt.planner.portfolio.seeds import checked_seeds
 
 LOG = logging.getLogger(__name__)
@@ -192,10 +192,10 @@ def seeded(
     if budget is None or options.get("policy") is not None:
         return options
     graph = imported.graph
-    seconds = checked_seconds(options.get("time_limit", DEFAULT_SECONDS))
+    seconds = checked_seconds(options.get("time_limit", PORTFOLIO_SECONDS))
     options["seeds"] = checked_seeds(graph, options.get("seeds", ()))
-    limit, costs = parse_budget(graph, costs_of(graph, options.get("costs")), budget)
-    share = limit / max(Problem(graph, costs).peak(range(len(graph.operators))), 1)
+    budget_size, costs = parse_budget(graph, costs_of(graph, options.get("costs")), budget)
+    share = budget_size / max(Problem(graph, costs).peak(range(len(graph.operators))), 1)
     if share < 1:
         load_min_cut()  # before the time begins
         clock = Clock(seconds)
@@ -205,7 +205,7 @@ def seeded(
             nearest,
             Clock(SHARE * seconds),
             resident,
-            lambda schedule: peak_of(replay(schedule), costs) <= limit,
+            lambda schedule: peak_of(replay(schedule), costs) <= budget_size,
         )
         options["seeds"] += tuple(found)
         # A setting that is begun ends when it does; what it takes too long is not the search's.

@@ -42,7 +42,7 @@ def recorded(
     if modules is None:
         names = apart(blocks_of(model), known)
     else:
-        names = list(dict.fromkeys(named(modules)))
+        names = list(dict.fromkeys(checked_module_names(modules)))
         check_names(names, known, name)
         check_apart(names, known, name)
     check_measurable(model, args, workspace)
@@ -153,7 +153,7 @@ def read_again(recording: Recording, name: str) -> str:
     return ""
 
 
-def named(modules: Any) -> list[Any]:
+def checked_module_names(modules: Any) -> list[Any]:
     """Return names of modules, after checking that they are several."""
     if isinstance(modules, str | bytes) or not isinstance(modules, Iterable):
         raise GraphError(f"modules={modules!r:.80}; give a list of names of modules")

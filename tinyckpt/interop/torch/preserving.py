@@ -1,12 +1,12 @@
 """A model's state as Python holds it: taken before a call, put back after it, however it ends.
 
 A forward that runs on FakeTensors writes what forwards write: attributes, lists, caches, counters.
-None of that may stay. ``State`` takes all that can be reached from a model and its arguments, by
-identity, so that an object under several names is one: attributes of modules, of their classes and
-of plain objects; lists, dicts, sets and arrays in any nesting; what methods and hooks close over,
-and the globals that they name; generators of random numbers. Numbers in tensors are not copied:
-operators run on FakeTensors, which are others. Arrays of NumPy are copied up to ``COPIED`` bytes;
-further ones are read-only until they are put back, in the outermost call.
+None of that may stay. ``ObjectState`` takes all that can be reached from a model and its arguments,
+by identity, so that an object under several names is one: attributes of modules, of their classes
+and of plain objects; lists, dicts, sets and arrays in any nesting; what methods and hooks close
+over, and the globals that they name; generators of random numbers. Numbers in tensors are not
+copied: operators run on FakeTensors, which are others. Arrays of NumPy are copied up to ``COPIED``
+bytes; further ones are read-only until they are put back, in the outermost call.
 
 What a forward writes elsewhere stays, such as files, or attributes of imported modules.
 """
@@ -79,7 +79,7 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     @wraps(call)
     def preserved(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         with ALONE:
-            state, done, interrupt = State(args, kwargs), False, None
+            state, done, interrupt = ObjectState(args, kwargs), False, None
             try:
                 state.protect()
                 return call(*args, **kwargs)
@@ -97,13 +97,13 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 
 @contextmanager
-def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[State]:
+def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectState]:
     """While this is active, tensors that some objects hold are others, given by the ids of these.
 
     They are under all of their names. Afterwards the objects are as they were before, and the state
     that this yields says what was not.
     """
-    state = State(roots)
+    state = ObjectState(roots)
     try:
         state.replace(others)
         yield state
@@ -111,7 +111,7 @@ def replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[State]:
         state.restore()
 
 
-class State:
+class ObjectState:
     """What some objects are now, with all that can be reached from them.
 
     Attributes:

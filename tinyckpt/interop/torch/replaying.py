@@ -40,8 +40,8 @@ from tinyckpt.interop.torch.capture import (
 from tinyckpt.interop.torch.checks import captured
 from tinyckpt.interop.torch.eager import forwards, on_fakes
 from tinyckpt.interop.torch.states import (
-    Drawn,
-    Held,
+    HeldTensor,
+    RandomState,
     State,
     changed,
     state_handed,
@@ -417,10 +417,10 @@ class Replays(DispatchMode):  # type: ignore[misc]
     def changed_by(self, first: Evaluation, second: Evaluation) -> str:
         """Say which Python state a second evaluation finds, or leaves, that is not as it was."""
         for path, old, new in changed(first.begin, first.end):
-            if isinstance(old, Drawn):
+            if isinstance(old, RandomState):
                 return changes(path, old, new)
         for path, old, new in changed(second.begin, second.end):
-            if not isinstance(old, Held) and not isinstance(new, Held):
+            if not isinstance(old, HeldTensor) and not isinstance(new, HeldTensor):
                 return changes(path, old, new)
         for path, old, new in changed(first.begin, second.begin):
             if is_number(old) and is_number(new):
@@ -531,7 +531,7 @@ def is_number(value: Any) -> bool:
 
 def changes(path: str, old: Any, new: Any) -> str:
     """Say that a module changes some state when it is evaluated again."""
-    if isinstance(old, Drawn):
+    if isinstance(old, RandomState):
         return f"draws from {path}, whose state checkpoint does not set back"
     return f"changes {path} each time it is evaluated ({shown(old)}, then {shown(new)})"
 

@@ -133,7 +133,7 @@ def selective(
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     restored = {each: own for each, own in recording.restored.items() if own}
     plain, flops = Wrapping(recording).evaluate(())
-    limit = budget_in_bytes(budget, plain, recording.source_bytes)
+    budget_size = budget_in_bytes(budget, plain, recording.source_bytes)
     tried = []
     for saved, operators in SAVED.items():
         try:
@@ -145,15 +145,15 @@ def selective(
             refused += ((f"results of {saved}", str(error)),)
             continue
         tried.append((saved, peak, total / max(flops, 1)))
-    if plain <= limit:
+    if plain <= budget_size:
         return Selective(name, (), "nothing", plain, 1.0, plain, tuple(tried), (), refused)
-    fitting = [each for each in tried if each[1] <= limit]
+    fitting = [each for each in tried if each[1] <= budget_size]
     if not fitting:
         what, least, _ = min(tried, key=lambda each: each[1])
         raise BudgetError(
-            f"{name}: budget {size_text(limit)}: the smallest peak of {len(tried)} choices of what "
-            f"to save in {len(chosen)} modules is {size_text(least)}, saving {what}; plans for "
-            "compiled steps go lower",
+            f"{name}: budget {size_text(budget_size)}: the smallest peak of {len(tried)} choices "
+            f"of what to save in {len(chosen)} modules is {size_text(least)}, saving {what}; plans "
+            "for compiled steps go lower",
             least,
         )
     saved, peak, cost = min(fitting, key=lambda each: (each[2], each[1]))

@@ -30,14 +30,14 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTensor:
     """A tensor in a state: the number of its storage."""
 
     storage: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class RandomState:
     """What a generator of random numbers draws next."""
 
     state: int
@@ -53,8 +53,10 @@ def state_of(
         number: returns the number of a tensor's storage.
     """
     walk = Walk(number)
-    walk.found["Python's random numbers"] = Drawn(hash(random.getstate()))
-    walk.found["NumPy's random numbers"] = Drawn(hash(repr(np.random.get_state(legacy=False))))
+    walk.found["Python's random numbers"] = RandomState(hash(random.getstate()))
+    walk.found["NumPy's random numbers"] = RandomState(
+        hash(repr(np.random.get_state(legacy=False)))
+    )
     for name, part in module.named_modules():
         path = f"{name}." if name else ""
         for key, value in vars(part).items():
@@ -101,7 +103,7 @@ class Walk:
             return
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
-            self.found[path] = Held(self.number(value))
+            self.found[path] = HeldTensor(self.number(value))
             return
         if id(value) in self.seen or isinstance(value, nn.Module):
             return
@@ -110,7 +112,7 @@ class Walk:
         if generator is torch.Generator:
             return
         if generator is not None:
-            self.found[path] = Drawn(hash(repr(GENERATORS[generator][0](value))))
+            self.found[path] = RandomState(hash(repr(GENERATORS[generator][0](value))))
         elif isinstance(value, np.ndarray) and value.dtype != object:
             self.found[path] = hash(value.tobytes())
         elif isinstance(value, itertools.count):

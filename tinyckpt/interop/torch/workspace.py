@@ -112,7 +112,7 @@ REGISTERED_BY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredOperator:
     """What was seen of one operator.
 
     Attributes:
@@ -129,7 +129,9 @@ class Measured:
     failure: str = ""
 
 
-KNOWN: OrderedDict[str, Measured] = OrderedDict()  # by request and settings, the latest last
+KNOWN: OrderedDict[str, MeasuredOperator] = (
+    OrderedDict()
+)  # by request and settings, the latest last
 
 
 def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple[int, Result]:
@@ -149,7 +151,7 @@ def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple
 # Operators by themselves -------------------------------------------------------------------------
 
 
-def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node, Measured]:
+def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node, MeasuredOperator]:
     """Evaluate every distinct operator once, alone, on tensors made up for it.
 
     Operators are the same if they are called with the same arguments but for numbers in tensors.
@@ -165,7 +167,7 @@ def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node
         GraphError: if tensors are on a device that is not here; or if an operator that is to be
             timed cannot be evaluated.
     """
-    found = dict.fromkeys(calls, Measured())
+    found = dict.fromkeys(calls, MeasuredOperator())
     alike: dict[str, list[fx.Node]] = {}
     requests: dict[str, dict[str, Any]] = {}
     for node in calls:
@@ -193,7 +195,7 @@ def measure(joint: Joint, calls: Sequence[fx.Node], timed: bool) -> dict[fx.Node
     return found
 
 
-def check_failures(found: dict[fx.Node, Measured], timed: bool) -> None:
+def check_failures(found: dict[fx.Node, MeasuredOperator], timed: bool) -> None:
     """Warn once about all operators that could not be measured.
 
     Raises:
@@ -217,7 +219,7 @@ def check_failures(found: dict[fx.Node, Measured], timed: bool) -> None:
     )
 
 
-def seen_of(requests: dict[str, dict[str, Any]]) -> dict[str, Measured]:
+def seen_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOperator]:
     """Return what was seen of each request, now or before.
 
     Raises:
@@ -232,11 +234,13 @@ def seen_of(requests: dict[str, dict[str, Any]]) -> dict[str, Measured]:
     replies = isolation.answers([requests[key] for key in missing]) if missing else []
     for key, reply in zip(missing, replies, strict=False):
         failed = isinstance(reply, str)
-        KNOWN[settings + key] = Measured(failure=reply) if failed else Measured(*reply)
+        KNOWN[settings + key] = (
+            MeasuredOperator(failure=reply) if failed else MeasuredOperator(*reply)
+        )
     seen = {}
     for key, request in requests.items():
         failure = request["failure"] or "not tried, after others that ended the process"
-        seen[key] = KNOWN.get(settings + key, Measured(failure=failure))
+        seen[key] = KNOWN.get(settings + key, MeasuredOperator(failure=failure))
         if settings + key in KNOWN:
             KNOWN.move_to_end(settings + key)
     while len(KNOWN) > KEPT:

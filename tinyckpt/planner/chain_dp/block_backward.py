@@ -20,7 +20,7 @@ from tinyckpt.planner.heuristics.eviction_heuristics import by_distance
 from tinyckpt.planner.model.liveness import Problem
 
 GIVEN = 2  # operators that give what waits: storages, then views of them
-SCORES = (by_distance(0.0), by_distance(0.5))
+BLOCK_SCORES = (by_distance(0.0), by_distance(0.5))
 MOST_RUNS = 12  # with one sequence and score, each in less memory
 LESS = 15, 16  # of the memory that a run took, the next may take so much
 
@@ -119,9 +119,9 @@ class Passage:
         """
         sequences = [self.sequence, sorted(self.sequence, key=lambda i: built[self.own[i]])]
         given = list(range(GIVEN))
-        for sequence, score in product(sequences, SCORES):
+        for sequence, score in product(sequences, BLOCK_SCORES):
             most = 2 * budget
-            for _ in range(min(MOST_RUNS, runs // (len(sequences) * len(SCORES)))):
+            for _ in range(min(MOST_RUNS, runs // (len(sequences) * len(BLOCK_SCORES)))):
                 try:
                     order = Eviction(self.problem, most, score, [*given, *sequence]).run()
                 except BudgetError:

@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 
 from tinyckpt.base.deadline import ENDLESS, Clock
 from tinyckpt.planner.chain_dp.block_backward import Passage
-from tinyckpt.planner.chain_dp.min_cut import Choice, Making, best_choices, chosen
-from tinyckpt.planner.model.chain_stages import Measure, Stage, Stages, waiting_cotangents
+from tinyckpt.planner.chain_dp.min_cut import Making, SavedSet, best_choices, chosen
+from tinyckpt.planner.model.chain_stages import ChainStage, Measure, Stages, waiting_cotangents
 from tinyckpt.planner.model.liveness import Problem
 
 MOST_WAYS = 40  # through a block, besides those that take least of something
 # What differs by less than this share of store-all's peak is as good as equal.
 GRAINS = 512
 # Runs over a block times its operators, for all shapes of blocks together: some seconds.
-EFFORT = 400_000
+OPTION_EVALUATIONS = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Block:
         waiting: backward values that wait for stages before it.
     """
 
-    stage: Stage
+    stage: ChainStage
     state: tuple[int, ...]
     behind: frozenset[int]
     waiting: frozenset[int]
@@ -78,7 +78,7 @@ class Ways:
     """
 
     def __init__(
-        self, problem: Problem, parts: Stages, built: Sequence[int], limit: Clock = ENDLESS
+        self, problem: Problem, parts: Stages, built: Sequence[int], deadline: Clock = ENDLESS
     ) -> None:
         """Find the ways.
 
@@ -86,11 +86,11 @@ class Ways:
             problem: graph and costs.
             parts: the blocks.
             built: for every operator a number: another order of the backward half to try.
-            limit: of the time; an OutOfTimeError is raised when it is up.
+            deadline: of the search; an OutOfTimeError is raised when it is up.
         """
-        self.problem, self.built, self.limit = problem, built, limit
+        self.problem, self.built, self.deadline = problem, built, deadline
         self.grain = max(1, problem.peak(range(len(problem.graph.operators))) // GRAINS)
-        self.measure = Measure(problem, limit)
+        self.measure = Measure(problem, deadline)
         self.outputs = set(problem.graph.outputs)
         waiting = [*map(frozenset, waiting_cotangents(problem.graph, parts)), frozenset[int]()]
         blocks = [
@@ -101,7 +101,7 @@ class Ways:
         # Of each shape the block that is looked at: its operators and values, in order.
         first = {shape: place for place, (shape, _, _) in reversed(list(enumerate(shapes)))}
         work = sum(len(shapes[place][1]) for place in first.values())
-        self.runs = EFFORT // max(work, 1)
+        self.runs = OPTION_EVALUATIONS // max(work, 1)
         found = {shape: self.made(blocks[place]) for shape, place in first.items()}
         self.through: list[list[Way]] = []
         self.alone: list[list[Way]] = []
@@ -144,9 +144,9 @@ class Ways:
     def made(self, block: Block) -> tuple[list[Way], list[Way]]:
         """Return the ways through a block, and those from its state alone."""
         making, wanted = self.making(block)
-        corners = best_choices(making, wanted, self.limit)
+        corners = best_choices(making, wanted, self.deadline)
         nothing = chosen(making, wanted, set())
-        choices = alike(making, wanted, corners, self.limit)
+        choices = neighbouring_choices(making, wanted, corners, self.deadline)
         through = [self.way(block, choice.saved) for choice in choices]
         alone = [self.way(block, nothing.saved)]
         runs = self.runs // (len(corners) + 1)
@@ -186,7 +186,7 @@ class Ways:
 
         What a backward operator reads and is not there is made right before it, and stays.
         """
-        self.limit.check()
+        self.deadline.check()
         graph, costs, stage = self.problem.graph, self.problem.costs, block.stage
         kept = set(storages)
         if costs.memory_unit == "bytes":
@@ -225,23 +225,25 @@ class Ways:
         once = sum(cost[i] for i in (*way.record,)) - sum(cost[i] for i in stage.backward)
         found = []
         for back, peak in passage.orders(self.built, way.back_peak, runs):
-            self.limit.check()
+            self.deadline.check()
             total = once + sum(cost[i] for i in back)
             found.append(replace(way, back=tuple(back), cost=total, back_peak=peak))
         return found
 
-    def results(self, stage: Stage) -> set[int]:
+    def results(self, stage: ChainStage) -> set[int]:
         """Return the results of the graph that a stage's backward half makes."""
         operators = self.problem.graph.operators
         return {data for i in stage.backward for data in operators[i].outputs} & self.outputs
 
-    def makes(self, stage: Stage, data: int) -> bool:
+    def makes(self, stage: ChainStage, data: int) -> bool:
         """Whether a stage's forward half makes a value."""
         producer = self.problem.graph.data[data].producer
         forward = stage.forward
         return producer is not None and bool(forward) and forward[0] <= producer <= forward[-1]
 
-    def producers(self, stage: Stage, wanted: Iterable[int], there: Collection[int]) -> set[int]:
+    def producers(
+        self, stage: ChainStage, wanted: Iterable[int], there: Collection[int]
+    ) -> set[int]:
         """Return the forward operators of a stage that make some values from what is there."""
         graph = self.problem.graph
         found: set[int] = set()
@@ -286,14 +288,14 @@ def memory_of(way: Way) -> tuple[int, int, int]:
     return way.held, way.back_peak, way.there_peak
 
 
-def alike(
-    making: Making, wanted: Collection[int], corners: Sequence[Choice], limit: Clock
-) -> list[Choice]:
+def neighbouring_choices(
+    making: Making, wanted: Collection[int], corners: Sequence[SavedSet], deadline: Clock
+) -> list[SavedSet]:
     """Return some choices, and those with one value more or less saved."""
     found = {choice.saved: choice for choice in corners}
     for corner in corners:
         for value in wanted:
-            limit.check()
+            deadline.check()
             choice = chosen(making, wanted, corner.saved ^ {value})
             found.setdefault(choice.saved, choice)
     return list(found.values())

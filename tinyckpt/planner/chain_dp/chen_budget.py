@@ -86,17 +86,17 @@ def plan_chen_budget(
         BudgetError: if no size is within the budget.
         OutOfTimeError: if there is no time for another size before one is.
     """
-    limit = Clock(checked_seconds(time_limit))
+    deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "chen_budget")
     problem = Problem(graph, costs)
-    found, pace, before, is_cut = [], Pace(), limit.spent(), False
+    found, pace, before, is_cut = [], Pace(), deadline.spent(), False
     for size, cuts in candidates(problem.flat, costs):
         order = segmented_order(graph, cuts)
         found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
-        pace.note(limit.spent() - before, len(order))
-        before = limit.spent()
-        is_cut = not pace.allows(limit, len(order))  # another would take about as long
+        pace.note(deadline.spent() - before, len(order))
+        before = deadline.spent()
+        is_cut = not pace.allows(deadline, len(order))  # another would take about as long
         if is_cut:
             break
     smallest = min(found)

@@ -17,26 +17,26 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import Action, nothing_to_reverse, schedule_of
+from tinyckpt.planner.chain_dp.reversal import StageAction, nothing_to_reverse, schedule_of
 from tinyckpt.planner.model.chain_stages import cheap_cuts, stages
 from tinyckpt.planner.model.liveness import Flat
 
 
-def recursive_actions(steps: int, k: int = 1) -> list[Action]:
+def recursive_actions(steps: int, k: int = 1) -> list[StageAction]:
     """Return the actions that reverse a chain of steps with k states kept at every level."""
-    actions = [Action("keep", 0)]
+    actions = [StageAction("keep", 0)]
     todo = [(0, steps)]
     while todo:
         first, last = todo.pop()
         length = last - first
         if length == 1:
-            actions.append(Action("back", first))
+            actions.append(StageAction("back", first))
             continue
         parts = min(k + 1, length)
         ends = [first + round(part * length / parts) for part in range(parts + 1)]
         for begin, end in pairwise(ends[:-1]):
-            actions.append(Action("advance", begin, end))
-            actions.append(Action("keep", end))
+            actions.append(StageAction("advance", begin, end))
+            actions.append(StageAction("keep", end))
         todo.extend(pairwise(ends))
     return actions
 

@@ -42,7 +42,7 @@ class Making:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SavedSet:
     """What is saved, what that takes, and what it costs to make the rest again."""
 
     saved: frozenset[int]
@@ -50,7 +50,9 @@ class Choice:
     cost: float
 
 
-def best_choices(making: Making, wanted: Collection[int], limit: Clock = ENDLESS) -> list[Choice]:
+def best_choices(
+    making: Making, wanted: Collection[int], deadline: Clock = ENDLESS
+) -> list[SavedSet]:
     """Return the corners of memory against cost, the most memory first.
 
     Of more than ``MOST_CORNERS`` those that are spread over the whole of it: what lies between two
@@ -59,14 +61,14 @@ def best_choices(making: Making, wanted: Collection[int], limit: Clock = ENDLESS
     Args:
         making: how values are made.
         wanted: values that must be there, or be made again.
-        limit: of the time; an OutOfTimeError is raised when it is up.
+        deadline: of the search; an OutOfTimeError is raised when it is up.
     """
     ends = [cut(making, wanted, 0.0), cut(making, wanted, inf)]
     found = {choice.saved: choice for choice in ends}
     order = count()  # of what is as large, the first comes first
     todo = [(0.0, next(order), ends[0], ends[1])]
     while todo and len(found) < MOST_CORNERS:
-        limit.check()
+        deadline.check()
         _, _, more, less = heappop(todo)
         if more.memory <= less.memory or less.cost <= more.cost:
             continue
@@ -82,7 +84,7 @@ def best_choices(making: Making, wanted: Collection[int], limit: Clock = ENDLESS
     return sorted(found.values(), key=lambda choice: (-choice.memory, choice.cost))
 
 
-def cut(making: Making, wanted: Collection[int], price: float) -> Choice:
+def cut(making: Making, wanted: Collection[int], price: float) -> SavedSet:
     """Return the best choice at a price of memory; of equals, that which saves least.
 
     At no price everything is saved that costs anything to make again; at an infinite one nothing
@@ -96,7 +98,7 @@ def cut(making: Making, wanted: Collection[int], price: float) -> Choice:
         if not price:
             saved |= dear_ancestors(making, wanted)
         return chosen(making, wanted, saved)
-    network = Network()
+    network = FlowNetwork()
     for value in wanted:
         network.add("source", ("value", value), inf)
     for value in values:
@@ -146,7 +148,7 @@ def dear_ancestors(making: Making, wanted: Collection[int]) -> set[int]:
     return saved
 
 
-def chosen(making: Making, wanted: Collection[int], saved: Collection[int]) -> Choice:
+def chosen(making: Making, wanted: Collection[int], saved: Collection[int]) -> SavedSet:
     """Return a choice with what it takes: what is saved and read, and what is made again."""
     read: set[int] = set()
     again: set[int] = set()
@@ -158,14 +160,14 @@ def chosen(making: Making, wanted: Collection[int], saved: Collection[int]) -> C
         elif making.maker[value] not in again:
             again.add(making.maker[value])
             todo.extend(making.reads[making.maker[value]])
-    return Choice(
+    return SavedSet(
         frozenset(read),
         sum(making.size[value] for value in read),
         sum(making.cost[operator] for operator in again),
     )
 
 
-class Network:
+class FlowNetwork:
     """A flow network. Source: Y. Dinitz, "Algorithm for solution of a problem of maximum flow in
     networks with power estimation", 1970: shortest ways first, as many at once as there are."""
 

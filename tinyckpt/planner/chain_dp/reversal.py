@@ -19,7 +19,7 @@ from tinyckpt.planner.model.chain_stages import Stages
 from tinyckpt.planner.model.liveness import Flat
 
 
-class Action(NamedTuple):
+class StageAction(NamedTuple):
     """One action of a planner for chains.
 
     - ``advance``: read as: from state ``first``, evaluate stages up to state ``last``.
@@ -34,7 +34,7 @@ class Action(NamedTuple):
     last: int = -1
 
 
-def order_of(stages: Stages, actions: Iterable[Action]) -> list[int]:
+def order_of(stages: Stages, actions: Iterable[StageAction]) -> list[int]:
     """Return the order of evaluations that some actions amount to."""
     order: list[int] = []
     # What nothing asks for again, such as the loss, is evaluated when the sweep first comes by.
@@ -51,21 +51,21 @@ def order_of(stages: Stages, actions: Iterable[Action]) -> list[int]:
             if once:
                 for index in [index for index in once if first <= index < last]:
                     order += advance[advance_at[first] : advance_at[index]]
-                    order += merged(stages.advance.of(index, index + 1), once.pop(index))
+                    order += unique_in_order(stages.advance.of(index, index + 1), once.pop(index))
                     first = index + 1
             order += advance[advance_at[first] : advance_at[last]]
         elif verb == "record":
-            order += merged(stages.record.of(first, first + 1), once.pop(first, ()))
+            order += unique_in_order(stages.record.of(first, first + 1), once.pop(first, ()))
             recorded.add(first)
         elif verb == "back":
             if first not in recorded:
                 again = replay[replay_at[first] : replay_at[first + 1]]
-                order += merged(again, once.pop(first)) if first in once else again
+                order += unique_in_order(again, once.pop(first)) if first in once else again
             order += backward[backward_at[first] : backward_at[first + 1]]
     return order
 
 
-def merged(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]:
+def unique_in_order(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]:
     """Return operators of a stage in order, each once."""
     return tuple(sorted({*operators, *once}))
 
@@ -73,7 +73,7 @@ def merged(operators: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]
 def schedule_of(
     flat: Flat,
     stages: Stages,
-    actions: Iterable[Action],
+    actions: Iterable[StageAction],
     policy: str,
     options: Mapping[str, Any],
     note: str,
@@ -86,7 +86,7 @@ def schedule_of(
     return from_order_without_dead(flat, order, policy, options, note, sorted(kept))
 
 
-def first_kept(stages: Stages, actions: Iterable[Action]) -> list[int]:
+def first_kept(stages: Stages, actions: Iterable[StageAction]) -> list[int]:
     """Return the values that are kept from the first sweep on: the rings in pictures."""
     kept: set[int] = set()
     for _ in first_sweep(stages, iter(actions), kept):
@@ -94,7 +94,9 @@ def first_kept(stages: Stages, actions: Iterable[Action]) -> list[int]:
     return sorted(kept)
 
 
-def first_sweep(stages: Stages, actions: Iterator[Action], kept: set[int]) -> Iterator[Action]:
+def first_sweep(
+    stages: Stages, actions: Iterator[StageAction], kept: set[int]
+) -> Iterator[StageAction]:
     """Yield the actions to the first ``back``, and note in ``kept`` what they keep until then."""
     for action in actions:
         verb, first, _ = action

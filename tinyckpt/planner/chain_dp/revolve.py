@@ -22,7 +22,12 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import Action, nothing_to_reverse, order_of, schedule_of
+from tinyckpt.planner.chain_dp.reversal import (
+    StageAction,
+    nothing_to_reverse,
+    order_of,
+    schedule_of,
+)
 from tinyckpt.planner.model.binomial_bound import advances, repetitions, uniform_chain
 from tinyckpt.planner.model.chain_stages import Stages, cheap_cuts, stages
 from tinyckpt.planner.model.liveness import Flat, Problem
@@ -46,19 +51,19 @@ def split(steps: int, slots: int) -> int:
     return min(max(steps - remaining, fewest), most)
 
 
-def revolve_actions(steps: int, slots: int) -> list[Action]:
+def revolve_actions(steps: int, slots: int) -> list[StageAction]:
     """Return the actions that reverse a chain of equal steps, as ``reversal`` yields them."""
     return list(reversal(steps, slots))
 
 
-def reversal(steps: int, slots: int) -> Iterator[Action]:
+def reversal(steps: int, slots: int) -> Iterator[StageAction]:
     """Yield the actions that reverse a chain of equal steps.
 
     Args:
         steps: number of stages, 1 or more.
         slots: number of states that may be held at once, the initial one included; 1 or more.
     """
-    yield Action("keep", 0)
+    yield StageAction("keep", 0)
     splits: dict[tuple[int, int], int] = {}
     # Each entry: reverse the steps from first to last with this many slots; its state is held.
     todo = [(0, steps, slots)]
@@ -66,19 +71,19 @@ def reversal(steps: int, slots: int) -> Iterator[Action]:
         first, last, free = todo.pop()
         length = last - first
         if length == 1:
-            yield Action("back", first)
+            yield StageAction("back", first)
         elif free == 1 or length == 2:
             for end in range(last - 1, first, -1):
-                yield Action("advance", first, end)
-                yield Action("back", end)
-            yield Action("back", first)
+                yield StageAction("advance", first, end)
+                yield StageAction("back", end)
+            yield StageAction("back", first)
         else:
             key = length, free
             if key not in splits:
                 splits[key] = split(length, free)
             middle = first + splits[key]
-            yield Action("advance", first, middle)
-            yield Action("keep", middle)
+            yield StageAction("advance", first, middle)
+            yield StageAction("keep", middle)
             todo.append((first, middle, free))
             todo.append((middle, last, free - 1))
 
@@ -112,7 +117,7 @@ def plan_revolve(
     """
     if slots is not None and (type(slots) is not int or slots < 1):
         raise PolicyOptionError(f"revolve: slots={slots!r}; there must be at least 1, an integer")
-    limit = Clock(checked_seconds(time_limit))
+    deadline = Clock(checked_seconds(time_limit))
     if nothing_to_reverse(graph):
         return evaluated_once(graph, "revolve")
     flat = Flat(graph)
@@ -120,7 +125,7 @@ def plan_revolve(
     if slots is not None or budget is None:
         chosen = slots or slots_for(len(parts), 2)
     else:
-        chosen = most_slots(Problem(graph, costs), parts, budget, limit)
+        chosen = most_slots(Problem(graph, costs), parts, budget, deadline)
     what = f"revolve on {graph.name} with {counted(chosen, 'slot')}"
     check_length(evaluations_of(graph, len(parts), chosen), what)
     actions = reversal(len(parts), min(chosen, len(parts)))
@@ -170,7 +175,7 @@ def slots_for(steps: int, most: int) -> int:
     return slots
 
 
-def most_slots(problem: Problem, parts: Stages, budget: int, limit: Clock = ENDLESS) -> int:
+def most_slots(problem: Problem, parts: Stages, budget: int, deadline: Clock = ENDLESS) -> int:
     """Return the most slots, of those that are tried, whose peak is within the budget.
 
     The peak grows with the slots almost always, not always; what is found is checked, and is the
@@ -186,7 +191,7 @@ def most_slots(problem: Problem, parts: Stages, budget: int, limit: Clock = ENDL
     tried = slots_tried(problem.graph, len(parts))
 
     def peak(slots: int) -> int:
-        limit.check()
+        deadline.check()
         return problem.peak(order_of(parts, reversal(len(parts), slots)))
 
     low, high = 0, len(tried) + 1  # so many of those that are tried fit, or fewer than so many

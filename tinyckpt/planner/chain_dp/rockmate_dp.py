@@ -27,7 +27,7 @@ from tinyckpt.core.lowering import alive_order, from_order, kept_values
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.block_options import Way, Ways
-from tinyckpt.planner.chain_dp.reversal import merged, nothing_to_reverse
+from tinyckpt.planner.chain_dp.reversal import nothing_to_reverse, unique_in_order
 from tinyckpt.planner.chain_dp.rotor import UNITS_TRIED, rounding, scaled, shifted
 from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
 from tinyckpt.planner.heuristics.budget_grid import Candidate, cheapest, first_that_fits
@@ -35,7 +35,7 @@ from tinyckpt.planner.model.chain_stages import Stages, StageSizes, cheap_cuts, 
 from tinyckpt.planner.model.liveness import Problem
 
 MOST_BLOCKS, FEWEST_BLOCKS = 130, 4
-LEVELS = 256
+ROCKMATE_LEVELS = 256
 LENGTHS = (1, 2)  # of blocks, in separators
 SWEEPS = tuple((which, half) for which in range(len(LENGTHS)) for half in (False, True))
 
@@ -74,7 +74,7 @@ class BlockTable:
     """Opt(s, t, m) for all blocks s <= t and all levels of memory m, and how it is reached."""
 
     def __init__(
-        self, sizes: StageSizes, ways: Ways, unit: int, levels: int, limit: Clock = ENDLESS
+        self, sizes: StageSizes, ways: Ways, unit: int, levels: int, deadline: Clock = ENDLESS
     ) -> None:
         self.unit, self.levels, self.ways = unit, levels, ways
         count = len(sizes.advance)
@@ -96,7 +96,7 @@ class BlockTable:
         # k - s: keep state k; -1 - w: go through s in way w; 0: infeasible. Of a single block w.
         self.choice = np.zeros(best_of.shape, np.int16)
         for s in range(count - 1, -1, -1):
-            limit.check()
+            deadline.check()
             own_state = shifted(memory, self.state[0, s : s + 1])[0]
             sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
             columns = shifted(memory, self.state[s, s + 1 + sharing])
@@ -163,10 +163,10 @@ def order_of_passes(parts: Stages, passes: list[Pass]) -> list[int]:
     for verb, first, last, way in passes:
         if verb == "advance":
             for index in range(first, last):
-                order += merged(parts.advance.of(index, index + 1), once.pop(index, ()))
+                order += unique_in_order(parts.advance.of(index, index + 1), once.pop(index, ()))
         elif verb == "there":
             assert way is not None
-            order += merged(way.record, once.pop(first, ()))
+            order += unique_in_order(way.record, once.pop(first, ()))
         elif verb == "back":
             assert way is not None
             just = once.pop(first, ())
@@ -185,7 +185,7 @@ def unit_of(sizes: StageSizes, ways: Ways, largest: int) -> int:
 
     It is between one and two shares of the largest.
     """
-    share = max(1, -(-largest // LEVELS))
+    share = max(1, -(-largest // ROCKMATE_LEVELS))
     held = [way.held for each in ways.through for way in each]
     kept, times = np.unique(np.array([*sizes.state[0], *held]), return_counts=True)
     units = np.unique(np.linspace(share, 2 * share, UNITS_TRIED).astype(np.int64))
@@ -194,7 +194,7 @@ def unit_of(sizes: StageSizes, ways: Ways, largest: int) -> int:
     return int(units[error.argmin()])
 
 
-class Sweep:
+class RockmatePlans:
     """The plans of one graph, from tables that no budget decides.
 
     The blocks lie between separators, or are twice as long; longer, where those are too many. A
@@ -202,9 +202,9 @@ class Sweep:
     in the order in which memory grows least.
     """
 
-    def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
-        self.problem, self.sequence = problem, frugal_sequence(problem, limit)
-        self.reordered = frugal_problem(problem, limit)
+    def __init__(self, problem: Problem, deadline: Clock = ENDLESS) -> None:
+        self.problem, self.sequence = problem, frugal_sequence(problem, deadline)
+        self.reordered = frugal_problem(problem, deadline)
         self.highest = problem.peak(range(len(self.sequence)))
         cuts = block_cuts(self.reordered)
         lengths = LENGTHS if len(cuts) <= MOST_BLOCKS else (-(-len(cuts) // MOST_BLOCKS),)
@@ -212,33 +212,33 @@ class Sweep:
         self.known: dict[int, tuple[Stages, StageSizes, Ways]] = {}
         self.tables: dict[tuple[int, bool], BlockTable] = {}
 
-    def blocks(self, which: int, limit: Clock) -> tuple[Stages, StageSizes, Ways]:
+    def blocks(self, which: int, deadline: Clock) -> tuple[Stages, StageSizes, Ways]:
         """Return the blocks of one of the lengths, what they hold and the ways through them."""
         if which not in self.known:
             parts = stages(self.reordered.flat, self.cuts[which])
-            sizes = stage_sizes(self.reordered, parts, limit)
-            ways = Ways(self.reordered, parts, self.sequence, limit)
+            sizes = stage_sizes(self.reordered, parts, deadline)
+            ways = Ways(self.reordered, parts, self.sequence, deadline)
             self.known[which] = parts, sizes, ways
         return self.known[which]
 
-    def table(self, which: int, half: bool, limit: Clock) -> BlockTable:
+    def table(self, which: int, half: bool, deadline: Clock) -> BlockTable:
         """Return the table for blocks of a length, and for all of memory or the lower half."""
         if (which, half) not in self.tables:
-            _, sizes, ways = self.blocks(which, limit)
+            _, sizes, ways = self.blocks(which, deadline)
             highest = self.highest // 2 if half else self.highest
             unit = unit_of(sizes, ways, highest)
-            self.tables[which, half] = BlockTable(sizes, ways, unit, LEVELS, limit)
+            self.tables[which, half] = BlockTable(sizes, ways, unit, ROCKMATE_LEVELS, deadline)
         return self.tables[which, half]
 
     def plans(
-        self, which: int, half: bool, limit: Clock = ENDLESS, low: float = 0, high: float = inf
+        self, which: int, half: bool, deadline: Clock = ENDLESS, low: float = 0, high: float = inf
     ) -> Iterator[Candidate]:
         """Yield plans, from little memory to much, those next to each other not alike.
 
         Args:
             which: of the lengths of blocks.
             half: whether the table is for the lower half of memory.
-            limit: of the time.
+            deadline: of the search.
             low, high: memory from which, and below which, plans are made; about what they take.
 
         Raises:
@@ -247,10 +247,10 @@ class Sweep:
         """
         if which >= len(self.cuts):
             return
-        table, parts = self.table(which, half, limit), self.blocks(which, limit)[0]
+        table, parts = self.table(which, half, deadline), self.blocks(which, deadline)[0]
         before: list[Pass] = []
-        for level in range(LEVELS + 1):
-            limit.check()
+        for level in range(ROCKMATE_LEVELS + 1):
+            deadline.check()
             if not table.is_feasible[level] or not low <= level * table.unit < high:
                 continue
             passes = table.passes(level)
@@ -290,7 +290,7 @@ def plan_blocks(
     def planned(room: int) -> Candidate:
         if nothing_to_reverse(graph) or highest <= room:
             return stored
-        sweep = Sweep(problem, clock)
+        sweep = RockmatePlans(problem, clock)
         plans = (
             plan for which, half in SWEEPS for plan in sweep.plans(which, half, clock)
         )  # fmt: skip

@@ -35,13 +35,13 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order, without_dead
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.reversal import Action, first_kept, nothing_to_reverse, order_of
+from tinyckpt.planner.chain_dp.reversal import StageAction, first_kept, nothing_to_reverse, order_of
 from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
 from tinyckpt.planner.model.chain_stages import Stages, StageSizes, stage_sizes, stages, useful_cuts
 from tinyckpt.planner.model.liveness import Problem
 
-LEVELS = 256
-MOST_LEVELS = 1_000  # the tables of 200 stages at so many levels take 400 MB
+ROTOR_LEVELS = 256
+MOST_ROTOR_LEVELS = 1_000  # the tables of 200 stages at so many levels take 400 MB
 UNITS_TRIED = 500
 # Shares of store-all's peak, one in so many, with a table each. Half is where most budgets are; one
 # of the others is for what half finds nothing for, since its levels are larger than the values.
@@ -55,7 +55,9 @@ class Table:
     subtracted where m is compared. So the left part of a split has the m of the whole.
     """
 
-    def __init__(self, sizes: StageSizes, unit: int, levels: int, limit: Clock = ENDLESS) -> None:
+    def __init__(
+        self, sizes: StageSizes, unit: int, levels: int, deadline: Clock = ENDLESS
+    ) -> None:
         self.unit, self.levels = unit, levels
         count = len(sizes.advance)
         rounded = rounding(unit)
@@ -76,7 +78,7 @@ class Table:
         # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
         self.choice = np.full(self.best.shape, -1, np.int16)
         for s in range(count - 1, -1, -1):
-            limit.check()
+            deadline.check()
             own_state = shifted(memory, self.state[0, s : s + 1])[0]
             # States of which this one holds a part: skip connections.
             sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
@@ -106,7 +108,7 @@ class Table:
                 self.best[s, t], self.choice[s, t] = best, choice
                 lowered[s, t] = best[own_state]
 
-    def actions(self, level: int, first: int = 0, last: int | None = None) -> list[Action]:
+    def actions(self, level: int, first: int = 0, last: int | None = None) -> list[StageAction]:
         """Return the actions that reverse stages at the least cost, once the first state is kept.
 
         Args:
@@ -114,23 +116,23 @@ class Table:
             first, last: stages; all of them if not given. If the last one is before the first, go
                 back through the first, which was recorded.
         """
-        actions: list[Action] = []
+        actions: list[StageAction] = []
         # Each entry: solve (s, t) from a level; or, with t < s, go back through a recorded stage.
         todo = [(first, len(self.best) - 1 if last is None else last, level)]
         while todo:
             s, t, memory = todo.pop()
             if t <= s:
-                actions.append(Action("back", s))
+                actions.append(StageAction("back", s))
                 continue
             offset = int(self.choice[s, t, memory + 1])
             if offset == 0:
-                actions.append(Action("record", s))
+                actions.append(StageAction("record", s))
                 todo.append((s, s - 1, 0))
                 todo.append((s + 1, t, memory - int(self.recorded[s])))
             else:
                 k = s + offset
-                actions.append(Action("advance", s, k))
-                actions.append(Action("keep", k))
+                actions.append(StageAction("advance", s, k))
+                actions.append(StageAction("keep", k))
                 todo.append((s, k - 1, memory))
                 todo.append((k, t, memory - int(self.state[s, k])))
         return actions
@@ -177,45 +179,45 @@ def candidates(
     sizes: StageSizes,
     largest: int,
     levels: int,
-    limit: Clock = ENDLESS,
-) -> Iterator[tuple[list[int], list[Action]]]:
+    deadline: Clock = ENDLESS,
+) -> Iterator[tuple[list[int], list[StageAction]]]:
     """Yield orders of evaluations and their actions, from much memory to little, each once."""
-    table = Table(sizes, unit_of(sizes, largest, levels), levels, limit)
+    table = Table(sizes, unit_of(sizes, largest, levels), levels, deadline)
     before = None
     for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):
-        limit.check()
+        deadline.check()
         if not np.isfinite(table.best[0, -1, level + 1]):
             return
-        actions = [Action("keep", 0), *table.actions(level)]
+        actions = [StageAction("keep", 0), *table.actions(level)]
         if actions != before:
             yield without_dead(graph, order_of(parts, actions)), actions
         before = actions
 
 
-class Sweep:
+class RotorPlans:
     """Rotor's plans of one graph, from tables that no budget decides.
 
     One table is for all of store-all's peak, and others, each finer, for the lower half of it, and
     of that. The backward half is in the order in which memory grows least.
     """
 
-    def __init__(self, problem: Problem, limit: Clock = ENDLESS) -> None:
-        self.problem, self.sequence = problem, frugal_sequence(problem, limit)
-        self.reordered = frugal_problem(problem, limit)
+    def __init__(self, problem: Problem, deadline: Clock = ENDLESS) -> None:
+        self.problem, self.sequence = problem, frugal_sequence(problem, deadline)
+        self.reordered = frugal_problem(problem, deadline)
         flat = self.reordered.flat
         self.parts = stages(flat, useful_cuts(flat, self.reordered.costs))
-        self.sizes = stage_sizes(self.reordered, self.parts, limit)
+        self.sizes = stage_sizes(self.reordered, self.parts, deadline)
         self.highest = problem.peak(range(len(self.sequence)))
 
     def plans(
-        self, share: int, levels: int = LEVELS, limit: Clock = ENDLESS
-    ) -> Iterator[tuple[list[int], list[Action]]]:
+        self, share: int, levels: int = ROTOR_LEVELS, deadline: Clock = ENDLESS
+    ) -> Iterator[tuple[list[int], list[StageAction]]]:
         """Yield orders of evaluations and their actions, from much memory to little.
 
         Args:
             share: one in so many of store-all's peak is what they are within, about.
             levels: into how many levels that is divided.
-            limit: of the time.
+            deadline: of the search.
 
         Raises:
             OutOfTimeError: if the time is up.
@@ -223,7 +225,7 @@ class Sweep:
         largest = self.highest // share
         if share in FINER and self.unit(share, levels) == self.unit(2, levels):
             return  # no finer than what was tried
-        found = candidates(self.reordered.graph, self.parts, self.sizes, largest, levels, limit)
+        found = candidates(self.reordered.graph, self.parts, self.sizes, largest, levels, deadline)
         for order, actions in found:
             yield translated(order, self.sequence), actions
 
@@ -231,7 +233,7 @@ class Sweep:
         """Return the size of a level."""
         return unit_of(self.sizes, self.highest // share, levels)
 
-    def note(self, actions: list[Action]) -> str:
+    def note(self, actions: list[StageAction]) -> str:
         """Return what was done, in a sentence."""
         states = sum(action.verb == "keep" for action in actions)
         return f"{counted(len(self.parts), 'stage')}, {counted(states, 'state')} kept"
@@ -242,7 +244,7 @@ def plan_rotor(
     costs: Costs,
     *,
     budget: int | None = None,
-    levels: int = LEVELS,
+    levels: int = ROTOR_LEVELS,
     time_limit: float = DEFAULT_SECONDS,
 ) -> Schedule:
     """Reverse the graph's stages at the least cost within the budget, states kept persistently.
@@ -262,39 +264,41 @@ def plan_rotor(
         BudgetError: if no schedule of this kind is within the budget.
         OutOfTimeError: if the time is up.
     """
-    if type(levels) is not int or not 1 <= levels <= MOST_LEVELS:
-        raise PolicyOptionError(f"rotor: levels={levels!r}; legal are 1 to {MOST_LEVELS}")
+    if type(levels) is not int or not 1 <= levels <= MOST_ROTOR_LEVELS:
+        raise PolicyOptionError(f"rotor: levels={levels!r}; legal are 1 to {MOST_ROTOR_LEVELS}")
     clock = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
     stored = list(range(len(graph.operators)))
-    limit = problem.peak(stored) // 2 if budget is None else budget
-    if nothing_to_reverse(graph) or problem.peak(stored) <= limit:
+    budget_size = problem.peak(stored) // 2 if budget is None else budget
+    if nothing_to_reverse(graph) or problem.peak(stored) <= budget_size:
         return from_order(graph, stored, "rotor", note="every operator is evaluated once")
-    sweep = Sweep(problem, clock)
-    smallest: tuple[int, list[int], list[Action]] = (sweep.highest, stored, [])
-    fine = [share for share in FINER if sweep.highest // share >= limit]
+    sweep = RotorPlans(problem, clock)
+    smallest: tuple[int, list[int], list[StageAction]] = (sweep.highest, stored, [])
+    fine = [share for share in FINER if sweep.highest // share >= budget_size]
     shares = [*HALVES, *fine[-1:]]
-    if limit <= sweep.highest // 2:
+    if budget_size <= sweep.highest // 2:
         shares.append(shares.pop(0))
     for share in shares:
         if share == 1 and smallest[2]:
             break  # all of memory has the largest levels, and finds nothing smaller
         for order, actions in sweep.plans(share, levels, clock):
             peak = problem.peak(order)
-            if peak <= limit:
+            if peak <= budget_size:
                 return rotor_schedule(sweep, levels, order, actions)
             smallest = min(smallest, (peak, order, actions), key=lambda entry: entry[0])
     if budget is None:
         return rotor_schedule(sweep, levels, *smallest[1:])
     unit = costs.memory_unit
     raise BudgetError(
-        f"rotor finds nothing within {memory_text(limit, unit)}; the smallest peak it finds is "
-        f"{memory_text(smallest[0], unit)}",
+        f"rotor finds nothing within {memory_text(budget_size, unit)}; the smallest peak it finds "
+        f"is {memory_text(smallest[0], unit)}",
         smallest[0],
     )
 
 
-def rotor_schedule(sweep: Sweep, levels: int, order: list[int], actions: list[Action]) -> Schedule:
+def rotor_schedule(
+    sweep: RotorPlans, levels: int, order: list[int], actions: list[StageAction]
+) -> Schedule:
     """Return the schedule of an order, with what was done."""
     graph, kept = sweep.problem.graph, first_kept(sweep.parts, actions)
     return from_order(graph, order, "rotor", {"levels": levels}, sweep.note(actions), kept)

@@ -18,15 +18,15 @@ import heapq
 from math import inf
 from time import monotonic
 
-from tinyckpt.planner.exact.offload_state_space import Kind, Places
+from tinyckpt.planner.exact.offload_state_space import MoveKind, Places
 from tinyckpt.planner.exact.reduced_graph import members
 from tinyckpt.planner.exact.stage_astar import SearchLimitError
 
 NO_COPY = -1  # w of a way without copies; it need not wait for the link
-CHECKED_EVERY = 256  # places between two looks at the clock
+CLOCK_EVERY_PLACES = 256  # places between two looks at the clock
 
 Front = list[tuple[int, int]]  # c ascends, w descends
-Origin = tuple[tuple[int, int], Kind, int]  # device and host before a move, and the move
+Origin = tuple[tuple[int, int], MoveKind, int]  # device and host before a move, and the move
 
 
 def fronts(
@@ -50,7 +50,7 @@ def fronts(
     count = 0
     while heap:
         count += 1
-        if count % CHECKED_EVERY == 0 and monotonic() > deadline:
+        if count % CLOCK_EVERY_PLACES == 0 and monotonic() > deadline:
             raise SearchLimitError
         computing, copying, key = heapq.heappop(heap)
         front = found.setdefault(key, [])
@@ -58,9 +58,9 @@ def fronts(
             continue
         front.append((computing, copying))
         for origin, kind, which in before[key]:
-            if kind is Kind.EVALUATE:
+            if kind is MoveKind.EVALUATE:
                 point = max(computing, copying) + places.cost[which], copying
-            elif kind is Kind.FETCH:
+            elif kind is MoveKind.FETCH:
                 point = computing, places.lasts[which] + max(copying, tail[which])
             elif copying == NO_COPY:
                 continue  # what never comes back need not be copied
@@ -86,7 +86,7 @@ def reached(
             goals.append(key)
             continue
         count += 1
-        if len(before) > most or (count % CHECKED_EVERY == 0 and monotonic() > deadline):
+        if len(before) > most or (count % CLOCK_EVERY_PLACES == 0 and monotonic() > deadline):
             raise SearchLimitError
         for move in places.moves(*key):
             after = move.device, move.host

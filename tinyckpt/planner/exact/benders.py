@@ -32,7 +32,7 @@ DIRECT_STATES = 20_000  # visited before any model is built; that takes a second
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ModelStage:
     """One stage of a model's solution: sets, and the cost of ``again`` as the model sees it."""
 
     first: int | None
@@ -47,7 +47,7 @@ class Answer:
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
     bound: int
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ModelStage, ...] = ()
 
 
 class ExactSearch:
@@ -118,8 +118,8 @@ class ExactSearch:
             master.model.add(master.cost >= self.lower)
         while not self.settled and monotonic() < deadline:
             names, share = SUBSOLVERS[phase]
-            limit = min(deadline - monotonic(), share * (deadline - begin))
-            answer = solved(self.hinted(master), names, limit)
+            seconds_left = min(deadline - monotonic(), share * (deadline - begin))
+            answer = solved(self.hinted(master), names, seconds_left)
             self.rounds += 1
             if not self.note(master, answer, everything):
                 return
@@ -150,7 +150,7 @@ class ExactSearch:
             master.model.add(master.cost >= self.lower)
         return True
 
-    def realise(self, master: Master, stages: Sequence[Stage], deadline: float) -> int:
+    def realise(self, master: Master, stages: Sequence[ModelStage], deadline: float) -> int:
         """Price the stages of a solution, cut where they are dearer; return the number of cuts."""
         order: list[int] | None = []
         before = cuts = 0
@@ -173,7 +173,7 @@ class ExactSearch:
         return cuts
 
     def price(
-        self, master: Master, start: int, goal: int, stage: Stage, deadline: float
+        self, master: Master, start: int, goal: int, stage: ModelStage, deadline: float
     ) -> tuple[list[int] | None, bool]:
         """Return the evaluations of a stage, None if unknown, and whether it was cut off as dearer.
 
@@ -258,7 +258,7 @@ def interruptible(solver: Any, model: Any) -> Any:
     return result[0]
 
 
-def stage_of(master: Master, solver: Any, stage: int) -> Stage:
+def stage_of(master: Master, solver: Any, stage: int) -> ModelStage:
     """Return a stage of the solution that a solver has."""
 
     def chosen(terms: dict[int, Any]) -> int:
@@ -272,7 +272,7 @@ def stage_of(master: Master, solver: Any, stage: int) -> Stage:
     again = chosen(master.again[stage])
     thought = sum(master.reduced.cost[operator] for operator in members(again))
     thought += solver.value(master.extra[stage])
-    return Stage(first[0] if first else None, again, chosen(master.held[stage]), thought)
+    return ModelStage(first[0] if first else None, again, chosen(master.held[stage]), thought)
 
 
 def hint(master: Master, order: Sequence[int]) -> None:

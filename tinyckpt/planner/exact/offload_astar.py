@@ -40,15 +40,15 @@ from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Step
 from tinyckpt.planner.exact.astar_bound import NO_COPY, Front, fronts
-from tinyckpt.planner.exact.offload_state_space import Kind, Move, Places
+from tinyckpt.planner.exact.offload_state_space import MoveKind, Places, Transition
 from tinyckpt.planner.exact.reduced_graph import members
 from tinyckpt.planner.exact.stage_astar import UNREACHABLE, SearchLimitError
 from tinyckpt.planner.offload.link import Link
 
-SCOPE = "schedules that evaluate backward operators once and move no results"
+OFFLOAD_SCOPE = "schedules that evaluate backward operators once and move no results"
 WIDTH = 6  # moments in the same places, at first: finds the best way in most cases, proves nothing
-ANYTHING = -1  # the set of all values
-Found = tuple[int, list[Move]]  # a makespan, and the moves to it
+ALL_VALUES = -1  # the set of all values
+Found = tuple[int, list[Transition]]  # a makespan, and the moves to it
 Ends = tuple[tuple[int, int], ...]  # values and when their copies end, ascending by value
 
 
@@ -133,15 +133,15 @@ class HostSearch:
         moves = self.best[1] if self.best else []
         return [step for move in moves for step in move.steps()]
 
-    def found(self, width: float, limit: int) -> Found | None:
-        """Return the least makespan below a limit and the moves to it, or None if there is none.
+    def found(self, width: float, most_ticks: int) -> Found | None:
+        """Return the least makespan below a bound and the moves to it, or None if there is none.
 
         Args:
             width: how many moments are looked at of those in the same places; if not all, what is
                 found is a way, and need not be the best one.
-            limit: in ticks.
+            most_ticks: in ticks.
         """
-        known: list[tuple[Moment, int, Move | None]] = [(Moment(0, 0), -1, None)]
+        known: list[tuple[Moment, int, Transition | None]] = [(Moment(0, 0), -1, None)]
         best: dict[tuple[int, int], list[int]] = {(0, 0): [0]}
         beaten: set[int] = set()  # by something that came up later, and comes no later
         heap = [(0, 0, 0)]
@@ -157,7 +157,7 @@ class HostSearch:
                 raise SearchLimitError
             for after, move in self.moves(moment):
                 estimate = self.estimate(after)
-                if estimate >= limit:
+                if estimate >= most_ticks:
                     continue
                 others = best.setdefault((after.device, after.host), [])
                 if len(others) >= width:
@@ -205,31 +205,31 @@ class HostSearch:
         """Return the bytes that copies to the host still hold after some moment."""
         return sum(self.size[data] for data, end in leaving if end > moment)
 
-    def moves(self, moment: Moment) -> Iterator[tuple[Moment, Move]]:
+    def moves(self, moment: Moment) -> Iterator[tuple[Moment, Transition]]:
         """Yield what may follow, and how."""
         arriving = 0
         for data, _ in moment.arriving:
             arriving |= 1 << data
         for move in self.places.moves(moment.device, moment.host, arriving):
-            if move.kind is Kind.EVALUATE:
+            if move.kind is MoveKind.EVALUATE:
                 yield self.evaluated(moment, move), move
-            elif move.kind is Kind.FETCH:
+            elif move.kind is MoveKind.FETCH:
                 yield self.fetched(moment, move), move
             elif moment.may_leave >> move.which & 1:
                 yield self.offloaded(moment, move), move
 
-    def offloaded(self, moment: Moment, move: Move) -> Moment:
+    def offloaded(self, moment: Moment, move: Transition) -> Moment:
         """Return the moment after a copy to the host has been handed over."""
         now, data = moment.now, move.which
         end = max(now, moment.out) + self.places.lasts[data]
         back = end if self.is_shared else moment.back
         leaving = with_end(moment.leaving, data, end, now)
-        may_leave = ANYTHING
+        may_leave = ALL_VALUES
         if self.has_room and self.is_shared and self.are_alike:
             may_leave = moment.may_leave & -(2 << data)
         return Moment(move.device, move.host, now, end, back, leaving, moment.arriving, may_leave)
 
-    def fetched(self, moment: Moment, move: Move) -> Moment:
+    def fetched(self, moment: Moment, move: Transition) -> Moment:
         """Return the moment after a copy back has been handed over; there is room in the end.
 
         With a line for each direction it is all the same whether what leaves is handed over before
@@ -240,11 +240,11 @@ class HostSearch:
         begin = self.room_at(begin, moment.leaving, self.places.weight(move.device))
         end = begin + self.places.lasts[data]
         out = end if self.is_shared else moment.out
-        may_leave = 0 if self.has_room and not self.is_shared else ANYTHING
+        may_leave = 0 if self.has_room and not self.is_shared else ALL_VALUES
         arriving = with_end(moment.arriving, data, end, now)
         return Moment(move.device, move.host, now, out, end, moment.leaving, arriving, may_leave)
 
-    def evaluated(self, moment: Moment, move: Move) -> Moment:
+    def evaluated(self, moment: Moment, move: Transition) -> Moment:
         """Return the moment after an evaluation; there is room in the end."""
         operator = move.which
         reads, makes = self.places.reads[operator], self.places.makes[operator]
@@ -260,7 +260,7 @@ class HostSearch:
             max(moment.back, now),
             tuple(entry for entry in moment.leaving if entry[1] > now),
             tuple(entry for entry in moment.arriving if entry[1] > now),
-            reads | makes if self.has_room else ANYTHING,
+            reads | makes if self.has_room else ALL_VALUES,
         )
 
     def room_at(self, begin: int, leaving: Ends, taken: int) -> int:
@@ -276,9 +276,9 @@ def with_end(ends: Ends, data: int, end: int, now: int) -> Ends:
     return tuple(sorted([*ends, (data, end)])) if end > now else ends
 
 
-def walked(known: list[tuple[Moment, int, Move | None]], place: int) -> list[Move]:
+def walked(known: list[tuple[Moment, int, Transition | None]], place: int) -> list[Transition]:
     """Return the moves to a moment."""
-    moves: list[Move] = []
+    moves: list[Transition] = []
     while (move := known[place][2]) is not None:
         moves.append(move)
         place = known[place][1]

@@ -26,7 +26,7 @@ from tinyckpt.planner.model.lower_bounds import necessary
 from tinyckpt.planner.offload.link import Link
 
 
-class Kind(Enum):
+class MoveKind(Enum):
     """What a move does, besides freeing."""
 
     OFFLOAD = auto()
@@ -34,7 +34,7 @@ class Kind(Enum):
     EVALUATE = auto()
 
 
-class Move(NamedTuple):
+class Transition(NamedTuple):
     """A move, and what is where behind it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Move(NamedTuple):
         dead: values that are freed behind it: nothing reads them any more.
     """
 
-    kind: Kind
+    kind: MoveKind
     which: int
     freed: int
     device: int
@@ -54,8 +54,8 @@ class Move(NamedTuple):
 
     def steps(self) -> list[Step]:
         """Return the move as steps of a schedule."""
-        makers: dict[Kind, type[Offload | Fetch | Compute]]
-        makers = {Kind.OFFLOAD: Offload, Kind.FETCH: Fetch, Kind.EVALUATE: Compute}
+        makers: dict[MoveKind, type[Offload | Fetch | Compute]]
+        makers = {MoveKind.OFFLOAD: Offload, MoveKind.FETCH: Fetch, MoveKind.EVALUATE: Compute}
         step = makers[self.kind](self.which)
         return [*map(Free, members(self.freed)), step, *map(Free, members(self.dead))]
 
@@ -99,10 +99,10 @@ class Places:
             for data in range(len(graph.data))
         }
         self.known_useful: dict[int, int] = {}
-        self.known_moves: dict[tuple[int, int, int], tuple[Move, ...]] = {}
+        self.known_moves: dict[tuple[int, int, int], tuple[Transition, ...]] = {}
         self.weights: dict[int, int] = {}
 
-    def moves(self, device: int, host: int, arriving: int = 0) -> tuple[Move, ...]:
+    def moves(self, device: int, host: int, arriving: int = 0) -> tuple[Transition, ...]:
         """Return what may follow.
 
         Args:
@@ -115,16 +115,16 @@ class Places:
             self.known_moves[key] = tuple(self.found_moves(device, host, arriving))
         return self.known_moves[key]
 
-    def found_moves(self, device: int, host: int, arriving: int) -> Iterator[Move]:
+    def found_moves(self, device: int, host: int, arriving: int) -> Iterator[Transition]:
         """Yield what may follow."""
         useful = self.useful(device | host)
         for data in members(device & self.movable & useful & ~arriving):
             if self.weight(host | 1 << data) <= self.host_budget:
-                yield Move(Kind.OFFLOAD, data, 0, device & ~(1 << data), host | 1 << data)
+                yield Transition(MoveKind.OFFLOAD, data, 0, device & ~(1 << data), host | 1 << data)
         for data in members(host & useful):
             for freed in self.rooms(device, host, 1 << data, 0, arriving):
                 there = device & ~freed | 1 << data
-                yield Move(Kind.FETCH, data, freed, there, host & ~(1 << data))
+                yield Transition(MoveKind.FETCH, data, freed, there, host & ~(1 << data))
         for operator in self.operators:
             reads, makes = self.reads[operator], self.makes[operator]
             if reads & ~device or makes & (host | arriving) or not makes & useful & ~device:
@@ -134,7 +134,9 @@ class Places:
             for freed in self.rooms(device, host, makes, self.workspace[operator], fixed):
                 there = device & ~freed | makes
                 dead = there & ~self.useful(there | host) & ~(arriving & ~reads)
-                yield Move(Kind.EVALUATE, operator, freed | stale, there & ~dead, host, dead)
+                yield Transition(
+                    MoveKind.EVALUATE, operator, freed | stale, there & ~dead, host, dead
+                )
 
     def useful(self, present: int) -> int:
         """Return the values that may still be read, or are results, with some there already.

@@ -46,7 +46,7 @@ from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, flow_bound, necessary, smallest_budget
 
-SCOPE = "schedules whose first evaluations come in build order"
+BUILD_ORDER_SCOPE = "schedules whose first evaluations come in build order"
 # Shares of the time that is left, for first evaluations in build order and for a longest path.
 ORDERED_SHARE, PATH_SHARE = 1 / 6, 1 / 8
 # To build a model takes about that long for every pair of operators; not worth it if time is short.
@@ -171,18 +171,18 @@ def plan_optimal(
             if error.smallest is None:
                 raise
             budget, time_limit = error.smallest, max(clock.left(), LEAST_SECONDS)
-    limit = budget
+    budget_size = budget
     chain = uniform_chain(graph, costs)
-    if chain is not None and limit >= 3 * chain[1]:
+    if chain is not None and budget_size >= 3 * chain[1]:
         # Proven in closed form; Revolve attains it, and evaluates first in build order.
-        schedule = plan_revolve(graph, costs, budget=limit)
-        bound = cost_bound(graph, costs, limit)
-        proven = Certificate("optimal", bound, bound, limit, costs.unit, costs.memory_unit)
-        options = {"budget": limit, "time_limit": time_limit, "order": order}
+        schedule = plan_revolve(graph, costs, budget=budget_size)
+        bound = cost_bound(graph, costs, budget_size)
+        proven = Certificate("optimal", bound, bound, budget_size, costs.unit, costs.memory_unit)
+        options = {"budget": budget_size, "time_limit": time_limit, "order": order}
         return replace(schedule, policy="optimal", options=options, certificate=proven)
-    inquiry = Inquiry(problem, limit, order == "build", monotonic() + clock.left(), clock)
+    inquiry = Inquiry(problem, budget_size, order == "build", monotonic() + clock.left(), clock)
     try:
-        for known in known_orders(problem, limit, clock):
+        for known in known_orders(problem, budget_size, clock):
             inquiry.offer(known)
         if not inquiry.infeasible:
             inquire(inquiry)
@@ -196,7 +196,7 @@ def plan_optimal(
         graph,
         best,
         "optimal",
-        {"budget": limit, "time_limit": time_limit, "order": order},
+        {"budget": budget_size, "time_limit": time_limit, "order": order},
         f"{len(best) - len(inquiry.needed)} recomputations; "
         f"{inquiry.rounds} models solved, {inquiry.cuts} cuts",
         certificate=certificate_of(inquiry, best),
@@ -288,7 +288,7 @@ def certificate_of(inquiry: Inquiry, order: list[int]) -> Certificate:
     if cost <= bound * tolerance:
         status = "optimal"
     elif cost <= inquiry.bound * tolerance:
-        status, scope, bound = "optimal in its class", SCOPE, inquiry.bound
+        status, scope, bound = "optimal in its class", BUILD_ORDER_SCOPE, inquiry.bound
     return Certificate(
         status,  # type: ignore[arg-type]
         cost,

@@ -76,14 +76,14 @@ class StageSearch:
         start &= self.useful
         best, back = {start: 0}, dict[int, tuple[int, int]]()
         heap = [(self.missing(start), 0, start)]
-        limit = UNREACHABLE - 1 if bound is None else bound
+        cost_limit = UNREACHABLE - 1 if bound is None else bound
         self.effort = states * FREES_PER_STATE
         while heap:
             if len(best) > states or self.effort < 0 or monotonic() > deadline:
                 raise SearchLimitError
             estimate, negative, resident = heapq.heappop(heap)
             spent = -negative
-            if estimate > limit:
+            if estimate > cost_limit:
                 return None
             if spent > best[resident]:
                 continue
@@ -192,8 +192,8 @@ def lift(
 
     def holds(search: StageSearch, start: int) -> bool:
         try:
-            limit = None if bound is None else bound - 1
-            return search.cheapest(start, limit, LIFT_STATES, deadline) is None
+            cost_limit = None if bound is None else bound - 1
+            return search.cheapest(start, cost_limit, LIFT_STATES, deadline) is None
         except SearchLimitError:
             return False
 

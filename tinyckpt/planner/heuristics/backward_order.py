@@ -21,30 +21,30 @@ _sequences: WeakKeyDictionary[Problem, list[int]] = WeakKeyDictionary()
 _problems: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
 
-def frugal_sequence(problem: Problem, limit: Clock = ENDLESS) -> list[int]:
+def frugal_sequence(problem: Problem, deadline: Clock = ENDLESS) -> list[int]:
     """Return the operators: the forward half as built, the backward half by least growth.
 
     Of the backward operators that are ready, the next is the one whose results weigh least beyond
     what it reads last. Results of the graph do not count: they have to be held some day anyway.
 
     Raises:
-        OutOfTimeError: if the limit's time is up.
+        OutOfTimeError: if the deadline has passed.
     """
     if problem not in _sequences:
-        _sequences[problem] = least_growth(problem, limit)
+        _sequences[problem] = least_growth(problem, deadline)
     return _sequences[problem].copy()
 
 
-def frugal_problem(problem: Problem, limit: Clock = ENDLESS) -> Problem:
+def frugal_problem(problem: Problem, deadline: Clock = ENDLESS) -> Problem:
     """Return the problem with its operators in the order of ``frugal_sequence``.
 
     Raises:
-        OutOfTimeError: if the limit's time is up.
+        OutOfTimeError: if the deadline has passed.
     """
     if problem not in _problems:
-        costs, sequence = problem.costs, frugal_sequence(problem, limit)
+        costs, sequence = problem.costs, frugal_sequence(problem, deadline)
         _problems[problem] = Problem(
-            reordered(problem.graph, sequence, limit),
+            reordered(problem.graph, sequence, deadline),
             replace(
                 costs,
                 operators=tuple(costs.operators[index] for index in sequence),
@@ -54,7 +54,7 @@ def frugal_problem(problem: Problem, limit: Clock = ENDLESS) -> Problem:
     return _problems[problem]
 
 
-def least_growth(problem: Problem, limit: Clock) -> list[int]:
+def least_growth(problem: Problem, deadline: Clock) -> list[int]:
     """Find the sequence."""
     graph, size = problem.graph, problem.size.tolist()
     outputs = set(graph.outputs)
@@ -76,11 +76,11 @@ def least_growth(problem: Problem, limit: Clock) -> list[int]:
         made = sum(size[d] for d in graph.operators[index].outputs if d not in outputs)
         return made - sum(size[d] for d in inputs[index] if readers[d] == 1), index
 
-    limit.check()
+    deadline.check()
     queue = [growth(index) for index in ready]
     heapq.heapify(queue)
     while queue:
-        limit.check()
+        deadline.check()
         grown, index = heapq.heappop(queue)
         if index not in ready or growth(index)[0] != grown:
             continue  # done already, or queued again with what it is worth now
@@ -103,29 +103,29 @@ def least_growth(problem: Problem, limit: Clock) -> list[int]:
     return sequence
 
 
-def reordered(graph: Graph, sequence: Sequence[int], limit: Clock = ENDLESS) -> Graph:
+def reordered(graph: Graph, sequence: Sequence[int], deadline: Clock = ENDLESS) -> Graph:
     """Return the graph with its operators in another order; data nodes keep their ids.
 
     Args:
         graph: any graph.
         sequence: all operator ids in a legal order, the forward ones first.
-        limit: of the time.
+        deadline: of the search.
 
     Raises:
-        OutOfTimeError: if the limit's time is up.
+        OutOfTimeError: if the deadline has passed.
     """
     new_id: dict[int | None, int] = {old: new for new, old in enumerate(sequence)}
     data = list(graph.data)
     for node in graph.data:
         if node.producer != (producer := new_id.get(node.producer)):
-            limit.check()
+            deadline.check()
             data[node.id] = replace(node, producer=producer)
     operators = []
     for new, old in enumerate(sequence):
         operator = graph.operators[old]
         adjoint_of = new_id.get(operator.adjoint_of)
         if (operator.id, operator.adjoint_of) != (new, adjoint_of):
-            limit.check()
+            deadline.check()
             operator = replace(operator, id=new, adjoint_of=adjoint_of)
         operators.append(operator)
     return replace(graph, data=tuple(data), operators=tuple(operators))

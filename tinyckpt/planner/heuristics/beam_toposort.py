@@ -21,7 +21,7 @@ from tinyckpt.planner.model.liveness import Problem
 WIDTHS = (10, 100, 1000)
 # To look at one operator that might be next takes 0.7 to 1.7 microseconds, and as long as to copy
 # some 400 of the numbers that a set is known by. So these are a minute at most.
-EFFORT, COPIED = 35_000_000, 400
+BEAM_STEPS, COPIED = 35_000_000, 400
 
 
 class Path(NamedTuple):
@@ -31,7 +31,7 @@ class Path(NamedTuple):
     before: Path | None
 
 
-class State(NamedTuple):
+class PartialOrder(NamedTuple):
     """A set of operators that have been evaluated, in the order that holds least at its peak.
 
     Attributes:
@@ -53,7 +53,7 @@ class State(NamedTuple):
     path: Path | None
 
 
-class Blocks:
+class BlockDependencies:
     """What operators make, read and wait for, block by block.
 
     Attributes:
@@ -101,16 +101,16 @@ class Blocks:
                 self.after[other].append(operator)
         awaited = [len(others) for others in before]
         ready = tuple(operator for operator in range(count) if not awaited[operator])
-        self.start = State(0, 0, 0, unread, awaited, ready, None)
+        self.start = PartialOrder(0, 0, 0, unread, awaited, ready, None)
 
 
-def widths_for(blocks: Blocks) -> list[int]:
+def widths_for(blocks: BlockDependencies) -> list[int]:
     """Return the widths of beams that take no more than a minute, ascending; the least anyway."""
     work = work_of(blocks)
-    return [width for width in WIDTHS if width == WIDTHS[0] or width * work <= EFFORT]
+    return [width for width in WIDTHS if width == WIDTHS[0] or width * work <= BEAM_STEPS]
 
 
-def work_of(blocks: Blocks) -> int:
+def work_of(blocks: BlockDependencies) -> int:
     """Return how many operators are looked at to go through all of them in build order.
 
     Of each set are looked at those that are ready; what is copied of it counts as so many more.
@@ -125,19 +125,19 @@ def work_of(blocks: Blocks) -> int:
     return looked_at + len(awaited) * (len(blocks.start.unread) + len(awaited)) // COPIED
 
 
-def frugal_order(blocks: Blocks, width: int, limit: Clock = ENDLESS) -> list[int]:
+def frugal_order(blocks: BlockDependencies, width: int, deadline: Clock = ENDLESS) -> list[int]:
     """Return the order that a beam of so many sets finds.
 
     Raises:
-        OutOfTimeError: if the limit's time is up.
+        OutOfTimeError: if the deadline has passed.
     """
     random = Random(0)
     keys = [random.getrandbits(62) for _ in blocks.makes]
     states = [blocks.start]
     for _ in blocks.makes:
-        found: dict[int, tuple[int, int, int, State, int]] = {}
+        found: dict[int, tuple[int, int, int, PartialOrder, int]] = {}
         for state in states:
-            limit.check()
+            deadline.check()
             for operator in state.ready:
                 made, workspace = blocks.makes[operator]
                 live = state.live + made
@@ -152,12 +152,14 @@ def frugal_order(blocks: Blocks, width: int, limit: Clock = ENDLESS) -> list[int
                 if known is None or (peak, live) < known[:2]:
                     found[key] = peak, live, key, state, operator
         best = sorted(found.values(), key=lambda entry: entry[:3])[:width]
-        limit.check()  # copies take no longer than the choice of them
+        deadline.check()  # copies take no longer than the choice of them
         states = [evaluated(blocks, *entry) for entry in best]
     return order_of(min(states, key=lambda state: state.peak))
 
 
-def evaluated(blocks: Blocks, peak: int, live: int, key: int, state: State, operator: int) -> State:
+def evaluated(
+    blocks: BlockDependencies, peak: int, live: int, key: int, state: PartialOrder, operator: int
+) -> PartialOrder:
     """Return the state after one more operator."""
     unread, awaited = state.unread.copy(), state.awaited.copy()
     for block, _ in blocks.reads[operator]:
@@ -167,10 +169,10 @@ def evaluated(blocks: Blocks, peak: int, live: int, key: int, state: State, oper
         awaited[other] -= 1
         if not awaited[other]:
             ready.append(other)
-    return State(peak, live, key, unread, awaited, tuple(ready), Path(operator, state.path))
+    return PartialOrder(peak, live, key, unread, awaited, tuple(ready), Path(operator, state.path))
 
 
-def order_of(state: State) -> list[int]:
+def order_of(state: PartialOrder) -> list[int]:
     """Return the operators in the order that led to a state."""
     order = []
     path = state.path

@@ -33,7 +33,7 @@ from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
 # Runs over a graph, times its operators, that a search may take: a run takes some 20 microseconds
 # an operator, so that these take a second or two. There are at most so many levels, and at least so
 # few; what is left over for each goes into more ways to plan at it.
-EFFORT = 60_000
+GRID_EVALUATIONS = 60_000
 MOST_LEVELS, FEWEST_LEVELS = 32, 8
 # Less memory costs more and more: the levels are the closer, the lower.
 DENSITY = 1.5
@@ -75,17 +75,17 @@ class Levels(NamedTuple):
         return (above[0] if above else self.highest) - 1
 
 
-def levels_of(problem: Problem, limit: Clock = ENDLESS) -> Levels:
+def levels_of(problem: Problem, deadline: Clock = ENDLESS) -> Levels:
     """Return the levels of a graph: from what an operator takes to what storing all takes.
 
     Raises:
-        OutOfTimeError: if the limit's time is up.
+        OutOfTimeError: if the deadline has passed.
     """
     graph = problem.graph
     size = max(len(graph.operators), 1)
     highest = problem.peak(range(len(graph.operators)))
     lowest = smallest_budget(problem, necessary(graph))
-    most = min(max(EFFORT // (4 * size), FEWEST_LEVELS), MOST_LEVELS)
+    most = min(max(GRID_EVALUATIONS // (4 * size), FEWEST_LEVELS), MOST_LEVELS)
     # All peaks are whole numbers of this.
     unit = gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
     count = (highest - lowest) // unit
@@ -95,24 +95,31 @@ def levels_of(problem: Problem, limit: Clock = ENDLESS) -> Levels:
         steps = (int(count * (step / most) ** DENSITY) for step in range(most))
         budgets = {lowest + step * unit for step in steps}
     if size <= LARGEST_PROBED and count > most:
-        budgets = {lowest, *just_enough(problem, lowest, highest, EFFORT // (6 * size), limit)}
+        budgets = {
+            lowest,
+            *just_enough(problem, lowest, highest, GRID_EVALUATIONS // (6 * size), deadline),
+        }
         # People ask for such shares, and what one score has no use for another may have.
         shares = (highest * part // SHARES for part in range(1, SHARES))
         budgets.update(share for share in shares if share > lowest)
-    return Levels(tuple(sorted(budgets)), max(1, EFFORT // (size * max(len(budgets), 1))), highest)
+    return Levels(
+        tuple(sorted(budgets)), max(1, GRID_EVALUATIONS // (size * max(len(budgets), 1))), highest
+    )
 
 
-def just_enough(problem: Problem, lowest: int, highest: int, most: int, limit: Clock) -> list[int]:
+def just_enough(
+    problem: Problem, lowest: int, highest: int, most: int, deadline: Clock
+) -> list[int]:
     """Return what runs take that have just enough memory, thinned to at most so many.
 
     A run within a budget would be the same within any down to what it took.
     """
     found = set()
-    sequence = frugal_sequence(problem, limit)
+    sequence = frugal_sequence(problem, deadline)
     for score in PROBES:
         budget, failures = highest - 1, 0
         while budget >= lowest and failures < FAILURES:
-            run = Eviction(problem, budget, score, sequence, limit=limit)
+            run = Eviction(problem, budget, score, sequence, deadline=deadline)
             failures += 1
             with suppress(BudgetError):
                 run.run()
@@ -197,11 +204,11 @@ def tenths(peak: int) -> list[int]:
 
 def first_that_fits(peak: int, plan: Callable[[int], Candidate], budget: int | None) -> Candidate:
     """Return what is planned for a budget; if none is given, for the first tenth that will do."""
-    for limit in tenths(peak) if budget is None else [budget]:
+    for room in tenths(peak) if budget is None else [budget]:
         try:
-            return plan(limit)
+            return plan(room)
         except BudgetError:
-            if budget is not None or limit == peak:
+            if budget is not None or room == peak:
                 raise
     raise AssertionError("store-all is within its own peak")
 

@@ -17,14 +17,14 @@ from tinyckpt.base.deadline import ENDLESS, Clock
 from tinyckpt.base.dtypes import Integers
 from tinyckpt.planner.model.liveness import Problem
 
-CHECKED_EVERY = 256  # recomputations: between two looks at the clock
+CLOCK_EVERY_RECOMPUTES = 256  # recomputations: between two looks at the clock
 
 # What a recomputation makes: from when to when it would take memory instead, and how much.
 Stays = list[tuple[int, int, int]]
 
 
 def pruned(
-    problem: Problem, order: Sequence[int], budget: int, limit: Clock = ENDLESS
+    problem: Problem, order: Sequence[int], budget: int, deadline: Clock = ENDLESS
 ) -> list[int]:
     """Return the order without the recomputations that the budget has room to do without.
 
@@ -34,14 +34,14 @@ def pruned(
         problem: graph and costs.
         order: evaluations with a peak within the budget, as long as no update has to wait.
         budget: the peak to stay within.
-        limit: of the time; what has not been struck out by then stays.
+        deadline: what has not been struck out by then stays.
     """
     positions = problem.flat.updates_last(np.asarray(order, np.int64))
     if problem.flat.updates is not None and problem.peak(positions) > budget:
         return [int(index) for index in positions]
-    while limit.left():
+    while deadline.left():
         # What is struck out frees inputs as well, which may make room for more: look again.
-        shorter = without_roomy(problem, positions, budget, limit)
+        shorter = without_roomy(problem, positions, budget, deadline)
         if len(shorter) == len(positions):
             break
         assert problem.peak(shorter) <= budget  # see there
@@ -49,7 +49,7 @@ def pruned(
     return [int(index) for index in positions]
 
 
-def without_roomy(problem: Problem, order: Integers, budget: int, limit: Clock) -> Integers:
+def without_roomy(problem: Problem, order: Integers, budget: int, deadline: Clock) -> Integers:
     """Return the order without recomputations whose results can stay from the time before.
 
     There is room if the memory between the last time that a result was there and this one, and the
@@ -61,12 +61,12 @@ def without_roomy(problem: Problem, order: Integers, budget: int, limit: Clock) 
     """
     live = problem.live(order)
     roomy = roomy_alone(problem, order, live, budget)
-    memory = Blocks(live)
+    memory = RangeMaximum(live)
     kept = np.ones(len(order), bool)
     cost = problem.cost
     ranked = sorted(roomy, key=lambda place: (-cost[order[place]], place))
     for number, place in enumerate(ranked):
-        if not number % CHECKED_EVERY and not limit.left():
+        if not number % CLOCK_EVERY_RECOMPUTES and not deadline.left():
             break
         stays = roomy[place]
         if any(memory.most(first, stop) + size > budget for first, stop, size in stays):
@@ -127,7 +127,7 @@ def most_within(values: Integers, first: Integers, stop: Integers) -> Integers:
     return most
 
 
-class Blocks:
+class RangeMaximum:
     """Numbers that are added to, and asked for their largest, over ranges: sqrt(n) at a time.
 
     A block knows its largest number, and what has been added to all of it and not yet to each.

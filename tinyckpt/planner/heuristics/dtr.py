@@ -39,11 +39,17 @@ from tinyckpt.planner.heuristics.budget_grid import (
     nearest,
 )
 from tinyckpt.planner.heuristics.eviction import Eviction
-from tinyckpt.planner.heuristics.eviction_heuristics import Cost, Run, Score, memory, recompute_cost
+from tinyckpt.planner.heuristics.eviction_heuristics import (
+    Cost,
+    EvictionState,
+    Score,
+    memory,
+    recompute_cost,
+)
 from tinyckpt.planner.model.liveness import Problem
 
 
-def entangled_cost(run: Run, data: int, most: float) -> Cost:
+def entangled_cost(run: EvictionState, data: int, most: float) -> Cost:
     """Return c0 plus that of e*, and the operators.
 
     Beyond ``most`` the exact sum is of no interest, and what has been summed up is returned.
@@ -62,22 +68,22 @@ def entangled_cost(run: Run, data: int, most: float) -> Cost:
     return total, operators
 
 
-def own_cost(run: Run, data: int, most: float) -> Cost:
+def local_recompute_cost(run: EvictionState, data: int, most: float) -> Cost:
     """Return c0."""
     return run.cost[run.producer[data]], set()
 
 
-def one(run: Run, data: int, most: float) -> Cost:
+def one(run: EvictionState, data: int, most: float) -> Cost:
     """Return 1, for a score that regards no costs."""
     return 1.0, set()
 
 
-def staleness(run: Run, data: Any) -> Any:
+def staleness(run: EvictionState, data: Any) -> Any:
     """Return the time since values were last asked for."""
     return run.clock - run.last_access[data]
 
 
-def memory_and_staleness(run: Run, data: Any) -> Any:
+def memory_and_staleness(run: EvictionState, data: Any) -> Any:
     """Return m s."""
     return run.sizes[data] * staleness(run, data)
 
@@ -86,23 +92,23 @@ HEURISTICS: dict[str, Score] = {
     "dtr": Score(entangled_cost, memory_and_staleness, falls=True),
     "e_star": Score(entangled_cost, memory),
     "msps": Score(recompute_cost, memory),
-    "local": Score(own_cost, memory_and_staleness, falls=True),
+    "local": Score(local_recompute_cost, memory_and_staleness, falls=True),
     "lru": Score(one, staleness, own=False, falls=True),
     "size": Score(one, memory, own=False),
 }
 
 
 def dtr_at(
-    problem: Problem, levels: Levels, level: int, heuristic: str = "dtr", limit: Clock = ENDLESS
+    problem: Problem, levels: Levels, level: int, heuristic: str = "dtr", deadline: Clock = ENDLESS
 ) -> Iterator[Candidate]:
     """Yield the plan for the budget of a level, if there is one.
 
     Raises:
-        OutOfTimeError: if the limit's time is up.
+        OutOfTimeError: if the deadline has passed.
     """
     budget = levels.budgets[level]
     with suppress(BudgetError):
-        order = Eviction(problem, budget, HEURISTICS[heuristic], limit=limit).run()
+        order = Eviction(problem, budget, HEURISTICS[heuristic], deadline=deadline).run()
         recomputed = len(order) - len(problem.graph.operators)
         yield Candidate("dtr", f"{recomputed} recomputations, evicted by {heuristic}", order)
 
@@ -137,15 +143,15 @@ def plan_dtr(
             f"dtr: unknown heuristic {heuristic!r:.80}; known: {', '.join(HEURISTICS)}"
             f"{meant(heuristic, HEURISTICS)}"
         )
-    limit = Clock(checked_seconds(time_limit))
+    deadline = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
-    levels = levels_of(problem, limit)
+    levels = levels_of(problem, deadline)
 
     def planned(room: int) -> Candidate:
         if levels.highest <= room:
             return Candidate("dtr", "nothing is evicted", range(len(graph.operators)))
         return nearest(
-            levels, room, lambda level: dtr_at(problem, levels, level, heuristic, limit), problem
+            levels, room, lambda level: dtr_at(problem, levels, level, heuristic, deadline), problem
         )
 
     best = first_that_fits(levels.highest, planned, budget)

@@ -26,8 +26,8 @@ from tinyckpt.planner.model.liveness import Problem, views_of
 NEVER = 1 << 60
 # Evaluations per operator, after which a run is taken to be thrashing: of the whole sequence, as in
 # the least memory for a chain of 400 layers; and for one operator of it, where once is usual.
-LONGEST, LONGEST_FOR_ONE = 200, 50
-CHECKED_EVERY = 64  # evaluations: between two looks at the clock
+MOST_EVALUATIONS_PER_OPERATOR, LONGEST_FOR_ONE = 200, 50
+CLOCK_EVERY_EVALUATIONS = 64  # evaluations: between two looks at the clock
 
 
 class Eviction:
@@ -59,11 +59,11 @@ class Eviction:
         score: Score,
         sequence: Sequence[int] | None = None,
         anchors: bool = False,
-        limit: Clock = ENDLESS,
+        deadline: Clock = ENDLESS,
         dearest: float = inf,
     ) -> None:
         graph = problem.graph
-        self.problem, self.budget, self.score, self.limit = problem, budget, score, limit
+        self.problem, self.budget, self.score, self.deadline = problem, budget, score, deadline
         self.dearest = dearest
         self.sequence = list(range(len(graph.operators)) if sequence is None else sequence)
         source = [node.is_source for node in graph.data]
@@ -110,14 +110,14 @@ class Eviction:
         Raises:
             BudgetError: if an operator does not fit, nearly all is recomputation, or it gets dearer
                 than it may.
-            OutOfTimeError: if the limit's time is up.
+            OutOfTimeError: if the deadline has passed.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return self._run()
 
     def _run(self) -> list[int]:
         """Run the sequence, where what is divided by nothing is infinite."""
-        longest = min(LONGEST * len(self.sequence), MOST_EVALUATIONS)
+        longest = min(MOST_EVALUATIONS_PER_OPERATOR * len(self.sequence), MOST_EVALUATIONS)
         resident, inputs, order = self.resident, self.inputs, self.order
         for target in self.sequence:
             until = min(longest, len(order) + LONGEST_FOR_ONE * len(self.sequence))
@@ -134,8 +134,8 @@ class Eviction:
                     if not stack:
                         self._advance(target)
                     self._let_go(operator)
-                    if not len(order) % CHECKED_EVERY:
-                        self.limit.check()
+                    if not len(order) % CLOCK_EVERY_EVALUATIONS:
+                        self.deadline.check()
                     continue
                 stack.append(self.producer[missing])
                 self._ask_for(stack[-1])
@@ -270,7 +270,7 @@ class Eviction:
 # one that was evicted can only be made again from it.
 
 
-class Run(Protocol):
+class EvictionFacts(Protocol):
     """What has to be known of the run; see ``Eviction``."""
 
     problem: Problem
@@ -290,7 +290,7 @@ class Pins:
         idle: values that the sequence reads no more, and that were wanted all the same.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EvictionFacts) -> None:
         self.run = run
         self.idle: list[int] = []
         self._is_once = bytearray(operator.once for operator in run.problem.graph.operators)

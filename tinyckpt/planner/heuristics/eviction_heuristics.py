@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tinyckpt.planner.heuristics.eviction import Pins
 
 
-class Run(Protocol):
+class EvictionState(Protocol):
     """What scores look at: the state of a run in too little memory, as ``Eviction`` says it."""
 
     sequence: list[int]
@@ -61,19 +61,19 @@ class Score:
         falls: whether the divisor grows as time goes by.
     """
 
-    cost: Callable[[Run, int, float], Cost]
-    divisor: Callable[[Run, Any], Any]
+    cost: Callable[[EvictionState, int, float], Cost]
+    divisor: Callable[[EvictionState, Any], Any]
     own: bool = True
     falls: bool = False
 
-    def least(self, run: Run) -> list[float]:
+    def least(self, run: EvictionState) -> list[float]:
         """Return for every value what its cost is at least."""
         if not self.own:
             return [1.0] * len(run.producer)
         return [run.cost[producer] if producer >= 0 else 0.0 for producer in run.producer]
 
 
-def recompute_cost(run: Run, data: int, most: float = inf) -> Cost:
+def recompute_cost(run: EvictionState, data: int, most: float = inf) -> Cost:
     """Return what it takes to compute a value again from what is resident, and the operators.
 
     Beyond ``most`` the exact sum is of no interest, and what has been summed up is returned.
@@ -93,12 +93,14 @@ def recompute_cost(run: Run, data: int, most: float = inf) -> Cost:
     return total, operators
 
 
-def memory(run: Run, data: int) -> int:
+def memory(run: EvictionState, data: int) -> int:
     """Return the memory that goes with a value."""
     return run.size[run.root[data]]
 
 
-def by_distance(exponent: float, cost: Callable[[Run, int, float], Cost] = recompute_cost) -> Score:
+def by_distance(
+    exponent: float, cost: Callable[[EvictionState, int, float], Cost] = recompute_cost
+) -> Score:
     """Return the score cost / (memory x distance^exponent), for runs that know the future.
 
     Args:
@@ -106,7 +108,7 @@ def by_distance(exponent: float, cost: Callable[[Run, int, float], Cost] = recom
         cost: of a value; of what must be recomputed before it, if not given.
     """
 
-    def divisor(run: Run, data: int) -> float:
+    def divisor(run: EvictionState, data: int) -> float:
         next_use = run.next_use[data]
         distance = next_use - run.position + 1 if next_use >= 0 else len(run.sequence)
         return float(memory(run, data) * distance**exponent)

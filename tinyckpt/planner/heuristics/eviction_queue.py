@@ -25,7 +25,7 @@ from math import inf
 
 import numpy as np
 
-from tinyckpt.planner.heuristics.eviction_heuristics import Run
+from tinyckpt.planner.heuristics.eviction_heuristics import EvictionState
 
 SLACK = 1e-9  # by which bounds and scores, rounded differently, may miss each other
 # A cost is followed up to so many times what would put the value behind the next in the queue:
@@ -40,7 +40,7 @@ class Queue:
     Values that may not go now are taken out when they are met, and wait.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EvictionState) -> None:
         self.run, self.score = run, run.score
         self._least = run.score.least(run)
         self._bound = list(self._least)  # of the cost
@@ -118,7 +118,7 @@ class Queue:
 class Scan:
     """The resident values of a run, looked through one and all."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EvictionState) -> None:
         self.run, self.score = run, run.score
         self._least = np.array(run.score.least(run))
 

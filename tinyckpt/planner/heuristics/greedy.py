@@ -41,7 +41,7 @@ from tinyckpt.planner.heuristics.eviction_heuristics import Score, by_distance
 from tinyckpt.planner.model.liveness import Problem
 
 Setting = tuple[str, Score, Sequence[int], bool]
-FIRST = 4  # settings to be tried before a level is given up
+SETTINGS_BEFORE_GIVING_UP = 4  # settings to be tried before a level is given up
 BISECTIONS = 5  # between the lowest level that has a plan and the one below
 # A run is given up once it recomputes for so many times what the best plan of the level does.
 # Pruning strikes out some 40 % of such runs, so none of them would end as the best. Without anchors
@@ -59,7 +59,7 @@ SCORES: dict[str, Score] = {
 }
 
 
-class Sweep:
+class GreedyPlans:
     """Greedy plans of one graph, at any level of memory.
 
     Attributes:
@@ -69,25 +69,25 @@ class Sweep:
         has_plan: of levels that were tried, whether one was found.
     """
 
-    def __init__(self, problem: Problem, levels: Levels, limit: Clock = ENDLESS) -> None:
+    def __init__(self, problem: Problem, levels: Levels, deadline: Clock = ENDLESS) -> None:
         self.problem, self.levels = problem, levels
-        settings = settings_of(problem, limit)
+        settings = settings_of(problem, deadline)
         modes = len({anchors for *_, anchors in settings})
         self.settings = settings[: max(levels.runs, modes)]
         self.has_plan: dict[int, bool] = {}
 
-    def at(self, level: int, limit: Clock = ENDLESS) -> Iterator[Candidate]:
+    def at(self, level: int, deadline: Clock = ENDLESS) -> Iterator[Candidate]:
         """Yield plans for the budget of a level, and for others between it and the next.
 
         Those use the room up to the next level; and if this is the lowest level that has a plan,
         some are for less.
 
         Raises:
-            OutOfTimeError: if the limit's time is up.
+            OutOfTimeError: if the deadline has passed.
         """
         budget, problem = self.levels.budgets[level], self.problem
         found: list[tuple[float, str, list[int]]] = []
-        for entry in self.plans(budget, limit):
+        for entry in self.plans(budget, deadline):
             found.append(entry)
             self.has_plan[level] = True
             yield self.candidate(*entry[1:])
@@ -98,38 +98,43 @@ class Sweep:
         room = self.levels.room(level)
         parts = FINEST // max(len(self.levels.budgets), 1)
         for part in range(1, parts + 1):
-            limit.check()
-            roomy = pruned(problem, order, budget + (room - budget) * part // parts, limit)
+            deadline.check()
+            roomy = pruned(problem, order, budget + (room - budget) * part // parts, deadline)
             yield self.candidate(label, roomy)
-        if level and not self.is_feasible(level - 1, limit):
-            yield from self.lowest(self.levels.budgets[level - 1], budget, limit)
+        if level and not self.is_feasible(level - 1, deadline):
+            yield from self.lowest(self.levels.budgets[level - 1], budget, deadline)
 
-    def plans(self, budget: int, limit: Clock) -> Iterator[tuple[float, str, list[int]]]:
+    def plans(self, budget: int, deadline: Clock) -> Iterator[tuple[float, str, list[int]]]:
         """Yield costs, labels and orders within a budget, by as many settings as there is time for.
 
         Where none of the first few leads to a plan, others hardly ever do, and are left out.
         """
         has_plan = False
-        for some in (self.settings[:FIRST], self.settings[FIRST:]):
-            for entry in greedy_orders(self.problem, budget, some, limit):
+        for some in (
+            self.settings[:SETTINGS_BEFORE_GIVING_UP],
+            self.settings[SETTINGS_BEFORE_GIVING_UP:],
+        ):
+            for entry in greedy_orders(self.problem, budget, some, deadline):
                 has_plan = True
                 yield entry
             if not has_plan:
                 return
 
-    def lowest(self, low: int, high: int, limit: Clock) -> Iterator[Candidate]:
+    def lowest(self, low: int, high: int, deadline: Clock) -> Iterator[Candidate]:
         """Yield plans for the smallest budgets that have any, of those between two."""
         for _ in range(BISECTIONS):
             middle, has_plan = (low + high) // 2, False
-            for _, label, order in self.plans(middle, limit):
+            for _, label, order in self.plans(middle, deadline):
                 has_plan = True
                 yield self.candidate(label, order)
             low, high = (low, middle) if has_plan else (middle, high)
 
-    def is_feasible(self, level: int, limit: Clock) -> bool:
+    def is_feasible(self, level: int, deadline: Clock) -> bool:
         """Whether there is a plan at a level."""
         if level not in self.has_plan:
-            self.has_plan[level] = any(True for _ in self.plans(self.levels.budgets[level], limit))
+            self.has_plan[level] = any(
+                True for _ in self.plans(self.levels.budgets[level], deadline)
+            )
         return self.has_plan[level]
 
     def candidate(self, label: str, order: list[int]) -> Candidate:
@@ -138,16 +143,16 @@ class Sweep:
         return Candidate("greedy", f"{recomputed} recomputations, evicted by {label}", order)
 
 
-def sequences_of(problem: Problem, limit: Clock = ENDLESS) -> list[list[int]]:
+def sequences_of(problem: Problem, deadline: Clock = ENDLESS) -> list[list[int]]:
     """Return the orders of a graph's operators that planners begin with, each once."""
-    stored, frugal = list(range(len(problem.graph.operators))), frugal_sequence(problem, limit)
+    stored, frugal = list(range(len(problem.graph.operators))), frugal_sequence(problem, deadline)
     return [frugal] if frugal == stored else [frugal, stored]
 
 
-def settings_of(problem: Problem, limit: Clock = ENDLESS) -> list[Setting]:
+def settings_of(problem: Problem, deadline: Clock = ENDLESS) -> list[Setting]:
     """Return label, score, sequence, and whether with anchors: the more promising first."""
     modes = [False, True] if anchors_of(problem.graph) else [False]
-    names, sequences = list(SCORES), sequences_of(problem, limit)
+    names, sequences = list(SCORES), sequences_of(problem, deadline)
     return [
         (f"{name}, with anchors" if anchors else name, SCORES[name], sequence, anchors)
         for some in (names[:3], names[3:])
@@ -158,7 +163,7 @@ def settings_of(problem: Problem, limit: Clock = ENDLESS) -> list[Setting]:
 
 
 def greedy_orders(
-    problem: Problem, budget: int, settings: Sequence[Setting], limit: Clock = ENDLESS
+    problem: Problem, budget: int, settings: Sequence[Setting], deadline: Clock = ENDLESS
 ) -> Iterator[tuple[float, str, list[int]]]:
     """Yield costs, labels and orders within the budget, for some settings; with anchors first.
 
@@ -168,10 +173,10 @@ def greedy_orders(
     dearest = inf
     for label, score, sequence, anchors in sorted(settings, key=lambda setting: not setting[3]):
         try:
-            order = Eviction(problem, budget, score, sequence, anchors, limit, dearest).run()
+            order = Eviction(problem, budget, score, sequence, anchors, deadline, dearest).run()
         except BudgetError:
             continue
-        order = pruned(problem, order, budget, limit)
+        order = pruned(problem, order, budget, deadline)
         cost = problem.cost_of(order)
         dearest = min(dearest, once + HOPELESS * (cost - once))
         yield cost, label, order
@@ -199,16 +204,16 @@ def plan_greedy(
             those that do not.
         OutOfTimeError: if the time is up before there is any.
     """
-    limit = Clock(checked_seconds(time_limit))
+    deadline = Clock(checked_seconds(time_limit))
     problem = Problem(graph, costs)
-    levels = levels_of(problem, limit)
-    sweep = Sweep(problem, levels, limit)
+    levels = levels_of(problem, deadline)
+    sweep = GreedyPlans(problem, levels, deadline)
 
     def planned(room: int) -> Candidate:
         for sequence in sequences_of(problem)[::-1]:
             if problem.peak(sequence) <= room:
                 return Candidate("greedy", "nothing is evicted", sequence)
-        return nearest(levels, room, lambda level: sweep.at(level, limit), problem)
+        return nearest(levels, room, lambda level: sweep.at(level, deadline), problem)
 
     best = first_that_fits(levels.highest, planned, budget)
     kept = kept_values(graph, best.order)

@@ -41,16 +41,18 @@ TRIED, TRIED_WHEN_STUCK = 8, 24  # changes that are tried exactly at each step
 PATIENCE = 40  # steps without a change for the better
 KICKED_EVERY, KICKED_SHARE = 10, 8  # of those steps; one recomputation in so many is left out
 DEPTH = 3  # operators in a row that are evaluated again for one value
-LONGEST = 3  # evaluations an operator, on average, after which the budget is given up
+MOST_EVALUATIONS_EACH = 3  # evaluations an operator, on average, after which the budget is given up
 # What a place just below the budget weighs, beside 1 for a place above: down to 0 at 1 % below.
 NEARLY_FULL, NEAR = 0.3, 0.01
 # A change that costs nothing is scored as if it cost this share of a mean evaluation.
-FREE = 0.02
+FREE_CHANGE_COST = 0.02
+# Random noise on scores grows by this with each step in a row without a change for the better.
+NOISE_PER_FAILURE = 0.02
 # How much a cost weighs, beside memory, in what is evaluated again for one value.
 THRIFT = 0.1
 
 
-class Move(NamedTuple):
+class OrderChange(NamedTuple):
     """A change of an order: operators come in before a place, and one evaluation goes.
 
     Attributes:
@@ -95,14 +97,14 @@ class Ahead:
         problem: a graph without updates, and costs.
         budget: the peak to stay within.
         seed: of the random weights.
-        limit: of the time; an OutOfTimeError is raised where that is up.
+        deadline: of the search; an OutOfTimeError is raised where that is up.
     """
 
     def __init__(
-        self, problem: Problem, budget: int, seed: int = 0, limit: Clock = ENDLESS
+        self, problem: Problem, budget: int, seed: int = 0, deadline: Clock = ENDLESS
     ) -> None:
         graph = problem.graph
-        self.problem, self.budget, self.limit = problem, budget, limit
+        self.problem, self.budget, self.deadline = problem, budget, deadline
         self.random = Random(seed)
         self.reads = [
             [d for d in dict.fromkeys(operator.inputs) if not graph.data[d].is_source]
@@ -126,21 +128,21 @@ class Ahead:
         """
         sight, failures, spread = self.sight(list(order)), 0, noise
         while sight.excess:
-            self.limit.check()
+            self.deadline.check()
             better = self.best(sight, spread, TRIED_WHEN_STUCK if failures else TRIED)
             if better is not None:
                 sight, spread = better, noise
-                if len(sight.order) > LONGEST * len(self.cost):
+                if len(sight.order) > MOST_EVALUATIONS_EACH * len(self.cost):
                     return None
                 continue
             failures += 1
             again = recomputations(sight.order)
             if failures > PATIENCE or not (again or self.has_moves(sight)):
                 return None
-            spread = min(0.9, 0.2 + FREE * failures)
+            spread = min(0.9, 0.2 + NOISE_PER_FAILURE * failures)
             if failures % KICKED_EVERY == 0:
                 dropped = self.random.sample(again, -(-len(again) // KICKED_SHARE))
-                sight = self.sight(without(sight.order, dropped))
+                sight = self.sight(without_positions(sight.order, dropped))
         return sight.order
 
     def shaken(self, order: Sequence[int], noise: float = 0.3) -> list[int] | None:
@@ -148,7 +150,7 @@ class Ahead:
         stretch = max(2, len(order) // self.random.choice((4, 8, 16)))
         first = self.random.randrange(max(1, len(order) - stretch + 1))
         dropped = [place for place in recomputations(order) if first <= place < first + stretch]
-        return self.within(without(order, dropped), noise) if dropped else None
+        return self.within(without_positions(order, dropped), noise) if dropped else None
 
     def best(self, sight: Sight, spread: float, tried: int) -> Sight | None:
         """Return the order after the best of some changes; None if none is for the better."""
@@ -164,7 +166,7 @@ class Ahead:
             if taken <= 0:
                 continue
             added = max(0.0, self.problem.cost_of(after) - cost)
-            score = taken / (added + FREE * self.mean_cost)
+            score = taken / (added + FREE_CHANGE_COST * self.mean_cost)
             if found is None or score > found[0]:
                 found = score, after
         return None if found is None else self.sight(found[1])
@@ -201,7 +203,7 @@ class Ahead:
             THRIFT * self.mean_size * int((over > 0).sum()) / self.mean_cost,
         )
 
-    def later(self, sight: Sight, spread: float) -> Iterator[Move]:
+    def later(self, sight: Sight, spread: float) -> Iterator[OrderChange]:
         """Yield moves by which a value goes, and is evaluated again where it is read next.
 
         Or earlier, where one of the inputs is held for the last time.
@@ -224,7 +226,9 @@ class Ahead:
                             every = [*dict.fromkeys(operators), operator]
                             cost = sum(self.cost[other] for other in every)
                             cost -= self.cost[operator] if paid else 0.0
-                            yield Move(net / (cost + FREE * self.mean_cost), place, every)
+                            yield OrderChange(
+                                net / (cost + FREE_CHANGE_COST * self.mean_cost), place, every
+                            )
 
     def places(self, sight: Sight, operator: int, last: int, following: int) -> list[int]:
         """Return the places for an evaluation between two positions: where inputs end, or last."""
@@ -262,7 +266,7 @@ class Ahead:
                 return inf, []
         return total, operators
 
-    def earlier(self, sight: Sight, spread: float) -> Iterator[Move]:
+    def earlier(self, sight: Sight, spread: float) -> Iterator[OrderChange]:
         """Yield moves of operators that free more than they make to where nothing was freed yet."""
         weight = sight.weight
         for position, operator in enumerate(sight.order):
@@ -286,7 +290,9 @@ class Ahead:
                     gain += size * (weight[position] - weight[max(last + 1, place)])
                 gain *= self.random.uniform(1 - spread, 1 + spread)
                 if gain > 0:
-                    yield Move(gain / (FREE * self.mean_cost), place, [operator], position)
+                    yield OrderChange(
+                        gain / (FREE_CHANGE_COST * self.mean_cost), place, [operator], position
+                    )
 
 
 def excess_of(over: Any) -> float:
@@ -299,7 +305,7 @@ def span_before(sight: Sight, data: int, place: int) -> list[int]:
     return sight.events[data][bisect_left(sight.begins[data], place) - 1]
 
 
-def changed(order: list[int], move: Move) -> list[int]:
+def changed(order: list[int], move: OrderChange) -> list[int]:
     """Return the order after a move."""
     found = [*order[: move.place], *move.operators, *order[move.place :]]
     if move.taken >= 0:
@@ -322,7 +328,7 @@ def recomputations(order: Sequence[int]) -> list[int]:
     return found
 
 
-def without(order: Sequence[int], dropped: Sequence[int]) -> list[int]:
+def without_positions(order: Sequence[int], dropped: Sequence[int]) -> list[int]:
     """Return the order without some positions."""
     gone = set(dropped)
     return [operator for position, operator in enumerate(order) if position not in gone]

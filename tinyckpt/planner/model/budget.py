@@ -57,13 +57,13 @@ class Asked:
             BudgetError: if it is for all, and the sources alone are more.
         """
         taken = sources if self.for_all else 0
-        limit = int(self.amount * (whole + taken if self.unit == "share" else 1))
-        if limit < taken:
+        size = int(self.amount * (whole + taken if self.unit == "share" else 1))
+        if size < taken:
             raise BudgetError(
-                f"budget {memory_text(limit, 'bytes')} in all: the sources alone are "
+                f"budget {memory_text(size, 'bytes')} in all: the sources alone are "
                 f"{memory_text(sources, 'bytes')}"
             )
-        return limit - taken
+        return size - taken
 
 
 def asked_for(budget: str | int | float, forms: str) -> Asked:

@@ -33,7 +33,7 @@ from tinyckpt.planner.model.liveness import Flat, Problem
 MOST_CROSSING = 10_000_000
 
 
-class Stage(NamedTuple):
+class ChainStage(NamedTuple):
     """What lies between two cuts.
 
     Attributes:
@@ -69,7 +69,7 @@ class Column(NamedTuple):
         return self.items[self.first[begin] : self.first[end]]
 
 
-class Stages(Sequence[Stage]):
+class Stages(Sequence[ChainStage]):
     """The stages of a graph. A long chain has tens of thousands: they are held by columns.
 
     Attributes:
@@ -87,13 +87,13 @@ class Stages(Sequence[Stage]):
         return len(self.forward.first) - 1
 
     @overload
-    def __getitem__(self, index: int) -> Stage: ...
+    def __getitem__(self, index: int) -> ChainStage: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Stage]: ...
-    def __getitem__(self, index: int | slice) -> Stage | list[Stage]:
+    def __getitem__(self, index: slice) -> list[ChainStage]: ...
+    def __getitem__(self, index: int | slice) -> ChainStage | list[ChainStage]:
         places = range(len(self))[index]
         if isinstance(places, int):
-            return Stage(*(column.of(places, places + 1) for column in self.columns))
+            return ChainStage(*(column.of(places, places + 1) for column in self.columns))
         return [self[place] for place in places]
 
 
@@ -121,7 +121,7 @@ def stages(flat: Flat, cuts: Iterable[int]) -> Stages:
     """
     graph = flat.graph
     if not graph.forward_count:
-        return Stages([Column((), (0,))] * len(Stage._fields))
+        return Stages([Column((), (0,))] * len(ChainStage._fields))
     at_end = graph.forward_count - 1
     ends = sorted({*cuts, at_end})
     if not ends_in_result(graph):
@@ -394,8 +394,8 @@ class StageSizes:
 class Measure:
     """Memory of sets of values: each storage counted once, sources not at all."""
 
-    def __init__(self, problem: Problem, limit: Clock) -> None:
-        self.limit = limit
+    def __init__(self, problem: Problem, deadline: Clock) -> None:
+        self.deadline = deadline
         self.graph, self.costs, self.root = problem.graph, problem.costs, problem.root
         self.size = problem.size.tolist()
         self.pinned = self.roots(forward_values(problem.graph, pinned_values(problem.graph)))
@@ -406,7 +406,7 @@ class Measure:
 
     def memory(self, values: Iterable[int], held: Collection[int] = ()) -> int:
         """Return the memory of some values besides the storages that are held anyway."""
-        self.limit.check()
+        self.deadline.check()
         roots = self.roots(values) - self.pinned
         return sum(self.size[root] for root in roots if root not in held)
 
@@ -439,14 +439,14 @@ class Measure:
         return peak
 
 
-def stage_sizes(problem: Problem, parts: Stages, limit: Clock = ENDLESS) -> StageSizes:
+def stage_sizes(problem: Problem, parts: Stages, deadline: Clock = ENDLESS) -> StageSizes:
     """Return what Rotor needs to know of the stages.
 
     Raises:
-        OutOfTimeError: if the limit's time is up.
+        OutOfTimeError: if the deadline has passed.
     """
     graph, costs = problem.graph, problem.costs
-    measure = Measure(problem, limit)
+    measure = Measure(problem, deadline)
     outputs = set(graph.outputs)
     cuts: list[tuple[int, ...]] = [(), *(stage.cut for stage in parts)]
     held = [measure.roots(cut) for cut in cuts]

@@ -32,14 +32,14 @@ from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.non_recomputable import Pinned
+from tinyckpt.planner.model.non_recomputable import NonRecomputable
 
 MOMENTS = 48  # operators u that are tried; fewer in large graphs, to keep to seconds
 WORK = 40_000  # moments times operators
-PRICES = 24  # steps of the search for the best price
+PRICE_STEPS = 24  # steps of the search for the best price
 
 
-def cost_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) -> float:
+def cost_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> float:
     """Return a cost that no schedule with a peak within the budget is below.
 
     Args:
@@ -47,18 +47,18 @@ def cost_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) 
         costs: what evaluations cost and values weigh; whole-numbered costs give a whole number.
         budget: in the memory unit of the costs. If no schedule can be within it, as far as is
             known here, the bound is infinite.
-        limit: of the time; the best bound by then is as true.
+        deadline: of the search; the best bound by then is as true.
     """
     chain = uniform_chain(graph, costs, once=True)
     if chain is None:
-        return flow_bound(graph, costs, budget, limit)
+        return flow_bound(graph, costs, budget, deadline)
     n, size = chain
     room = budget // size
     least = fewest_evaluations(n, room) * costs.operators[0] if room >= 3 else inf
-    return max(least, flow_bound(graph, costs, budget, limit)) if graph.once else least
+    return max(least, flow_bound(graph, costs, budget, deadline)) if graph.once else least
 
 
-def flow_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) -> float:
+def flow_bound(graph: Graph, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> float:
     """Return the bound by flows, as above; on chains too, where a closed form is sharper."""
     problem = Problem(graph, costs)
     needed = necessary(graph)
@@ -68,17 +68,17 @@ def flow_bound(graph: Graph, costs: Costs, budget: int, limit: Clock = ENDLESS) 
     if problem.peak(range(len(graph.operators))) <= budget and len(needed) == len(graph.operators):
         return base
     try:
-        known = Dependencies(problem, needed, limit)
+        known = Dependencies(problem, needed, deadline)
     except OutOfTimeError:
         return base
-    best = highest_moment(known, budget, limit)
+    best = highest_moment(known, budget, deadline)
     whole = all(float(costs.operators[index]).is_integer() for index in needed)
     # Sums of floats may come out a little high.
     total = base + best * (1 - 1e-9)
     return float(ceil(total - 1e-6)) if whole else total
 
 
-def highest_moment(known: Dependencies, budget: int, limit: Clock) -> float:
+def highest_moment(known: Dependencies, budget: int, deadline: Clock) -> float:
     """Return the highest bound of the moments that are tried; any of them is true.
 
     Those at the turn from the forward to the backward half, where most is held as a rule; a sample
@@ -90,9 +90,9 @@ def highest_moment(known: Dependencies, budget: int, limit: Clock) -> float:
 
     def tried(places: Iterable[int]) -> None:
         for place in places:
-            if 0 <= place < len(moments) and place not in found and limit.left():
+            if 0 <= place < len(moments) and place not in found and deadline.left():
                 with suppress(OutOfTimeError):
-                    found[place] = known.bound(moments[place], budget, limit)
+                    found[place] = known.bound(moments[place], budget, deadline)
 
     most = max(2, min(MOMENTS, WORK // max(len(known.operators), 1)))
     step = max(1, len(moments) // most)
@@ -104,7 +104,7 @@ def highest_moment(known: Dependencies, budget: int, limit: Clock) -> float:
     best = max(found, key=found.__getitem__)
     nearby = range(max(0, best - step + 1), min(len(moments), best + step))
     tried(nearby[:: max(1, len(nearby) // most)])
-    while step > 1 and limit.left():
+    while step > 1 and deadline.left():
         step //= 2
         best = max(found, key=found.__getitem__)
         tried([best - step, best + step])
@@ -134,7 +134,7 @@ def smallest_budget(problem: Problem, operators: Iterable[int]) -> int:
     """
     graph = problem.graph
     operators = list(operators)
-    pinned = Pinned(problem, operators)
+    pinned = NonRecomputable(problem, operators)
     results = {problem.root[data] for data in graph.outputs}
     at_end = int(sum(problem.size[data] for data in results))
     return max(at_end, pinned.largest_need(operators))
@@ -146,32 +146,32 @@ class Dependencies:
     A view counts as what it is a view of, and is free to make: less than it costs, at most.
     """
 
-    def __init__(self, problem: Problem, needed: list[int], limit: Clock = ENDLESS) -> None:
+    def __init__(self, problem: Problem, needed: list[int], deadline: Clock = ENDLESS) -> None:
         """Look at a graph.
 
         Args:
             problem: the graph, and what its values weigh.
             needed: the operators that its results depend on.
-            limit: of the time.
+            deadline: of the search.
 
         Raises:
             OutOfTimeError: if the time is up.
         """
-        limit.check()
+        deadline.check()
         graph = problem.graph
         self.problem, self.operators = problem, needed
         self.size = problem.size.tolist()
         self.cost = problem.cost.tolist()
         for index in graph.once:
             self.cost[index] = inf
-        self.pinned = Pinned(problem, needed)
+        self.pinned = NonRecomputable(problem, needed)
         root = problem.root
         is_view = [root[node.id] != node.id for node in graph.data]
         produced = [node.producer is not None for node in graph.data]
         self.outputs: dict[int, list[int]] = {}
         self.inputs: dict[int, list[int]] = {}
         for index in needed:
-            limit.check()
+            deadline.check()
             operator = graph.operators[index]
             self.outputs[index] = [data for data in operator.outputs if not is_view[data]]
             read = dict.fromkeys(root[data] for data in operator.inputs)
@@ -218,16 +218,16 @@ class Dependencies:
                         todo.append(reader)
         return found
 
-    def bound(self, moment: int, budget: int, limit: Clock = ENDLESS) -> float:
+    def bound(self, moment: int, budget: int, deadline: Clock = ENDLESS) -> float:
         """Return the least cost of what must be made again after a moment; 0 at worst.
 
         Raises:
-            OutOfTimeError: if the limit's time is up before anything is known.
+            OutOfTimeError: if the deadline has passed before anything is known.
         """
         before = self.ancestors(moment)
-        limit.check()
+        deadline.check()
         after = self.descendants(moment)
-        limit.check()
+        deadline.check()
         held = {*self.inputs[moment], *self.pinned.during(moment)}
         room = budget - self.pinned.need(moment)
         wanted = {
@@ -238,7 +238,7 @@ class Dependencies:
         }
         if sum(self.size[data] for data in wanted) <= room:
             return 0.0
-        limit.check()
+        deadline.check()
         order = sorted(before, reverse=True)
         # The bound is concave in the price, so it rises and then falls in its logarithm too.
         ratios = [
@@ -254,9 +254,9 @@ class Dependencies:
             price = exp(logarithm)
             return self.flow(order, wanted, held, price) - price * room
 
-        limit.check()
-        return highest(
-            value_at, log(min(ratios) / len(order)), log(max(ratios) * len(order)), limit
+        deadline.check()
+        return golden_section_max(
+            value_at, log(min(ratios) / len(order)), log(max(ratios) * len(order)), deadline
         )
 
     def flow(self, order: list[int], wanted: set[int], held: set[int], price: float) -> float:
@@ -294,8 +294,8 @@ class Dependencies:
         return total
 
 
-def highest(
-    value_at: Callable[[float], float], low: float, high: float, limit: Clock = ENDLESS
+def golden_section_max(
+    value_at: Callable[[float], float], low: float, high: float, deadline: Clock = ENDLESS
 ) -> float:
     """Return the largest value of a function that rises and then falls, by golden sections.
 
@@ -305,12 +305,12 @@ def highest(
     golden = (5**0.5 - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left = value_at(left)
-    if not limit.left():
+    if not deadline.left():
         return max(0.0, at_left)
     at_right = value_at(right)
     best = max(0.0, at_left, at_right)
-    for _ in range(PRICES):
-        if not limit.left():
+    for _ in range(PRICE_STEPS):
+        if not deadline.left():
             break
         if at_left >= at_right:
             high, right, at_right = right, left, at_left

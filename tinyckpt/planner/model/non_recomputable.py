@@ -10,7 +10,7 @@ from tinyckpt.core.cuts import pinned_values
 from tinyckpt.planner.model.liveness import Problem
 
 
-class Pinned:
+class NonRecomputable:
     """Pinned values by the operators beside whose first evaluation they must be there.
 
     One must be if an operator before made it, and one behind reads it: before and behind whatever

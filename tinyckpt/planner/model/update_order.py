@@ -54,7 +54,7 @@ class Updates:
         for index in order.tolist():
             for source in self.reads.get(index, ()):
                 awaited[source] += 1
-        line = Line(self, awaited)
+        line = PendingUpdates(self, awaited)
         for index in order.tolist():
             line.take(index)
         return np.array([*line.done, *line.waiting], np.int64)
@@ -70,7 +70,7 @@ class Updates:
         return any(last[update] < ends[source] for update, source in self.source.items())
 
 
-class Line:
+class PendingUpdates:
     """Evaluations that are done, in order, and those that wait for a reader of an old value."""
 
     def __init__(self, updates: Updates, awaited: dict[int, int]) -> None:

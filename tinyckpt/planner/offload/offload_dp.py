@@ -32,7 +32,7 @@ from tinyckpt.base.deadline import ENDLESS, Clock
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import without_dead
-from tinyckpt.planner.chain_dp.reversal import Action, order_of
+from tinyckpt.planner.chain_dp.reversal import StageAction, order_of
 from tinyckpt.planner.chain_dp.rotor import Table, rounding, scaled, shifted, unit_of
 from tinyckpt.planner.heuristics.backward_order import frugal_problem, frugal_sequence, translated
 from tinyckpt.planner.model.chain_stages import StageSizes, stage_sizes, stages, useful_cuts
@@ -40,11 +40,11 @@ from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.offload.prefetch import movable_values
 
 MOST_STAGES = 100  # tables of 50 MB, made in seconds
-LEVELS = 128
-PARTS = (1, 4)  # of store-all's peak, each with a table: the smaller, the finer
+PRICED_LEVELS = 128
+TABLE_SHARES = (1, 4)  # of store-all's peak, each with a table: the smaller, the finer
 # Prices of a byte, in what all forward operators cost for each byte of all states.
-PRICES = tuple(2.0**power for power in range(-4, 5))
-MOST_EVALUATIONS = 10_000_000  # of all plans together: 80 MB, if all of them are held
+LINK_PRICES = tuple(2.0**power for power in range(-4, 5))
+MOST_PRICED_EVALUATIONS = 10_000_000  # of all plans together: 80 MB, if all of them are held
 DEVICE, HOST = 0, 1  # where a state waits
 RECORD = 0  # a choice: record the stage; k - s: advance to k; -1: none
 
@@ -58,7 +58,7 @@ class Priced:
     cost: float
 
 
-class Program:
+class PricedTables:
     """D and H of one chain, for each price, and how they are reached.
 
     Attributes:
@@ -68,8 +68,8 @@ class Program:
         place: where the next state waits.
     """
 
-    def __init__(self, sizes: StageSizes, unit: int, levels: int, limit: Clock) -> None:
-        self.table = Table(sizes, unit, levels, limit)
+    def __init__(self, sizes: StageSizes, unit: int, levels: int, deadline: Clock) -> None:
+        self.table = Table(sizes, unit, levels, deadline)
         self.sizes, rounded = sizes, rounding(unit)
         count, self.memory = len(sizes.advance), np.arange(-1, levels + 1)
         advance, self.record, _ = scaled(sizes.advance, sizes.record, sizes.replay)
@@ -78,15 +78,15 @@ class Program:
         self.record_needs = np.maximum(rounded(sizes.record_peak), rounded(sizes.back_peak))
         self.weight = np.array(sizes.state, np.float64)
         whole = max(float(self.weight[0].sum()), 1.0)
-        self.prices = np.array(PRICES) * (float(self.advanced[-1]) / whole)
-        shape = len(PRICES), 2, count, len(self.memory)
+        self.prices = np.array(LINK_PRICES) * (float(self.advanced[-1]) / whole)
+        shape = len(LINK_PRICES), 2, count, len(self.memory)
         self.best = np.full(shape, np.inf, np.float32)
         self.choice = np.full(shape, -1, np.int16)
         self.place = np.zeros(shape, np.int8)
         last = count - 1
         self.best[:, DEVICE, last] = self.table.best[last, last]
         for s in range(last - 1, -1, -1):
-            limit.check()
+            deadline.check()
             for where in (DEVICE, HOST):
                 self.fill(s, where)
 
@@ -136,10 +136,10 @@ class Program:
         left[self.memory[beside] < passing[:, None]] = np.inf
         return left
 
-    def plan(self, price: int, level: int) -> tuple[list[Action], list[int], list[int]]:
+    def plan(self, price: int, level: int) -> tuple[list[StageAction], list[int], list[int]]:
         """Return the actions, the states, and the recorded stages, that wait on the host."""
         state = self.table.state
-        actions = [Action("keep", 0)]
+        actions = [StageAction("keep", 0)]
         states, tapes = [], []
         # What is left to be done, last first: stages s to t from a level; t < s is "go back".
         behind: list[tuple[int, int, int]] = []
@@ -153,13 +153,13 @@ class Program:
                 behind.append((s, last, beside))
                 break
             if choice == RECORD:
-                actions.append(Action("record", s))
+                actions.append(StageAction("record", s))
                 behind.append((s, s - 1, 0))
                 k, less = s + 1, int(self.table.recorded[s])
                 tapes += [s] if to == HOST else []
             else:
                 k = s + choice
-                actions += [Action("advance", s, k), Action("keep", k)]
+                actions += [StageAction("advance", s, k), StageAction("keep", k)]
                 behind.append((s, k - 1, beside))
                 less = int(state[s if where == DEVICE else 0, k])
             if to == HOST:
@@ -173,33 +173,33 @@ class Program:
         return actions, states, tapes
 
 
-def priced_plans(graph: Graph, costs: Costs, limit: Clock = ENDLESS) -> Iterator[Priced]:
+def priced_plans(graph: Graph, costs: Costs, deadline: Clock = ENDLESS) -> Iterator[Priced]:
     """Yield plans with values on the host, each once.
 
     Raises:
         OutOfTimeError: if the time is up.
     """
     problem = Problem(graph, costs)
-    sequence, own = frugal_sequence(problem, limit), frugal_problem(problem, limit)
+    sequence, own = frugal_sequence(problem, deadline), frugal_problem(problem, deadline)
     parts = stages(own.flat, useful_cuts(own.flat, own.costs, MOST_STAGES))
     if len(parts) < 2:
         return
-    sizes = stage_sizes(own, parts, limit)
+    sizes = stage_sizes(own, parts, deadline)
     highest = problem.peak(range(len(graph.operators)))
     movable = set(movable_values(graph, recomputing=True))
     seen: set[object] = set()
     length = finest = 0
-    for part in PARTS:
+    for part in TABLE_SHARES:
         largest = max(highest // part, 1)
-        unit = unit_of(sizes, largest, LEVELS)
-        levels = min(LEVELS, (largest - sizes.loss) // unit)
+        unit = unit_of(sizes, largest, PRICED_LEVELS)
+        levels = min(PRICED_LEVELS, (largest - sizes.loss) // unit)
         if levels < 0 or unit == finest:
             break  # nothing is rounded: the smaller table is a part of the larger one
         finest = unit
-        program = Program(sizes, unit, levels, limit)
+        program = PricedTables(sizes, unit, levels, deadline)
         for level in range(levels, -1, -1):
-            for price in range(len(PRICES)):
-                limit.check()
+            for price in range(len(LINK_PRICES)):
+                deadline.check()
                 if not isfinite(program.best[price, DEVICE, 0, level + 1]):
                     continue
                 actions, states, tapes = program.plan(price, level)
@@ -210,7 +210,7 @@ def priced_plans(graph: Graph, costs: Costs, limit: Clock = ENDLESS) -> Iterator
                 values |= {data for s in tapes for data in parts[s].tape}
                 order = translated(without_dead(own.graph, order_of(parts, actions)), sequence)
                 length += len(order)
-                if length > MOST_EVALUATIONS:
+                if length > MOST_PRICED_EVALUATIONS:
                     return
                 cost = sum(costs.operators[index] for index in order)
                 yield Priced(tuple(order), tuple(sorted(values & movable)), cost)

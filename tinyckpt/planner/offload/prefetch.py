@@ -112,7 +112,7 @@ def fetched_early(
         wanted = [turn] * len(fetches)
     else:
         wanted = starts(schedule, costs, link, fetches)
-    room = Room(rows, budget)
+    room = PrefetchRoom(rows, budget)
     for (data, read_at), lowest, target in zip(fetches, earliest, wanted, strict=True):
         nbytes = schedule.graph.data[data].spec.nbytes
         place = room.take(nbytes, max(lowest, target), read_at)
@@ -120,7 +120,7 @@ def fetched_early(
     return replace(schedule, steps=tuple(with_fetches(steps, before)))
 
 
-class Room:
+class PrefetchRoom:
     """Memory at each evaluation, of which fetches take more, one after another.
 
     Fetches come in the order in which they are read, and none is placed before the last one. So at

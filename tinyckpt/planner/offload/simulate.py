@@ -32,7 +32,7 @@ from tinyckpt.base.display import mimebundle
 from tinyckpt.base.errors import BudgetError, ScheduleError
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.core.costs import Costs, given
-from tinyckpt.core.replay import Machine, replay
+from tinyckpt.core.replay import ReplayState, replay
 from tinyckpt.core.schedule import (
     EVALUATIONS,
     Evaluation,
@@ -219,7 +219,7 @@ class TimedReplay:
     """
 
     def __init__(self, schedule: Schedule, link: Link, costs: Costs, budget: int | None) -> None:
-        self.machine = Machine(schedule)
+        self.machine = ReplayState(schedule)
         self.link, self.budget = link, budget
         self.costs = [Fraction(cost) for cost in costs.operators]
         self.sizes = [node.spec.nbytes for node in schedule.graph.data]

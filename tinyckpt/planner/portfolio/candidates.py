@@ -34,7 +34,7 @@ from tinyckpt.planner.exact.reduced_graph import reduce_problem
 from tinyckpt.planner.exact.stage_astar import SearchLimitError, StageSearch
 from tinyckpt.planner.heuristics import greedy
 from tinyckpt.planner.heuristics.backward_order import frugal_sequence
-from tinyckpt.planner.heuristics.budget_grid import EFFORT, Candidate, Levels
+from tinyckpt.planner.heuristics.budget_grid import GRID_EVALUATIONS, Candidate, Levels
 from tinyckpt.planner.heuristics.drop_recomputes import pruned
 from tinyckpt.planner.heuristics.dtr import dtr_at
 from tinyckpt.planner.heuristics.eviction import Eviction
@@ -118,7 +118,7 @@ def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
     100,000 operators that alone may take longer than there is.
     """
     graph = problem.graph
-    sweep = made_once(lambda clock: greedy.Sweep(problem, levels, clock))
+    sweep = made_once(lambda clock: greedy.GreedyPlans(problem, levels, clock))
     # What keeps and recomputes forward values for a backward half needs one; the others do not.
     halves = not nothing_to_reverse(graph)
     # In a graph without two halves orders matter more than what is kept.
@@ -128,7 +128,7 @@ def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
         by_blocks = block_plans(problem, levels)
         is_large = len(graph.operators) >= FEWEST_BLOCKS_FIRST
         found = [*by_blocks, *found] if is_large else [*found, *by_blocks]
-        rotors = made_once(lambda clock: rotor.Sweep(problem, clock))
+        rotors = made_once(lambda clock: rotor.RotorPlans(problem, clock))
         if len(graph.operators) > LARGEST_QUICK:
             found += [Task(as_it_is(problem, *policy, pace), 1) for policy in AS_THEY_ARE[1:]]
         found += [Task(attempts, 1) for attempts in chain_planners(problem)]
@@ -136,7 +136,7 @@ def other_tasks(problem: Problem, levels: Levels, pace: Pace) -> list[Task]:
     found.append(Task(lambda clock: all_states(problem, levels, clock), 2))
     if halves:
         found.append(Task(as_it_is(problem, "recompute_all", {}, pace), 2))
-    rounds = min(RESTARTS, EFFORT // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
+    rounds = min(RESTARTS, GRID_EVALUATIONS // (2 * RESTART_LEVELS * max(len(graph.operators), 1)))
     found += [Task(restart(problem, levels, sweep, number), 2) for number in range(rounds)]
     finer = rotor.FINER if halves else ()
     return found + [Task(rotor_plans(problem, rotors, share), 2) for share in finer]
@@ -171,7 +171,7 @@ def as_it_is(problem: Problem, name: str, options: dict[str, object], pace: Pace
 
 
 def at_levels(
-    problem: Problem, levels: Levels, sweep: Callable[[Clock], greedy.Sweep]
+    problem: Problem, levels: Levels, sweep: Callable[[Clock], greedy.GreedyPlans]
 ) -> list[Task]:
     """Return what greedy and dtr do at each level, any beginning spread over all levels."""
 
@@ -179,7 +179,7 @@ def at_levels(
         return lambda clock: sweep(clock).at(level, clock)
 
     def online(level: int) -> Attempts:
-        return lambda clock: dtr_at(problem, levels, level, limit=clock)
+        return lambda clock: dtr_at(problem, levels, level, deadline=clock)
 
     return [
         Task(attempts(level), 1, level)
@@ -229,12 +229,14 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
     yield from (revolved, filled, segmented, recursive)
 
 
-def rotor_plans(problem: Problem, made: Callable[[Clock], rotor.Sweep], share: int) -> Attempts:
+def rotor_plans(
+    problem: Problem, made: Callable[[Clock], rotor.RotorPlans], share: int
+) -> Attempts:
     """Return what Rotor makes of one of its tables, and the same without what is spare."""
 
     def attempts(clock: Clock) -> Iterator[Candidate]:
         sweep, plans = made(clock), []
-        for order, actions in sweep.plans(share, limit=clock):
+        for order, actions in sweep.plans(share, deadline=clock):
             plans.append((problem.cost_of(order), problem.peak(order), order))
             yield Candidate("rotor", sweep.note(actions), order)
         for step in range(1, PRUNED_BUDGETS):
@@ -250,7 +252,7 @@ def rotor_plans(problem: Problem, made: Callable[[Clock], rotor.Sweep], share: i
 
 def block_plans(problem: Problem, levels: Levels) -> list[Task]:
     """Return what ``blocks`` makes of each of its tables, from a level of memory to the next."""
-    made = made_once(lambda clock: blocks.Sweep(problem, clock))
+    made = made_once(lambda clock: blocks.RockmatePlans(problem, clock))
 
     def attempts(which: int, half: bool, level: int) -> Attempts:
         low = levels.budgets[level] if level else 0
@@ -295,7 +297,7 @@ def all_states(problem: Problem, levels: Levels, clock: Clock) -> Iterator[Candi
 
 
 def restart(
-    problem: Problem, levels: Levels, made: Callable[[Clock], greedy.Sweep], number: int
+    problem: Problem, levels: Levels, made: Callable[[Clock], greedy.GreedyPlans], number: int
 ) -> Attempts:
     """Return a round over the levels with scores multiplied by random weights, one a value."""
 

@@ -22,14 +22,14 @@ from tinyckpt.planner.heuristics.budget_grid import thinned
 from tinyckpt.planner.model.binomial_bound import uniform_chain
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
-from tinyckpt.planner.model.non_recomputable import Pinned
+from tinyckpt.planner.model.non_recomputable import NonRecomputable
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.plan import costs_of, frontier, plan
 from tinyckpt.planner.portfolio.search import Progress
 
 NAMED = ("store_all", "sqrt_n", "recompute_all")
 # Of one schedule, and of all together: a page of as many is some 4 MB, and ready within seconds.
-MOST_EVALUATIONS, MOST_IN_ALL = 200_000, 1_000_000
+MOST_CHOICE_EVALUATIONS, MOST_IN_ALL = 200_000, 1_000_000
 LONG = 20_000  # evaluations of a schedule; with such ones there are fewer points
 MOST_POINTS, MOST_LONG_POINTS = 48, 20
 BOUNDS = 12  # budgets with a lower bound, in graphs that are no chains
@@ -145,10 +145,10 @@ def named_traces(
 
 def check_short(evaluations: int, what: str) -> None:
     """Raise an OptionError if a schedule is too long to be handed over."""
-    if evaluations > MOST_EVALUATIONS:
+    if evaluations > MOST_CHOICE_EVALUATIONS:
         raise OptionError(
             f"{what} takes {evaluations:,} evaluations; a schedule to choose may have "
-            f"{MOST_EVALUATIONS:,}"
+            f"{MOST_CHOICE_EVALUATIONS:,}"
         )
 
 
@@ -158,7 +158,7 @@ def chosen_points(found: Frontier, most: int | None) -> tuple[Point, ...]:
     Raises:
         OptionError: if none is short enough, or those that were asked for are too many.
     """
-    short = [point for point in found.points if len(point.order) <= MOST_EVALUATIONS]
+    short = [point for point in found.points if len(point.order) <= MOST_CHOICE_EVALUATIONS]
     if not short:
         check_short(min(len(point.order) for point in found.points), "the shortest schedule")
     long = any(len(point.order) > LONG for point in short)
@@ -179,7 +179,7 @@ def chosen_points(found: Frontier, most: int | None) -> tuple[Point, ...]:
 def proof_of(problem: Problem, needed: Sequence[int], smallest: int) -> tuple[str, str]:
     """Return why nothing is below the smallest budget, and nothing below the bounds."""
     graph, unit = problem.graph, problem.costs.memory_unit
-    pinned = Pinned(problem, needed)
+    pinned = NonRecomputable(problem, needed)
     amount = memory_text(smallest, unit)
     most = max(needed, key=lambda index: (pinned.need(index), -index))
     alone = f"{operator_title(graph, most)} alone takes {amount}: inputs, outputs and workspace"

@@ -177,8 +177,8 @@ def explain(
     # Last, since it takes what time there is.
     is_certified = given == asked  # else the certificate is about other costs, or there is none
     reserve = 0.0 if is_certified else reserved(graph, clock.seconds)
-    limit = max(0.0, clock.left() - reserve)
-    points = frontier(graph, resolved, time_limit=limit).points
+    seconds_left = max(0.0, clock.left() - reserve)
+    points = frontier(graph, resolved, time_limit=seconds_left).points
     best = min([cost, *(point.cost for point in points if point.peak <= peak)])
     dearer = (p for p in points if p.peak > peak and p.cost < best)
     following = next(dearer, None)

@@ -12,7 +12,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 from tinyckpt.base.deadline import Clock
-from tinyckpt.planner.heuristics.beam_toposort import WIDTHS, Blocks, frugal_order, widths_for
+from tinyckpt.planner.heuristics.beam_toposort import (
+    WIDTHS,
+    BlockDependencies,
+    frugal_order,
+    widths_for,
+)
 from tinyckpt.planner.heuristics.budget_grid import SHARES, Candidate, Levels
 from tinyckpt.planner.heuristics.drop_recomputes import pruned
 from tinyckpt.planner.heuristics.local_search import Ahead
@@ -52,7 +57,7 @@ class Rounds:
     """
 
     def __init__(self, problem: Problem, highest: int) -> None:
-        self.problem, self._blocks = problem, Blocks(problem)
+        self.problem, self._blocks = problem, BlockDependencies(problem)
         self.widths = widths_for(self._blocks)
         lowest = smallest_budget(problem, necessary(problem.graph))
         # Rounded down as a budget is that is given as such a share.
@@ -77,7 +82,7 @@ class Rounds:
         """Return what the first round finds at a budget, from build order."""
         if budget not in self._firsts:
             start = range(len(self.problem.graph.operators))
-            self._firsts[budget] = Ahead(self.problem, budget, limit=clock).within(start)
+            self._firsts[budget] = Ahead(self.problem, budget, deadline=clock).within(start)
         return self._firsts[budget]
 
     def is_hopeless(self, budget: int, clock: Clock) -> bool:

@@ -28,23 +28,23 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order, offloading
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule
-from tinyckpt.planner.portfolio.device_schedules import Base, known_bases
 from tinyckpt.planner.offload.link import Link
 from tinyckpt.planner.offload.offload_dp import Priced, priced_plans
 from tinyckpt.planner.offload.prefetch import fetched_early, idle_copies, movable_values
 from tinyckpt.planner.offload.simulate import Timeline, timed
+from tinyckpt.planner.portfolio.device_schedules import Base, known_bases
 
-SEARCH_SHARE = 0.5  # of the time, for the portfolio's search
+PORTFOLIO_SHARE = 0.5  # of the time, for the portfolio's search
 PRICED_SHARE = 0.3  # of what is left then, for the plans of ``priced``
 # Of what a plan of ``priced`` takes, the memory within which its copies come back early.
 ROOMS = (Fraction(1), Fraction(5, 4), Fraction(3, 2), Fraction(2))
-PARTS = 20  # of the largest peak: goals, so that 5 %, 10 % and so on of it are goals themselves
+GOALS = 20  # of the largest peak: goals, so that 5 %, 10 % and so on of it are goals themselves
 
 
 T = TypeVar("T")
 
 
-class Watch:
+class TimedWork:
     """Work that is begun only if it will probably be done in time: all of it goes along schedules.
 
     Args:
@@ -69,7 +69,7 @@ class Watch:
         return made
 
 
-Made = Callable[[Watch, bool], Schedule | None]  # a schedule, and whether it must be made
+Made = Callable[[TimedWork, bool], Schedule | None]  # a schedule, and whether it must be made
 # A schedule for one device, a peak that is the goal, and how it is made; none for want of time.
 Variant = tuple[Base, int, Made | None]
 
@@ -100,7 +100,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class HostBudget:
     """What there is room for, and how fast the host is: as in ``plan_with_host``."""
 
     graph: Graph
@@ -109,13 +109,13 @@ class Room:
     budget: int
     host_budget: float
 
-    def line(self, schedule: Schedule, watch: Watch, evaluations: int, must: bool) -> Timeline:
+    def line(self, schedule: Schedule, watch: TimedWork, evaluations: int, must: bool) -> Timeline:
         """Return when all of a schedule happens, within the budget."""
         work = partial(timed, schedule, self.link, self.costs, budget=self.budget)
         return watch.over(evaluations, work, must)
 
     def line_within(
-        self, base: Base, made: Made, watch: Watch, must: bool, found: Found
+        self, base: Base, made: Made, watch: TimedWork, must: bool, found: Found
     ) -> Timeline | None:
         """Return when all of a variant happens; None if it is not within the budgets."""
         schedule = made(watch, must)
@@ -156,9 +156,9 @@ def tried(
     Raises:
         BudgetError: if nothing was found within the budgets.
     """
-    known = known_bases(graph, costs, budget, SEARCH_SHARE * clock.left())
-    watch = Watch(clock, len(graph.operators))
-    room = Room(graph, costs, link, budget, host_budget)
+    known = known_bases(graph, costs, budget, PORTFOLIO_SHARE * clock.left())
+    watch = TimedWork(clock, len(graph.operators))
+    room = HostBudget(graph, costs, link, budget, host_budget)
     found = Found(best, known.some[0].peak, known.is_whole)
     if known.within is not None:
         must = best is None
@@ -201,7 +201,7 @@ def priced_variants(graph: Graph, costs: Costs, budget: int, clock: Clock) -> It
     except OutOfTimeError:
         is_whole = False
 
-    def made(plan: Priced, room: Fraction, watch: Watch, must: bool) -> Schedule | None:
+    def made(plan: Priced, room: Fraction, watch: TimedWork, must: bool) -> Schedule | None:
         def placed() -> Schedule | None:
             stored = from_order(graph, plan.order)
             moved = offloading(stored, plan.moved)
@@ -227,12 +227,12 @@ def variants(graph: Graph, costs: Costs, some: list[Base], budget: int) -> Itera
     the budget comes first; the budget decides nothing else.
     """
     largest = some[-1].peak
-    parts = {largest * part // PARTS for part in range(PARTS)}
+    parts = {largest * part // GOALS for part in range(GOALS)}
     goals = sorted(parts | {base.peak for base in some}, reverse=True)
     movable = set(movable_values(graph))
     orders: dict[int, tuple[Schedule, list[int]]] = {}
 
-    def made(base: Base, goal: int, watch: Watch, must: bool) -> Schedule | None:
+    def made(base: Base, goal: int, watch: TimedWork, must: bool) -> Schedule | None:
         if base.peak not in orders:
             stored = watch.over(base.evaluations, base.made, must)
             order = watch.over(base.evaluations, partial(leaving_order, stored, movable), must)
@@ -258,7 +258,7 @@ def moved_within(
     order: list[int],
     goal: int,
     costs: Costs,
-    watch: Watch | None = None,
+    watch: TimedWork | None = None,
     must: bool = True,
 ) -> Schedule | None:
     """Return the schedule with as few values on the host as a peak takes; None if it takes more.
@@ -274,7 +274,7 @@ def moved_within(
     Raises:
         OutOfTimeError: if there is no time for it, and it need not be made.
     """
-    watch = Watch(ENDLESS) if watch is None else watch
+    watch = TimedWork(ENDLESS) if watch is None else watch
     count = sum(isinstance(step, EVALUATIONS) for step in stored.steps)
 
     def moved(some: int) -> Schedule:

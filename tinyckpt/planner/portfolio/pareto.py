@@ -122,13 +122,13 @@ class Frontier:
             raise BudgetError(f"this frontier counts memory in {self.costs.memory_unit}")
         return self.cheapest(amount, certified, clock)
 
-    def cheapest(self, budget: int, certified: bool = True, limit: Clock = ENDLESS) -> Schedule:
+    def cheapest(self, budget: int, certified: bool = True, deadline: Clock = ENDLESS) -> Schedule:
         """Return the cheapest schedule within a budget that is in the unit of the costs.
 
         Args:
             budget: in the memory unit of the costs.
             certified: whether to look for a lower bound.
-            limit: of the time for that; what has been found of it then is true too.
+            deadline: of the search for that; what has been found of it then is true too.
 
         Raises:
             BudgetError: if there is none.
@@ -149,7 +149,7 @@ class Frontier:
         if not certified:
             return schedule
         # Last, since it takes what time there is.
-        certificate = certificate_of(self.graph, self.costs, point.cost, budget, limit)
+        certificate = certificate_of(self.graph, self.costs, point.cost, budget, deadline)
         return replace(schedule, certificate=certificate)
 
     def bounds(self, most: int = 32, *, time_limit: float = inf) -> tuple[tuple[int, float], ...]:
@@ -207,15 +207,15 @@ class Frontier:
 
 
 def certificate_of(
-    graph: Graph, costs: Costs, cost: float, budget: int, limit: Clock = ENDLESS
+    graph: Graph, costs: Costs, cost: float, budget: int, deadline: Clock = ENDLESS
 ) -> Certificate:
     """Return what is known of a cost within a budget.
 
     If the time is up, that is a closed form where there is one; else, that each operator on which a
     result depends is evaluated once.
     """
-    if limit.left() or uniform_chain(graph, costs, once=True) is not None:
-        bound = cost_bound(graph, costs, budget, limit)
+    if deadline.left() or uniform_chain(graph, costs, once=True) is not None:
+        bound = cost_bound(graph, costs, budget, deadline)
     else:
         bound = sum(costs.operators[index] for index in necessary(graph))
     assert bound <= cost * (1 + 1e-9), "a schedule within the budget is below the lower bound"

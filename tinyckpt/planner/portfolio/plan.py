@@ -28,7 +28,7 @@ from tinyckpt.planner.portfolio.resolve_policy import (
     resolved,
     takes,
 )
-from tinyckpt.planner.portfolio.search import DEFAULT_SECONDS, Progress, reserved
+from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS, Progress, reserved
 from tinyckpt.planner.portfolio.search import frontier as search
 from tinyckpt.planner.portfolio.seeds import Seed, checked_seeds
 
@@ -95,9 +95,9 @@ def plan(
     if budget is None:
         return planned(graph, "store_all" if policy is None else policy, costs, options)
     if is_for_all(budget):
-        limit, costs = parse_budget(graph, costs, budget)
+        budget_size, costs = parse_budget(graph, costs, budget)
         try:
-            return plan(graph, policy, costs=costs, budget=limit, **options)
+            return plan(graph, policy, costs=costs, budget=budget_size, **options)
         except BudgetError as error:
             raise with_sources(error, graph, budget) from None
     if policy is None:
@@ -117,18 +117,18 @@ def plan(
     if "time_limit" in options:
         seconds = checked_seconds(options["time_limit"])
         clock = Clock(seconds)
-    limit, costs = parse_budget(graph, costs, budget)
+    budget_size, costs = parse_budget(graph, costs, budget)
     if seconds is not None:
         options["time_limit"] = max(0.0, clock.left() - reserved(graph, seconds))
-    schedule = planned(graph, own, costs, {**options, "budget": limit}, seconds)
+    schedule = planned(graph, own, costs, {**options, "budget": budget_size}, seconds)
     peak, unit = peak_of(replay(schedule), costs), costs.memory_unit
-    if peak > limit:
+    if peak > budget_size:
         raise BudgetError(
             f"{schedule.policy} planned a peak of {memory_text(peak, unit)}, which is more than "
-            f"the budget of {memory_text(limit, unit)}",
+            f"the budget of {memory_text(budget_size, unit)}",
             peak,
         )
-    return schedule if schedule.certificate else certified(schedule, costs, limit, clock)
+    return schedule if schedule.certificate else certified(schedule, costs, budget_size, clock)
 
 
 def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str, Any]) -> Schedule:
@@ -144,32 +144,32 @@ def best_within(graph: Graph, costs: Costs, budget: Budget, options: Mapping[str
                 f"a plan without a policy has no option {option!r}; it has "
                 f"{', '.join(OWN_OPTIONS)}{meant(option, OWN_OPTIONS)}"
             )
-    clock = Clock(checked_seconds(options.get("time_limit", DEFAULT_SECONDS)))
-    limit, costs = parse_budget(graph, costs, budget)
+    clock = Clock(checked_seconds(options.get("time_limit", PORTFOLIO_SECONDS)))
+    budget_size, costs = parse_budget(graph, costs, budget)
     seeds = checked_seeds(graph, options.get("seeds", ()))
     chain = uniform_chain(graph, costs)
-    if chain is not None and limit >= 3 * chain[1]:
+    if chain is not None and budget_size >= 3 * chain[1]:
         # Nothing to search: Revolve is optimal at every budget.
-        slots = slots_within(graph, *chain, limit, costs.memory_unit)
-        return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, limit)
-    found = search(graph, costs, clock.left(), options.get("progress"), limit, seeds)
-    return found.cheapest(limit, limit=clock)
+        slots = slots_within(graph, *chain, budget_size, costs.memory_unit)
+        return certified(planned(graph, "revolve", costs, {"slots": slots}), costs, budget_size)
+    found = search(graph, costs, clock.left(), options.get("progress"), budget_size, seeds)
+    return found.cheapest(budget_size, deadline=clock)
 
 
-def slots_within(graph: Graph, n: int, size: int, limit: int, unit: str) -> int:
+def slots_within(graph: Graph, n: int, size: int, budget_size: int, unit: str) -> int:
     """Return the slots with which Revolve is optimal on ``chain(n)`` within a budget.
 
     Raises:
         BudgetError: if the schedule would be too long; with the smallest budget for which it is
             not.
     """
-    room = min(limit // size, n + 2)
+    room = min(budget_size // size, n + 2)
     evaluations = fewest_evaluations(n, room)
     if evaluations > MOST_EVALUATIONS:
         short = room
         while fewest_evaluations(n, short) > MOST_EVALUATIONS:
             short += 1
-        what = f"the best of {graph.name} within {memory_text(limit, unit)}"
+        what = f"the best of {graph.name} within {memory_text(budget_size, unit)}"
         raise BudgetError(
             f"{too_long(evaluations, what)}; the smallest budget for which it is short enough is "
             f"{memory_text(short * size, unit)}",
@@ -195,7 +195,7 @@ def frontier(
     costs: Costs | None = None,
     *,
     nodes: bool = False,
-    time_limit: float = DEFAULT_SECONDS,
+    time_limit: float = PORTFOLIO_SECONDS,
     progress: Progress | None = None,
     seeds: Iterable[Seed] = (),
 ) -> Frontier:
@@ -234,7 +234,7 @@ def best_within_each(
     costs: Costs,
     budgets: Sequence[int],
     *,
-    time_limit: float = DEFAULT_SECONDS,
+    time_limit: float = PORTFOLIO_SECONDS,
     progress: Progress | None = None,
 ) -> tuple[list[float], bool]:
     """Return for each budget what the cheapest schedule within it costs, and if all was searched.
@@ -264,8 +264,8 @@ def lower_bound(graph: Graph, budget: Budget, costs: Costs | None = None) -> flo
         budget: as in ``plan``.
         costs: as in ``plan``.
     """
-    limit, costs = parse_budget(graph, costs_of(graph, costs), budget)
-    return cost_bound(graph, costs, limit)
+    budget_size, costs = parse_budget(graph, costs_of(graph, costs), budget)
+    return cost_bound(graph, costs, budget_size)
 
 
 def certify(schedule: Schedule, costs: Costs | None = None, *, nodes: bool = False) -> Certificate:
@@ -295,9 +295,9 @@ def peak_of(trace: Trace, costs: Costs) -> int:
     return trace.peak_nodes if costs.memory_unit == "nodes" else trace.peak_bytes
 
 
-def certified(schedule: Schedule, costs: Costs, budget: int, limit: Clock = ENDLESS) -> Schedule:
+def certified(schedule: Schedule, costs: Costs, budget: int, deadline: Clock = ENDLESS) -> Schedule:
     """Return the schedule with a certificate for a budget; without one if it uses the host."""
     if any(isinstance(step, Offload | Fetch) for step in schedule.steps):
         return schedule
-    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget, limit)
+    certificate = certificate_of(schedule.graph, costs, cost_of(schedule, costs), budget, deadline)
     return replace(schedule, certificate=certificate)

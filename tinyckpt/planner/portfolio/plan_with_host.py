@@ -31,24 +31,24 @@ from tinyckpt.base.units import counted, size_text
 from tinyckpt.core.costs import LARGEST_COST, Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import EVALUATIONS, Certificate, Offload, Schedule
-from tinyckpt.planner.exact.offload_astar import SCOPE, HostSearch, is_searched
+from tinyckpt.planner.exact.offload_astar import OFFLOAD_SCOPE, HostSearch, is_searched
 from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link
-from tinyckpt.planner.portfolio.offload_schedules import tried
 from tinyckpt.planner.offload.simulate import Timeline, timed
+from tinyckpt.planner.portfolio.offload_schedules import tried
 from tinyckpt.planner.portfolio.plan import Budget, costs_of
-from tinyckpt.planner.portfolio.search import DEFAULT_SECONDS
+from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS
 
 MOST_SEARCHED = 17  # operators: chain:8, in seconds
 STATES = 1_000_000  # some 600 bytes each; chain:8 takes less than 100,000
 SMALL_SECONDS = 180.0  # chain:8 takes up to 15, within 3 nodes; more where cores are shared
 KNOWN_SHARE = 0.05  # of the time, before the exact search, for what is known
-SEARCH_SHARE = 0.5  # of the time that is left, for the exact search
-BOUND_SHARE = 0.2
+EXACT_SHARE = 0.5  # of the time that is left, for the exact search
+HOST_BOUND_SHARE = 0.2
 
 
 def plan_with_host(
@@ -92,36 +92,36 @@ def plan_with_host(
     10 evaluations, 1 of them recomputations; 2 values moved; 2 stalled
     """
     link, own = checked_link(link), costs_of(graph, costs)
-    limit, own = parse_budget(graph, own, budget)
+    budget_size, own = parse_budget(graph, own, budget)
     host = inf if host_budget is None else host_bytes(graph, own, host_budget)
     if own.memory_unit != "bytes":
         raise ScheduleError("plan_with_host: what is moved is counted in bytes; so is the budget")
     is_small = len(graph.operators) <= MOST_SEARCHED and is_searched(graph, own)
-    default = SMALL_SECONDS if is_small else DEFAULT_SECONDS
+    default = SMALL_SECONDS if is_small else PORTFOLIO_SECONDS
     seconds = checked_seconds(default if time_limit is None else time_limit)
     clock = Clock(seconds)
-    bound = host_bound(graph, own, link, limit, host, Clock(BOUND_SHARE * seconds))
+    bound = host_bound(graph, own, link, budget_size, host, Clock(HOST_BOUND_SHARE * seconds))
     least = smallest_budget(Problem(graph, own), necessary(graph))
-    if limit < least and not graph.once:
+    if budget_size < least and not graph.once:
         raise BudgetError(
-            f"no schedule of {graph.name} is within {size_text(limit)}; any needs at least "
+            f"no schedule of {graph.name} is within {size_text(budget_size)}; any needs at least "
             f"{size_text(least)}",
             least,
         )
-    line, is_best, is_whole = fastest(graph, own, link, limit, host, clock, bound, is_small)
+    line, is_best, is_whole = fastest(graph, own, link, budget_size, host, clock, bound, is_small)
     cost = float(line.makespan)
-    options: dict[str, Any] = {"budget": limit, "bandwidth": link.bandwidth}
+    options: dict[str, Any] = {"budget": budget_size, "bandwidth": link.bandwidth}
     options |= {"latency": link.latency, "engines": link.engines}
     if host != inf:
         options["host_budget"] = host
     if cost <= bound:
         known = "optimal", cost, ""
     elif is_best:
-        known = "optimal in its class", cost, SCOPE
+        known = "optimal in its class", cost, OFFLOAD_SCOPE
     else:
         known = "heuristic", bound, ""
     status, below, scope = known
-    certificate = Certificate(status, cost, below, limit, own.unit, own.memory_unit, scope)  # type: ignore[arg-type]
+    certificate = Certificate(status, cost, below, budget_size, own.unit, own.memory_unit, scope)  # type: ignore[arg-type]
     cut = "" if is_whole or cost <= bound else "; the search was cut short, more time may find more"
     return replace(
         line.schedule,
@@ -153,7 +153,7 @@ def fastest(
             line, _ = tried(*known, Clock(KNOWN_SHARE * clock.left()))
         if line is not None and line.makespan <= bound:
             return line, True, True
-        line, is_whole = searched(*known, SEARCH_SHARE * clock.left())
+        line, is_whole = searched(*known, EXACT_SHARE * clock.left())
         if line is not None and line.makespan <= bound:
             return line, True, True
     best, is_all = tried(*known, clock, line)
@@ -162,13 +162,13 @@ def fastest(
 
 def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
     """Return a budget of the host in bytes."""
-    limit, counted = parse_budget(graph, costs, budget)
+    budget_size, counted = parse_budget(graph, costs, budget)
     if counted.memory_unit != "bytes" or (isinstance(budget, str) and "in all" in budget):
         raise BudgetError(
             f"host_budget={budget!r:.80}: legal are bytes, such as '4 GiB', and a share of "
             "store-all's peak"
         )
-    return limit
+    return budget_size
 
 
 def note_of(line: Timeline) -> str:
@@ -206,14 +206,14 @@ def host_bound(
     link: Link,
     budget: int,
     host_budget: float = inf,
-    limit: Clock = ENDLESS,
+    deadline: Clock = ENDLESS,
 ) -> float:
     """Return a makespan that no schedule with a host is below.
 
     For every x, a schedule holds less than x bytes on the host at all times, and is no cheaper than
     those of the device with x more, or it holds x at some time, and takes 2 x / bandwidth.
     """
-    within = bound_of(graph, costs, limit)
+    within = bound_of(graph, costs, deadline)
     if link.bandwidth == 0:
         return within(budget)
     everything = sum(costs.data)
@@ -224,7 +224,7 @@ def host_bound(
     bandwidth = Fraction(link.bandwidth)
     # The bound holds for each x; the best is where the two are alike. In units:
     low, high = 0, most // unit + 1
-    while high - low > 1 and limit.left():
+    while high - low > 1 and deadline.left():
         middle = (low + high) // 2
         without = within(budget + (middle - 1) * unit)
         if 2 * middle * unit < bandwidth * Fraction(min(without, LARGEST_COST)):
@@ -235,14 +235,14 @@ def host_bound(
     return min(without, float(2 * high * unit / bandwidth)) if high <= most // unit else without
 
 
-def bound_of(graph: Graph, costs: Costs, limit: Clock) -> Callable[[int], float]:
+def bound_of(graph: Graph, costs: Costs, deadline: Clock) -> Callable[[int], float]:
     """Return what tells a cost that no schedule on one device is below, for any budget.
 
     It is asked some twenty times: whether a graph is a chain is found once.
     """
     chain = uniform_chain(graph, costs)
     if chain is None:
-        return lambda budget: cost_bound(graph, costs, budget, limit)
+        return lambda budget: cost_bound(graph, costs, budget, deadline)
     n, size = chain
     cost = costs.operators[0]
     return lambda budget: (

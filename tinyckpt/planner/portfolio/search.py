@@ -28,11 +28,11 @@ from tinyckpt.planner.portfolio.pareto import Frontier, Point
 from tinyckpt.planner.portfolio.seeds import Checked, points_given
 
 Progress = Callable[[str, int], None]
-DEFAULT_SECONDS = 6.0
+PORTFOLIO_SECONDS = 6.0
 # Of the time for a plan, what is left for the lower bound and the schedule itself.
 BOUND_SHARE, MOST_BOUND_SHARE = 0.1, 0.25
 BOUND_SECONDS = 3e-4  # an operator
-FIRST = -1, 0  # the rank before all
+FIRST_RANK = -1, 0  # the rank before all
 
 
 class Search:
@@ -43,7 +43,9 @@ class Search:
         self.problem = Problem(graph, costs)
         self.points: list[Point] = []
         self.tried: set[str] = set()
-        self.add(Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST)
+        self.add(
+            Candidate("store_all", "every operator once", range(len(graph.operators))), FIRST_RANK
+        )
         self.needed = smallest_budget(self.problem, necessary(graph))
         self.pace = Pace()
         self.tasks = quick_tasks(self.problem, self.pace)
@@ -107,7 +109,7 @@ class Search:
         finally:
             self.lock.release()
 
-    def work_at(self, budget: int, limit: Clock, progress: Progress | None) -> None:
+    def work_at(self, budget: int, deadline: Clock, progress: Progress | None) -> None:
         """Do the tasks that are left of what single policies do for one budget alone.
 
         Raises:
@@ -116,9 +118,9 @@ class Search:
         assert self.levels is not None
         for number, rank in self.first_for(self.levels, budget):
             if rank < 2 and self.tasks[number].level is not None:
-                self.do(number, limit, progress)
+                self.do(number, deadline, progress)
 
-    def work(self, limit: Clock, progress: Progress | None, budget: int | None) -> None:
+    def work(self, deadline: Clock, progress: Progress | None, budget: int | None) -> None:
         """Do the tasks that are left.
 
         Raises:
@@ -126,23 +128,23 @@ class Search:
         """
         if self.complete:
             return
-        limit.check()
+        deadline.check()
         if self.levels is None:
             for number in self.left():
-                self.do(number, limit, progress)
-            levels = levels_of(self.problem, limit)
+                self.do(number, deadline, progress)
+            levels = levels_of(self.problem, deadline)
             self.tasks += other_tasks(self.problem, levels, self.pace)
             self.levels = levels
         for number, _ in self.first_for(self.levels, budget):
-            self.do(number, limit, progress)
+            self.do(number, deadline, progress)
 
-    def do(self, number: int, limit: Clock, progress: Progress | None) -> None:
+    def do(self, number: int, deadline: Clock, progress: Progress | None) -> None:
         """Do one task."""
-        for place, candidate in enumerate(self.tasks[number].attempts(limit)):
+        for place, candidate in enumerate(self.tasks[number].attempts(deadline)):
             self.add(candidate, (number, place))
             if progress is not None:
                 progress(candidate.policy, len(self.points))
-            limit.check()
+            deadline.check()
         self.done.add(number)
 
     def holds(self, budget: int) -> bool:
@@ -207,7 +209,7 @@ def search_of(graph: Graph, costs: Costs) -> Search:
 def frontier(
     graph: Graph,
     costs: Costs,
-    time_limit: float = DEFAULT_SECONDS,
+    time_limit: float = PORTFOLIO_SECONDS,
     progress: Progress | None = None,
     budget: int | None = None,
     seeds: Iterable[Checked] = (),

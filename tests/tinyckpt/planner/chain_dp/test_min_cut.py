@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tinyckpt.planner.chain_dp.min_cut import (
     MOST_CORNERS,
-    Choice,
     Making,
+    SavedSet,
     best_choices,
     chosen,
     cut,
@@ -31,7 +31,7 @@ def makings(draw: st.DrawFn) -> tuple[Making, list[int]]:
     return Making(reads, {value: value for value in range(count)}, cost, size), wanted
 
 
-def all_choices(making: Making, wanted: list[int]) -> list[Choice]:
+def all_choices(making: Making, wanted: list[int]) -> list[SavedSet]:
     """Return what every set of values amounts to."""
     return [
         chosen(making, wanted, set(some))

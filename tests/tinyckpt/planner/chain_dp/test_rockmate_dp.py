@@ -12,7 +12,7 @@ from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.core.costs import evaluations, flops, in_nodes
 from tinyckpt.networks import network_from_text
 from tinyckpt.planner.chain_dp.block_options import Ways
-from tinyckpt.planner.chain_dp.rockmate_dp import SWEEPS, Sweep, block_cuts
+from tinyckpt.planner.chain_dp.rockmate_dp import SWEEPS, RockmatePlans, block_cuts
 from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import Problem
 
@@ -27,7 +27,7 @@ from tinyckpt.planner.model.liveness import Problem
 def test_every_plan_of_a_drawn_graph_is_legal(graph: tc.Graph, unit: Any, in_values: bool) -> None:
     costs = in_nodes(unit(graph)) if in_values else unit(graph)
     problem = Problem(graph, costs)
-    sweep = Sweep(problem)
+    sweep = RockmatePlans(problem)
     for which, half in SWEEPS:
         for plan in sweep.plans(which, half):
             schedule = tc.from_order(graph, plan.order)

@@ -19,7 +19,7 @@ from tinyckpt.core.graph import DataNode, Graph, Operator, Spec, check_graph
 from tinyckpt.networks.shapes import vgg16
 from tinyckpt.planner.exact import benders as stage_solver
 from tinyckpt.planner.exact import optimal
-from tinyckpt.planner.exact.optimal import SCOPE, plan_optimal
+from tinyckpt.planner.exact.optimal import BUILD_ORDER_SCOPE, plan_optimal
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound
 
@@ -181,7 +181,7 @@ def check(
     assert certificate.cost == certificate.lower_bound == expected
     scoped = certificate.status == "optimal in its class"
     assert certificate.status == "optimal" or (scoped and order == "build")
-    assert certificate.scope == (SCOPE if scoped else "")
+    assert certificate.scope == (BUILD_ORDER_SCOPE if scoped else "")
     evaluated = [step.operator for step in schedule.steps if isinstance(step, tc.Compute)]
     assert Problem(graph, costs).cost_of(evaluated) == expected
     assert peak_of(schedule, costs) <= budget
@@ -207,9 +207,9 @@ def test_it_is_as_cheap_as_exhaustion(case: Any, data: Any) -> None:
     budget = drawn_budget(graph, costs, data.draw)
     optimum = check(graph, costs, budget)
     for policy in HEURISTICS:
-        limit = {"budget": budget} if policy in WITH_BUDGET else {}
+        budget_size = {"budget": budget} if policy in WITH_BUDGET else {}
         try:
-            schedule = tc.plan(graph, policy, costs=costs, **limit)
+            schedule = tc.plan(graph, policy, costs=costs, **budget_size)
         except tc.BudgetError:
             continue
         if peak_of(schedule, costs) <= budget:
@@ -302,7 +302,7 @@ def test_the_chain_at_every_budget(direct: bool, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(optimal, "uniform_chain", lambda graph, costs: None)  # no closed form
     if not direct:
         monkeypatch.setattr(stage_solver, "DIRECT_STATES", 0)
-        monkeypatch.setattr(optimal, "flow_bound", lambda graph, costs, budget, limit: 0.0)
+        monkeypatch.setattr(optimal, "flow_bound", lambda graph, costs, budget, deadline: 0.0)
     graph = tc.networks.chain(8)
     costs = in_nodes(evaluations(graph))
     found = {}

@@ -15,11 +15,11 @@ from tinyckpt.base import deadline as limits
 from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.core.costs import evaluations
 from tinyckpt.planner.heuristics.beam_toposort import (
+    BEAM_STEPS,
     COPIED,
-    EFFORT,
     WIDTHS,
-    Blocks,
-    State,
+    BlockDependencies,
+    PartialOrder,
     evaluated,
     frugal_order,
     widths_for,
@@ -60,10 +60,10 @@ def small_graphs(draw: st.DrawFn, largest: int = 5) -> tc.Graph:
 def test_a_wide_beam_finds_the_lowest_peak(graph: tc.Graph) -> None:
     # Five operators have 32 sets: the beam sees all.
     problem = problem_of(graph)
-    assert problem.peak(frugal_order(Blocks(problem), 32)) == lowest_peak(problem)
+    assert problem.peak(frugal_order(BlockDependencies(problem), 32)) == lowest_peak(problem)
 
 
-def walked(blocks: Blocks, order: list[int]) -> State:
+def walked(blocks: BlockDependencies, order: list[int]) -> PartialOrder:
     """The state that the beam would have after an order, found by its own rules."""
     state = blocks.start
     for operator in order:
@@ -81,7 +81,7 @@ def walked(blocks: Blocks, order: list[int]) -> State:
                  graphs_with_updates().map(lambda drawn: drawn[0])))  # fmt: skip
 def test_the_peak_is_what_replay_counts(graph: tc.TrainingGraph) -> None:
     problem = problem_of(graph)
-    blocks = Blocks(problem)
+    blocks = BlockDependencies(problem)
     for order in (frugal_order(blocks, 10), list(range(len(graph.operators)))):
         assert sorted(order) == list(range(len(graph.operators)))
         trace = tc.replay(tc.from_order(graph, order))
@@ -90,26 +90,26 @@ def test_the_peak_is_what_replay_counts(graph: tc.TrainingGraph) -> None:
 
 def test_layered_graphs_take_less_in_another_order() -> None:
     problem = problem_of(layered_graph(100))
-    assert problem.peak(frugal_order(Blocks(problem), 50)) < problem.peak(range(100))
+    assert problem.peak(frugal_order(BlockDependencies(problem), 50)) < problem.peak(range(100))
 
 
 def test_beams_are_as_wide_as_there_is_time_for() -> None:
     # A chain has one choice at each step, and each operator makes one value.
-    chain = Blocks(problem_of(forward_graph("chain", [[], [0], [1], [2]], [1] * 4)))
+    chain = BlockDependencies(problem_of(forward_graph("chain", [[], [0], [1], [2]], [1] * 4)))
     assert work_of(chain) == 4 + 4 * 8 // COPIED
     # Operators that wait for nothing are all looked at in each step.
-    wide = Blocks(problem_of(forward_graph("wide", [[]] * 100, [1] * 100)))
+    wide = BlockDependencies(problem_of(forward_graph("wide", [[]] * 100, [1] * 100)))
     assert work_of(wide) == 100 * 101 // 2 + 100 * 200 // COPIED
     for count in (100, 1000):  # those of the papers
-        assert widths_for(Blocks(problem_of(layered_graph(count)))) == list(WIDTHS)
+        assert widths_for(BlockDependencies(problem_of(layered_graph(count)))) == list(WIDTHS)
     # As many operators, and more to look at: a beam as wide would take ten minutes.
-    broad = Blocks(problem_of(forward_graph("broad", [[]] * 1000, [1] * 1000)))
-    assert widths_for(broad) == [width for width in WIDTHS if width * work_of(broad) <= EFFORT]
+    broad = BlockDependencies(problem_of(forward_graph("broad", [[]] * 1000, [1] * 1000)))
+    assert widths_for(broad) == [width for width in WIDTHS if width * work_of(broad) <= BEAM_STEPS]
     assert widths_for(broad) == [10]
 
 
 def test_the_clock_is_looked_at_for_each_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks, now = Blocks(problem_of(layered_graph(100))), [0.0]
+    blocks, now = BlockDependencies(problem_of(layered_graph(100))), [0.0]
     frugal_order(blocks, 100)
 
     def tick() -> float:
@@ -122,14 +122,14 @@ def test_the_clock_is_looked_at_for_each_set(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_state_that_was_gone_through_is_held() -> None:
-    blocks = Blocks(problem_of(layered_graph(100)))
+    blocks = BlockDependencies(problem_of(layered_graph(100)))
     state = walked(blocks, frugal_order(blocks, 10))
     gc.collect()
     # Other modules' objects may not like to be asked whether they are instances.
-    held = [each for each in gc.get_objects() if type(each) is State]
+    held = [each for each in gc.get_objects() if type(each) is PartialOrder]
     assert len([each for each in held if len(each.unread) == len(state.unread)]) <= 2
 
 
 def test_time_is_kept() -> None:
     with pytest.raises(OutOfTimeError):
-        frugal_order(Blocks(problem_of(layered_graph(100))), 10, Clock(0.0))
+        frugal_order(BlockDependencies(problem_of(layered_graph(100))), 10, Clock(0.0))

@@ -13,7 +13,7 @@ from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.base.deadline import Clock
 from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.networks.named import network_from_text
-from tinyckpt.planner.heuristics.drop_recomputes import Blocks, most_within, pruned
+from tinyckpt.planner.heuristics.drop_recomputes import RangeMaximum, most_within, pruned
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.greedy import SCORES
 from tinyckpt.planner.model.liveness import Problem
@@ -90,7 +90,7 @@ def test_ranges_of_numbers(numbers: list[int], places: list[tuple[int, int, int]
     stop = np.array([b for _, b, _ in pairs], np.int64)
     expected = [int(values[a:b].max(initial=0)) for a, b, _ in pairs]
     assert most_within(values, first, stop).tolist() == expected
-    blocks = Blocks(values)
+    blocks = RangeMaximum(values)
     for a, b, by in pairs:
         blocks.add(a, b, by)
         values[a:b] += by

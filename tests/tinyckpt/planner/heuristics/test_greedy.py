@@ -25,7 +25,7 @@ from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
 from tinyckpt.planner.heuristics.eviction_queue import Scan
-from tinyckpt.planner.heuristics.greedy import SCORES, Sweep, greedy_orders, settings_of
+from tinyckpt.planner.heuristics.greedy import SCORES, GreedyPlans, greedy_orders, settings_of
 from tinyckpt.planner.model.liveness import Problem
 
 
@@ -111,7 +111,7 @@ def test_a_clock_ends_a_run() -> None:
     graph = tc.networks.chain(200)
     problem = Problem(graph, evaluations(graph))
     with pytest.raises(OutOfTimeError):
-        Eviction(problem, 50 * 512, SCORES["cost / memory"], limit=Clock(0)).run()
+        Eviction(problem, 50 * 512, SCORES["cost / memory"], deadline=Clock(0)).run()
 
 
 # What greedy and dtr cost, in FLOPs, before a heap found what goes: shares of store-all's peak.
@@ -168,7 +168,7 @@ def test_where_there_is_time_for_one_run_there_is_time_for_anchors() -> None:
     for name, modes in (("transformer:2x64", [False, True]), ("chain:8", [False])):
         problem = Problem(graph := network_from_text(name)[0], evaluations(graph))
         highest = problem.peak(range(len(graph.operators)))
-        sweep = Sweep(problem, Levels((highest // 2,), 1, highest))
+        sweep = GreedyPlans(problem, Levels((highest // 2,), 1, highest))
         assert [anchors for *_, anchors in sweep.settings] == modes
 
 

@@ -12,7 +12,7 @@ from tests.random_dags import training_graphs, with_once
 from tests.tinyckpt.planner.heuristics.test_beam_toposort import problem_of, small_graphs
 from tinyckpt.base.deadline import Clock, OutOfTimeError
 from tinyckpt.core.costs import given as given_costs
-from tinyckpt.planner.heuristics.local_search import Ahead, Move, changed
+from tinyckpt.planner.heuristics.local_search import Ahead, OrderChange, changed
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
 
@@ -53,8 +53,8 @@ def test_what_is_evaluated_again_may_need_others() -> None:
 
 
 def test_changed() -> None:
-    assert changed([0, 1, 2, 3], Move(0.0, 1, [7, 8])) == [0, 7, 8, 1, 2, 3]
-    assert changed([0, 1, 2, 3], Move(0.0, 1, [3], 3)) == [0, 3, 1, 2]
+    assert changed([0, 1, 2, 3], OrderChange(0.0, 1, [7, 8])) == [0, 7, 8, 1, 2, 3]
+    assert changed([0, 1, 2, 3], OrderChange(0.0, 1, [3], 3)) == [0, 3, 1, 2]
 
 
 @given(st.one_of(small_graphs(12), training_graphs().map(lambda drawn: drawn[0])), st.data())
@@ -105,4 +105,4 @@ def test_too_small_a_budget_ends() -> None:
 def test_time_is_kept() -> None:
     problem = problem_of(layered_graph(100))
     with pytest.raises(OutOfTimeError):
-        Ahead(problem, 1000, limit=Clock(0.0)).within(range(100))
+        Ahead(problem, 1000, deadline=Clock(0.0)).within(range(100))

@@ -11,7 +11,7 @@ from tests.random_dags import training_graphs
 from tinyckpt.core.costs import evaluations
 from tinyckpt.core.lowering import without_dead
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
-from tinyckpt.planner.chain_dp.reversal import Action, order_of, schedule_of
+from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
 from tinyckpt.planner.model.chain_stages import cheap_cuts, stages, useful_cuts
 from tinyckpt.planner.model.liveness import Flat
@@ -94,11 +94,11 @@ def test_a_u_net_is_cut_where_least_crosses() -> None:
 
 def test_actions_read_as_a_plan() -> None:
     assert revolve_actions(3, 2) == [
-        Action("keep", 0),
-        Action("advance", 0, 1),
-        Action("keep", 1),
-        Action("advance", 1, 2),
-        Action("back", 2),
-        Action("back", 1),
-        Action("back", 0),
+        StageAction("keep", 0),
+        StageAction("advance", 0, 1),
+        StageAction("keep", 1),
+        StageAction("advance", 1, 2),
+        StageAction("back", 2),
+        StageAction("back", 1),
+        StageAction("back", 0),
     ]

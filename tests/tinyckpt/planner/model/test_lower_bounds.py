@@ -10,7 +10,12 @@ from tinyckpt.base import deadline as limits
 from tinyckpt.base.deadline import ENDLESS, Clock, OutOfTimeError
 from tinyckpt.core.costs import flops
 from tinyckpt.planner.model.liveness import Problem
-from tinyckpt.planner.model.lower_bounds import Dependencies, flow_bound, highest, necessary
+from tinyckpt.planner.model.lower_bounds import (
+    Dependencies,
+    flow_bound,
+    golden_section_max,
+    necessary,
+)
 
 
 def test_the_search_for_a_price_looks_at_the_clock() -> None:
@@ -20,10 +25,10 @@ def test_the_search_for_a_price_looks_at_the_clock() -> None:
         prices.append(price)
         return 1 - (price - 0.25) ** 2
 
-    assert highest(value_at, -1.0, 2.0, ENDLESS) > 1 - 1e-9
+    assert golden_section_max(value_at, -1.0, 2.0, ENDLESS) > 1 - 1e-9
     assert len(prices) == 26
     prices.clear()
-    assert 0 < highest(value_at, -1.0, 2.0, Clock(0)) <= 1
+    assert 0 < golden_section_max(value_at, -1.0, 2.0, Clock(0)) <= 1
     assert len(prices) == 1
 
 

@@ -8,7 +8,7 @@ from tests.random_dags import graphs_of_views, with_once
 from tinyckpt.core.costs import flops, in_nodes
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import necessary, smallest_budget
-from tinyckpt.planner.model.non_recomputable import Pinned
+from tinyckpt.planner.model.non_recomputable import NonRecomputable
 
 
 @settings(max_examples=50, deadline=None)
@@ -28,5 +28,5 @@ def test_operators_need_their_inputs_outputs_and_workspace_each_block_once(
     needed = necessary(graph)
     results = {problem.root[value] for value in graph.outputs}
     at_end = sum(costs.data[block] for block in results if not graph.data[block].is_source)
-    beside = Pinned(problem, needed)
+    beside = NonRecomputable(problem, needed)
     assert smallest_budget(problem, needed) == max(at_end, *(beside.need(i) for i in needed))

@@ -19,8 +19,8 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.lowering import from_order, offloading
 from tinyckpt.planner.offload import offload_dp as priced
 from tinyckpt.planner.offload.offload_dp import priced_plans
-from tinyckpt.planner.portfolio.offload_schedules import tried
 from tinyckpt.planner.offload.simulate import timed
+from tinyckpt.planner.portfolio.offload_schedules import tried
 
 BYTES = 512
 GAPS = {4: Fraction(11, 10), 5: Fraction(13, 12)}  # of the makespan to the least

@@ -10,7 +10,7 @@ import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tinyckpt.core.lowering import offloading
-from tinyckpt.planner.offload.prefetch import Room, fetched_early, movable_values
+from tinyckpt.planner.offload.prefetch import PrefetchRoom, fetched_early, movable_values
 
 
 def one_after_another(
@@ -39,7 +39,7 @@ def test_the_earliest_place_with_room(data: Any) -> None:
         for (nbytes, lowest, _), read_at in zip(drawn, sorted(d[2] for d in drawn), strict=True)
     ]
     for budget in (None, *range(10)):
-        room = Room(rows, budget)
+        room = PrefetchRoom(rows, budget)
         places = [room.take(*fetch) for fetch in fetches]
         assert places == one_after_another(rows, budget, fetches)
 
