@@ -30,7 +30,7 @@ LAYERS, SIZE = 200, 8  # operators so small that every microsecond between them 
 def jobs() -> dict[str, Callable[[], object]]:
     """Return what is timed, by name; whatever must be there first is made here."""
     import tinyckpt as tc
-    import viz
+    from tinyckpt import viz
     from tinyckpt.base.tree import leaves
     from tinyckpt.core.execute import execute
 

@@ -17,8 +17,8 @@ from player import LOADS, opened
 from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
-import viz
 from tests.viz.conftest import FLAGS, chromium_path
+from tinyckpt import viz
 
 RESNET = Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json"
 REACHING = 500  # milliseconds

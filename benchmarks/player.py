@@ -18,8 +18,8 @@ import table
 from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
-import viz
 from tests.viz.conftest import FLAGS, chromium_path
+from tinyckpt import viz
 
 LOADS = 5
 STEPS = """() => { const seconds = [];

@@ -20,12 +20,12 @@ from time import perf_counter
 import imageio.v3 as iio
 import table
 from PIL import Image
+from tinyckpt.viz.layout.cells import cells_of, links_of
+from tinyckpt.viz.raster.encode import ENCODERS
+from tinyckpt.viz.scene import Fill, frame_steps, frames
 
 import tinyckpt as tc
-import viz
-from viz.layout.cells import cells_of, links_of
-from viz.raster.encode import ENCODERS
-from viz.scene import Fill, frame_steps, frames
+from tinyckpt import viz
 
 NAIVE_FRAMES = {16: 68, 64: 20, 256: 8}
 ROUNDS = 5
@@ -129,10 +129,11 @@ def formats(path: Path) -> str:
 
 DRAW = """
 import resource, sys
-import tinyckpt as tc, viz
+import tinyckpt as tc
+from tinyckpt import viz
 network, policy, frames, path = sys.argv[1:]
 trace = tc.replay(tc.plan(tc.networks.network_from_text(network)[0], policy))
-from viz.scene import frame_steps
+from tinyckpt.viz.scene import frame_steps
 last = frame_steps(trace)[int(frames) - 2] if frames != "all" else None
 viz.gif(trace, path, every=1, last=last)
 unit = 1 if sys.platform == "darwin" else 1024
@@ -159,7 +160,8 @@ def memory(path: Path) -> str:
 WRITE = """
 import resource, sys
 from time import perf_counter
-import tinyckpt as tc, viz
+import tinyckpt as tc
+from tinyckpt import viz
 how, path, count = sys.argv[1:]
 trace = tc.replay(tc.plan(tc.networks.chain(64), "sqrt_n"))
 viz.gif(tc.replay(tc.plan(tc.networks.chain(2))), path)  # imports and fonts

@@ -18,9 +18,9 @@ from unittest.mock import patch
 from matplotlib.figure import Figure
 from matplotlib.spines import Spine
 from matplotlib.text import Text
+from tinyckpt.viz.theme import DARK, css
 
-import viz
-from viz.theme import DARK, css
+from tinyckpt import viz
 
 
 def twin(path: Path) -> Path:

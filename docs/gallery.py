@@ -7,7 +7,7 @@
 from pathlib import Path
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 from tinyckpt.pipeline import one_f_one_b, replay_pipeline, v_half, zb_h1
 
 OUT = Path("out")

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 from tinyckpt.pipeline import one_f_one_b, replay_pipeline, zb_h1
-from tinyckpt.techniques import weigh
+from tinyckpt.techniques import compare_techniques
 
 FOLDER = Path(__file__).parent / "images"
 POLICIES = ("store_all", "sqrt_n", "recompute_all")
@@ -34,9 +34,9 @@ def main() -> None:
     made = one_f_one_b(4, 8), zb_h1(4, 8)
     pipelines = [replay_pipeline(pipeline) for pipeline in made]
     print(viz.pipeline(pipelines, FOLDER / "pipelines.png"))
-    weighed = weigh(tc.networks.transformer(), measure=False)
-    print(viz.means(weighed, FOLDER / "means.png"))
-    print(viz.means(weighed, FOLDER / "means-dark.png", theme="dark"))
+    weighed = compare_techniques(tc.networks.transformer(), measure=False)
+    print(viz.techniques(weighed, FOLDER / "techniques.png"))
+    print(viz.techniques(weighed, FOLDER / "techniques-dark.png", theme="dark"))
     print(screenshot(traces[:2], FOLDER / "player.png"))
 
 

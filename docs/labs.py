@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 
 SECONDS = 4  # of search for each
 

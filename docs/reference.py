@@ -21,7 +21,7 @@ import glossary
 import policy_table
 
 # Their names stand on the pages of the modules that these are written in.
-PACKAGES = ("tinyckpt", "tinyckpt.training", "viz")
+PACKAGES = ("tinyckpt", "tinyckpt.training", "tinyckpt.viz")
 # Their names stand on one page; some need a package that is an extra.
 NAMESPACES = {
     "tinyckpt.cost": None,
@@ -29,7 +29,7 @@ NAMESPACES = {
     "tinyckpt.linalg": None,
     "tinyckpt.checkpoint_policies": None,
     "tinyckpt.pipeline": None,
-    "tinyckpt.means": None,
+    "tinyckpt.techniques": None,
     "tinyckpt.interop.torch": "torch",
     "tinyckpt.interop.jax": "jax",
 }
@@ -73,10 +73,10 @@ DATA = {
         "dict[str, Callable[..., Pipeline]]",
         "The schedules of pipelines, by name.",
     ),
-    "tinyckpt.means.MEANS": (
-        "tinyckpt.means",
+    "tinyckpt.techniques.TECHNIQUES": (
+        "tinyckpt.techniques",
         "dict[str, Callable]",
-        "The means of holding less, by name.",
+        "The memory-saving techniques, by name.",
     ),
     "tinyckpt.__version__": ("tinyckpt", "str", "The version."),
 }
@@ -93,11 +93,11 @@ SECTIONS = {
     "A machine runs it": (
         "tinyckpt.api", "tinyckpt.replay", "tinyckpt.trace", "tinyckpt.compile", "tinyckpt.storage",
     ),
-    "What everyone looks at": ("viz",),
+    "What everyone looks at": ("tinyckpt.viz",),
     "Operators": ("tinyckpt.ops", "tinyckpt.linalg"),
     "Networks": ("tinyckpt.networks",),
-    "Training, and other means": (
-        "tinyckpt.training", "tinyckpt.rewriting", "tinyckpt.means", "tinyckpt.pipeline",
+    "Training, and other techniques": (
+        "tinyckpt.training", "tinyckpt.rewriting", "tinyckpt.techniques", "tinyckpt.pipeline",
     ),
     "Other frameworks": ("tinyckpt.interop",),
     "Files and errors": ("tinyckpt.documents", "tinyckpt.base.errors"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)

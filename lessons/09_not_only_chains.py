@@ -9,7 +9,7 @@
 from pathlib import Path
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 from tinyckpt.networks.digits import load_digits
 
 OUT = Path("out")

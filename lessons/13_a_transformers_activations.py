@@ -12,7 +12,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)

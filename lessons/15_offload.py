@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 from tinyckpt.planner.model.saved_values import saved_values
 
 OUT = Path("out")

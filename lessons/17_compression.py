@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 from tinyckpt.base.tree import leaves
 from tinyckpt.planner.model.saved_values import saved_values
 

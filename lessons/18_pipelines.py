@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 from tinyckpt.base.tree import leaves
 from tinyckpt.pipeline import (
     PipelineCosts,

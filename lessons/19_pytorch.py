@@ -10,7 +10,7 @@
 from pathlib import Path
 
 import tinyckpt as tc
-import viz
+from tinyckpt import viz
 from tinyckpt.interop import torch as tct
 
 OUT = Path("out")

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import require
 from tests.readme import commands, outputs, python_blocks
 from tinyckpt.cli import main
-from tinyckpt.techniques import MEANS
+from tinyckpt.techniques import TECHNIQUES
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,12 +59,12 @@ def test_what_is_said_of_offloading_runs_as_it_stands(
 
 @pytest.mark.long
 def test_what_is_said_of_means_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "docs" / "means.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "techniques.md").read_text(encoding="utf-8")
     ((command, shown),) = outputs(text).items()
-    assert command == "tinyckpt compare transformer:12x768 --means --budget 50%"
-    assert [line.split("  ")[0] for line in shown[2:-1]] == list(MEANS)
+    assert command == "tinyckpt compare transformer:12x768 --techniques --budget 50%"
+    assert [line.split("  ")[0] for line in shown[2:-1]] == list(TECHNIQUES)
     assert shown[-1].startswith("nothing was measured: store-all: 4 steps may take ")
-    names: dict[str, object] = {"__name__": "means"}
+    names: dict[str, object] = {"__name__": "techniques"}
     for code in python_blocks(text):
         exec(code, names)
     printed = capsys.readouterr().out

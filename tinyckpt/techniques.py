@@ -1,7 +1,7 @@
-"""What is weighed, and what one of the means makes of it: plain data.
+"""What is compared, and what one of the techniques makes of it: plain data.
 
 Memory is counted as ``replay`` does it: what a schedule holds, and not what the caller supplies.
-What a means holds besides, such as gradients that micro-batches add up, counts too. Gradients are
+What a technique holds besides, such as gradients that micro-batches add up, counts too. Gradients are
 among it either way: store-all's are results, which a schedule holds.
 """
 
@@ -95,7 +95,7 @@ LINKS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the means are weighed on.
+    """What the techniques are weighed on.
 
     Attributes:
         graph: loss and gradients of the whole batch.
@@ -149,7 +149,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What one of the means takes.
+    """What one of the techniques takes.
 
     Attributes:
         peak: bytes, on the device that holds most.
@@ -185,7 +185,7 @@ def schedule_cost(case: Case, schedule: Schedule) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# What weighing the means found: one row for each, as data, as a table, as JSON.
+# What comparing the techniques found: one row for each, as data, as a table, as JSON.
 
 
 TEXTS: dict[Gradients, str] = {
@@ -198,10 +198,10 @@ TEXTS: dict[Gradients, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one of the means takes; where it does not apply, why.
+    """What one of the techniques takes; where it does not apply, why.
 
     Attributes:
-        name: as in ``MEANS``.
+        name: as in ``TECHNIQUES``.
         why: why there is nothing to say; empty where there is, and else all numbers are None.
         peak: bytes, on the device that holds most: what is counted is what schedules hold, and
             gradients that micro-batches add up.
@@ -263,21 +263,21 @@ class Row:
 
 
 HEADER = (
-    "means", "peak", "of store-all's", "fits", "x time", "x measured", "off by", "gradients",
+    "technique", "peak", "of store-all's", "fits", "x time", "x measured", "off by", "gradients",
     "takes",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Weighing:
-    """All means, weighed on one network.
+class Comparison:
+    """All techniques, compared on one network.
 
     Attributes:
         name: the network's.
         budget: in bytes.
         unit: of costs.
         link: of the copies; None if none is known.
-        rows: one for each of ``MEANS``.
+        rows: one for each of ``TECHNIQUES``.
         note: why nothing was measured; empty if it was.
     """
 
@@ -289,7 +289,7 @@ class Weighing:
     note: str = ""
 
     def row(self, name: str) -> Row:
-        """Return the row of a means."""
+        """Return the row of a technique."""
         return next(row for row in self.rows if row.name == name)
 
     def __str__(self) -> str:
@@ -306,7 +306,7 @@ class Weighing:
         return "\n".join([*lines, *(f"not run: {each}" for each in self.left_out())])
 
     def left_out(self) -> list[str]:
-        """Return the reasons for which some means were not run, each with their names."""
+        """Return the reasons for which some techniques were not run, each with their names."""
         names: dict[str, list[str]] = {}
         for row in self.rows:
             if row.not_run:
@@ -473,7 +473,7 @@ def made_by(graph: Graph, data: int) -> Operator | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The means that plan a graph as it is: store-all, recomputation, offload, and both.
+# The techniques that plan a graph as it is: store-all, recomputation, offload, and both.
 
 
 # What waits for what is told in time that grows with the square of the values on their way: some
@@ -708,7 +708,7 @@ def dropped_stages_schedule(
 
 
 # --------------------------------------------------------------------------------------------------
-# The means that put another network in the place of one, which computes the same loss.
+# The techniques that put another network in the place of one, which computes the same loss.
 
 
 Planner = Callable[[Case, Graph], Schedule]
@@ -881,7 +881,7 @@ def recomputed(case: Case, graph: Graph) -> Schedule:
 
 
 # --------------------------------------------------------------------------------------------------
-# The means that part a batch: gradient accumulation on one device, a pipeline on several.
+# The techniques that part a batch: gradient accumulation on one device, a pipeline on several.
 #
 # Both hold gradients that micro-batches add up, besides what one of them holds; in place of the
 # results that store-all holds at its end.
@@ -1077,7 +1077,7 @@ MOST_BYTES = 2**32  # of arguments and a peak, which can be had on any machine
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSteps:
-    """What was found by running steps, by the names of the means.
+    """What was found by running steps, by the names of the techniques.
 
     Attributes:
         seconds: of one step, where they say something (``is_timed``).
@@ -1186,7 +1186,7 @@ def error_of(found: Any, exact: Any, name: str, backend: Backend) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``weigh``: every means of holding less on one network, within one budget, in one table.
+# ``compare_techniques``: every memory-saving technique on one network, within one budget, in one table.
 
 
 BUDGET = "50 %"
@@ -1194,8 +1194,8 @@ SECONDS = 6.0  # for each plan
 STAGES, CHUNKS = 4, 8
 REFERENCE = "store-all"
 
-# Every means by its name, in the order of the table.
-MEANS: dict[str, Callable[[Case], Planned]] = {
+# Every technique by its name, in the order of the table.
+TECHNIQUES: dict[str, Callable[[Case], Planned]] = {
     REFERENCE: store_all,
     "recomputation": recomputation,
     "offload": offload,
@@ -1223,7 +1223,7 @@ PARTS = {
 }
 
 
-def weigh(
+def compare_techniques(
     what: Network | Graph,
     *,
     budget: str | int | float = BUDGET,
@@ -1235,8 +1235,8 @@ def weigh(
     measure: bool = True,
     backend: str | Backend = "numpy",
     progress: Progress | None = None,
-) -> Weighing:
-    """Return what each means of holding less takes on a network, within one budget.
+) -> Comparison:
+    """Return what each memory-saving technique takes on a network, within one budget.
 
     Args:
         what: a network; or a training graph, to which only those apply that need no function.
@@ -1262,7 +1262,7 @@ def weigh(
     >>> import tinyckpt as tc
     >>> from tinyckpt.techniques import weigh
     >>> network = tc.networks.mlp(8, 32, batch=512)
-    >>> found = weigh(network, budget="60 %", time_limit=0.5, measure=False)
+    >>> found = compare_techniques(network, budget="60 %", time_limit=0.5, measure=False)
     >>> for row in found.rows[1:5]:
     ...     print(row.name, row.fits, row.is_exact)
     recomputation True True
@@ -1276,9 +1276,9 @@ def weigh(
     case = case_of(what, budget, costs, link, time_limit, stages, chunks, progress)
     plans: dict[str, Planned] = {}
     errors_of: dict[str, TinyckptError] = {}
-    for name, means in MEANS.items():
+    for name, technique in TECHNIQUES.items():
         try:
-            plans[name] = means(case)
+            plans[name] = technique(case)
         except TinyckptError as error:
             errors_of[name] = error
     for name, parts in PARTS.items():
@@ -1286,7 +1286,7 @@ def weigh(
         fitting = [each for each in known if each.peak <= case.budget]
         if fitting and isinstance(errors_of.get(name), BudgetError | None):
             plans[name] = min(fitting, key=lambda each: each.cost)
-    plans = {name: plans[name] for name in MEANS if name in plans}
+    plans = {name: plans[name] for name in TECHNIQUES if name in plans}
     run, note = MeasuredSteps({}, {}, {}), ""
     if measure:
         specs = specs_of(case.graph) if case.network is None else case.network.specs
@@ -1301,10 +1301,10 @@ def weigh(
         row_of(case, name, plans, run)
         if name in plans
         else Row(name, reason(errors_of[name], case.budget))
-        for name in MEANS
+        for name in TECHNIQUES
     ]
     unit = case.costs_of(case.graph).unit
-    return Weighing(case.graph.name, case.budget, unit, case.link, tuple(rows), note)
+    return Comparison(case.graph.name, case.budget, unit, case.link, tuple(rows), note)
 
 
 def case_of(
@@ -1317,7 +1317,7 @@ def case_of(
     chunks: int,
     progress: Progress | None,
 ) -> Case:
-    """Return what is weighed, after checking it; the arguments are as of ``weigh``."""
+    """Return what is weighed, after checking it; the arguments are as of ``compare_techniques``."""
     if not isinstance(what, Network | Graph):
         raise GraphError(f"weigh: expected a Network or a Graph, got a {type(what).__name__}")
     for name, number in (("stages", stages), ("chunks", chunks)):
@@ -1333,7 +1333,7 @@ def case_of(
     own = costs_of(graph)
     budget_size, counted = parse_budget(graph, own, budget)
     if counted.memory_unit != "bytes":
-        raise BudgetError(f"budget {budget!r:.80}: means are weighed in bytes, not in nodes")
+        raise BudgetError(f"budget {budget!r:.80}: techniques are compared in bytes, not in nodes")
     return Case(
         TrainingGraph(graph), network, costs_of, budget_size, link or LINKS.get(own.unit),
         checked_seconds(time_limit), stages, chunks, progress, plan(graph, costs=own),
@@ -1341,7 +1341,7 @@ def case_of(
 
 
 def reason(error: TinyckptError, budget: int) -> str:
-    """Return in few words why a means does not apply."""
+    """Return in few words why a technique does not apply."""
     if isinstance(error, BudgetError) and error.smallest is not None:
         least = size_beside(error.smallest, budget)
         return f"nothing found within the budget; the least peak is {least}"
@@ -1360,7 +1360,7 @@ def row_of(
     plans: Mapping[str, Planned],
     run: MeasuredSteps,
 ) -> Row:
-    """Return the row of a means that applies."""
+    """Return the row of a technique that applies."""
     planned, whole, seconds = plans[name], plans[REFERENCE], run.seconds
     return Row(
         name=name,

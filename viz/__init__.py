@@ -1,26 +1,31 @@
-"""Pictures of traces: animations, stills, charts, a player."""
+"""Pictures of traces: animations, stills, charts, a player, a lab: ``from tinyckpt import viz``."""
 
-from viz.packages import require_packages
+if __name__ == "viz":  # in a clone: from here on another name of tinyckpt.viz
+    from tinyckpt.base.aliases import alias_module
+
+    alias_module("viz", "tinyckpt.viz")
+
+from .packages import require_packages
 
 require_packages()  # before what follows fails for one of them, with less of a clue
 
-from viz.charts.breakdown import breakdown
-from viz.charts.frontier import frontier
-from viz.charts.gradient_error import gradient_error
-from viz.charts.ledger import ledger
-from viz.charts.pipeline import pipeline
-from viz.charts.scaling import scaling
-from viz.charts.techniques import means
-from viz.charts.timeline import timeline
-from viz.gif import frames, gif, save_still
-from viz.lab import lab
-from viz.lab.challenge import challenge
-from viz.lab.empty import empty_lab
-from viz.layout.dot import dot
-from viz.notebook import mimebundle
-from viz.player import player
-from viz.progress import with_bar
-from viz.terminal.asking import ask
+from .charts.breakdown import breakdown
+from .charts.frontier import frontier
+from .charts.gradient_error import gradient_error
+from .charts.ledger import ledger
+from .charts.pipeline import pipeline
+from .charts.scaling import scaling
+from .charts.techniques import techniques
+from .charts.timeline import timeline
+from .gif import frames, gif, save_still
+from .lab import lab
+from .lab.challenge import challenge
+from .lab.empty import empty_lab
+from .layout.dot import dot
+from .notebook import mimebundle
+from .player import player
+from .progress import with_bar
+from .terminal.asking import ask
 
 __all__ = [
     "ask",
@@ -34,12 +39,12 @@ __all__ = [
     "gradient_error",
     "lab",
     "ledger",
-    "means",
     "mimebundle",
     "pipeline",
     "player",
     "save_still",
     "scaling",
+    "techniques",
     "timeline",
     "with_bar",
 ]

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinyckpt.base.errors import OptionError
-from viz.layout.geometry import MARGIN, WIDTH, Layout, Point
-from viz.layout.naming import Grouping, Labels, Naming, check_naming
-from viz.layout.views import overview
-from viz.scene import Activity, NodeLook, moves
-from viz.sheet import (
+
+from .layout.geometry import MARGIN, WIDTH, Layout, Point
+from .layout.naming import Grouping, Labels, Naming, check_naming
+from .layout.views import overview
+from .scene import Activity, NodeLook, moves
+from .sheet import (
     CAPTION,
     GAP,
     HEADER,
@@ -30,7 +31,7 @@ from viz.sheet import (
     counter_widths,
     legend_items,
 )  # fmt: skip
-from viz.theme import font
+from .theme import font
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.memory import CellMemory
-from viz.scene import counts_nodes, live_of
+from .memory import CellMemory
+from .scene import counts_nodes, live_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

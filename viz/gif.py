@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import replacing, write_atomically
-from viz.arrange import Design
-from viz.layout.naming import Grouping, Labels
-from viz.progress import with_bar
-from viz.raster.encode import ENCODERS, SUFFIXES, Encoder
-from viz.raster.film import Film
-from viz.raster.picture import MOST_FRAMES, Picture
-from viz.sheet import as_list
-from viz.vector.svg import svg_still
+
+from .arrange import Design
+from .layout.naming import Grouping, Labels
+from .progress import with_bar
+from .raster.encode import ENCODERS, SUFFIXES, Encoder
+from .raster.film import Film
+from .raster.picture import MOST_FRAMES, Picture
+from .sheet import as_list
+from .vector.svg import svg_still
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

@@ -18,7 +18,8 @@ from tinyckpt.core.schedule import EVALUATIONS, Evaluation, Fetch, Offload
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph
     from tinyckpt.core.schedule import Step
-    from viz.layout.cells import Cell
+
+    from .layout.cells import Cell
 
 LABEL_BAND = 0.46  # of a group's height, in the middle, that its label takes
 NOWHERE = -1

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from viz.layout.geometry import Line, Point, Size
-from viz.memory import LABEL_BAND, LEVELS, shown_share
-from viz.scene import Activity, Fill, NodeLook, one_line
-from viz.theme import RGB, Theme, font
+from .layout.geometry import Line, Point, Size
+from .memory import LABEL_BAND, LEVELS, shown_share
+from .scene import Activity, Fill, NodeLook, one_line
+from .theme import RGB, Theme, font
 
 CORNER = 6.0  # radius, in pixels at scale 1
 DASH_AND_GAP, DASH = 4.4, 0.6  # pixels, and the share of them that is drawn

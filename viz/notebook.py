@@ -10,8 +10,9 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import BackendError
-from viz.player import Page, player
-from viz.vector.svg import svg_graph
+
+from .player import Page, player
+from .vector.svg import svg_graph
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

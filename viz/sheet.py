@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
-from viz.curve import Scales, limits_of
-from viz.scene import (
+
+from .curve import Scales, limits_of
+from .scene import (
     Activity,
     Fill,
     NodeLook,
@@ -21,7 +22,7 @@ from viz.scene import (
     moves,
     title_of,
 )
-from viz.theme import THEMES, font
+from .theme import THEMES, font
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

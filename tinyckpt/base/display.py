@@ -59,7 +59,7 @@ def mimebundle(text: str, shown: Callable[[], object]) -> dict[str, str]:
         text: the plain text.
         shown: called for the graph or trace that is shown, if ``viz`` is there to show it.
     """
-    pictures = getattr(sys.modules.get("viz"), "mimebundle", None)
+    pictures = getattr(sys.modules.get("tinyckpt.viz"), "mimebundle", None)
     return {**(pictures(shown()) if pictures else {}), "text/plain": text}
 
 

@@ -26,7 +26,7 @@ from tinyckpt.cli.request import (
     searching,
     time_to_search,
 )
-from tinyckpt.cli.techniques import check_without, means_job
+from tinyckpt.cli.techniques import check_without, techniques_job
 from tinyckpt.core.costs import cost_of
 from tinyckpt.core.cuts import expected_length
 from tinyckpt.core.graph import Graph
@@ -47,8 +47,8 @@ FLOPS_A_SECOND, EVALUATIONS_A_SECOND = 2e9, 2e5
 
 def compare_job(options: Any) -> int:
     """Print a table of policies, and what the best known schedule would cost at their peaks."""
-    if options.means:
-        return means_job(options)
+    if options.techniques:
+        return techniques_job(options)
     check_without(options)
     check_output(options, *CHARTS)
     graph, specs = graph_of(options)
@@ -106,7 +106,7 @@ def compare_job(options: Any) -> int:
     if any(unmeasured):
         print("-: not measured, for which the time that is left may be too short")
     if options.output:
-        import viz
+        from tinyckpt import viz
 
         print(f"written to {viz.timeline(traces, options.output)}")
     return 0

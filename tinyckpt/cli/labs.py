@@ -19,7 +19,7 @@ from tinyckpt.cli.request import (
 
 def lab_job(options: Any) -> int:
     """Write the page."""
-    import viz
+    from tinyckpt import viz
 
     check_output(options, *PAGES)
     if options.empty or options.network is None:
@@ -47,7 +47,7 @@ def lab_job(options: Any) -> int:
 
 def empty_job(options: Any) -> int:
     """Write the page with nothing in it."""
-    import viz
+    from tinyckpt import viz
 
     if not options.empty:
         wrong_usage(options, "NETWORK is missing; or --empty, onto which one drops a file")

@@ -100,7 +100,7 @@ def answered(arguments: Sequence[str] | None) -> int:
 
 def write_trace(trace: Trace, path: str) -> None:
     """Write a trace as its file's suffix says: data, or a chart of who is evaluated when."""
-    import viz
+    from tinyckpt import viz
 
     for suffix, save in TRACE_WRITERS.items():
         if path.lower().endswith(suffix):
@@ -111,7 +111,7 @@ def write_trace(trace: Trace, path: str) -> None:
 
 def write_frontier(found: Frontier, path: str) -> None:
     """Draw a frontier, its lower bound, and where the simplest policies stand."""
-    import viz
+    from tinyckpt import viz
 
     traces = [replay(plan(found.graph, policy, costs=found.costs)) for policy in DEFAULT_POLICIES]
     viz.frontier(found, path, traces=traces, bound=found.bounds(BOUNDS))
@@ -119,7 +119,7 @@ def write_frontier(found: Frontier, path: str) -> None:
 
 def demo_job(options: Any) -> int:
     """Show everything."""
-    import viz
+    from tinyckpt import viz
 
     demo(viz, Path(options.output), print)
     return 0
@@ -201,7 +201,7 @@ def run_job(options: Any) -> int:
 
 def gif_job(options: Any) -> int:
     """Write an animation, and a still if one is asked for."""
-    import viz
+    from tinyckpt import viz
 
     if options.format is None:
         check_output(options, *ANIMATIONS, ".svg")
@@ -231,7 +231,7 @@ def gif_job(options: Any) -> int:
 
 def play_job(options: Any) -> int:
     """Write a page that plays."""
-    import viz
+    from tinyckpt import viz
 
     check_output(options, *PAGES)
     look = {name: getattr(options, name) for name in ("theme", "title", "labels", "group")}

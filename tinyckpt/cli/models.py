@@ -69,7 +69,7 @@ def answered(options: Any) -> int:
     if options.explain:
         print(f"\n{explain(planned, time_limit=time_to_search(options))}")
     if options.play:
-        import viz
+        from tinyckpt import viz
 
         traces = [replay(each) for each in ([stored] if planned is stored else [stored, planned])]
         print(f"\nwritten to {viz.player(traces, options.play)}; open it in a browser")

@@ -24,7 +24,7 @@ from tinyckpt.cli.labs import add_lab
 from tinyckpt.cli.measuring import add_measured
 from tinyckpt.cli.models import OPTIMIZERS
 from tinyckpt.cli.pipes import add_pipe
-from tinyckpt.cli.techniques import add_means
+from tinyckpt.cli.techniques import add_techniques
 from tinyckpt.core.backend import BACKENDS
 from tinyckpt.networks import NETWORKS
 from tinyckpt.pipeline.supervising import after_rank_0
@@ -52,7 +52,7 @@ bytes, or '50 %' of what it takes now"""
 EXAMPLES = """start here
   tinyckpt demo                                  see everything, in seconds
   tinyckpt compare chain:16                      what each policy costs
-  tinyckpt compare transformer:12x768 --means --budget 50%  and not policies alone
+  tinyckpt compare transformer:12x768 --techniques --budget 50%  and not policies alone
   tinyckpt plan chain:4 --policy sqrt_n          one schedule, step by step
   tinyckpt plan resnet50 --budget '1.5 GiB' --cost flops --explain
   tinyckpt plan chain:16 --frontier              the best at every budget
@@ -150,11 +150,11 @@ def make_parser(jobs: Mapping[str, Job]) -> Parser:
     add_planning(sub)
     sub.add_argument("--backend", default="numpy", choices=BACKENDS)
 
-    sub = command("compare", "compare policies, or means of holding less: peak, time")
+    sub = command("compare", "compare policies, or memory-saving techniques: peak, time")
     add_network(sub)
     add_policies(sub)
     add_planning(sub)
-    add_means(sub)
+    add_techniques(sub)
     sub.add_argument("--backend", default="numpy", choices=BACKENDS)
     sub.add_argument(
         "-o", "--output", metavar="FILE", help="draw live memory: a .png, .svg or .pdf"

@@ -226,7 +226,7 @@ def asked_pipeline(options: Any, schedule: str) -> Pipeline:
 
 def draw(traces: list[PipelineTrace], options: Any) -> None:
     """Write a picture of pipelines, or a page that plays them."""
-    import viz
+    from tinyckpt import viz
 
     if options.output.lower().endswith(PAGES):
         viz.player(traces, options.output, theme=options.theme or "auto")

@@ -49,7 +49,7 @@ def check_output(options: Any, *suffixes: str) -> None:
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
     check_folder(options)
     if options.output and options.output.lower().endswith(CHARTS):
-        import viz  # noqa: F401 - says what is missing before any work is done
+        from tinyckpt import viz  # noqa: F401 - says what is missing before any work is done
 
 
 def check_folder(options: Any) -> None:

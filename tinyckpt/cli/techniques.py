@@ -1,4 +1,4 @@
-"""``tinyckpt compare --means``: every means of holding less on one network, in one table."""
+"""``tinyckpt compare --techniques``: every memory-saving technique on one network, in one table."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ from tinyckpt.cli.request import (
 )
 from tinyckpt.networks import network_or_graph
 from tinyckpt.planner.offload.link import Link
-from tinyckpt.techniques import BUDGET, CHUNKS, STAGES, weigh
+from tinyckpt.techniques import BUDGET, CHUNKS, STAGES, compare_techniques
 
 OUTPUTS = (".json", ".png", ".svg", ".pdf")
 SHARES = 8  # of a time limit: six plans, and two parts for measuring, which has as many rows
-OF_POLICIES = ("policy", "segments", "keep", "set")  # options that say nothing to means
+OF_POLICIES = ("policy", "segments", "keep", "set")  # options that say nothing to techniques
 
 
-def add_means(parser: Any) -> None:
-    """Add what ``compare --means`` is told."""
+def add_techniques(parser: Any) -> None:
+    """Add what ``compare --techniques`` is told."""
     parser.add_argument(
-        "--means", action="store_true",
-        help="compare means of holding less, not policies: recomputation, offload, codes of few "
+        "--techniques", action="store_true",
+        help="compare memory-saving techniques, not policies: recomputation, offload, codes of few "
         "bits, and others; within half of store-all's peak, if no budget is given, and "
         "in FLOPs, if the graph carries no costs; -o draws them, or writes a .json",
     )  # fmt: skip
     parser.add_argument(
         "--bandwidth", type=float, metavar="X",
-        help="with --means: bytes that a link copies in a unit of cost; PCI Express 4.0 beside an "
+        help="with --techniques: bytes that a link copies in a unit of cost; PCI Express 4.0 beside an "
         "A100 by default, where costs are FLOPs, bytes moved or seconds",
     )  # fmt: skip
     parser.add_argument(
         "--stages",
         type=int,
         metavar="K",
-        help=f"with --means: of the pipeline; {STAGES} if not given",
+        help=f"with --techniques: of the pipeline; {STAGES} if not given",
     )
     parser.add_argument(
-        "--chunks", type=int, metavar="N", help=f"with --means: of the loss; {CHUNKS} if not given"
+        "--chunks",
+        type=int,
+        metavar="N",
+        help=f"with --techniques: of the loss; {CHUNKS} if not given",
     )
 
 
-def means_job(options: Any) -> int:
-    """Print the means, and draw or write them."""
+def techniques_job(options: Any) -> int:
+    """Print the techniques, and draw or write them."""
     check(options)
     try:
         what = network_or_graph(options.network)
@@ -58,7 +61,7 @@ def means_job(options: Any) -> int:
         wrong_usage(options, str(error))
     own = {name: getattr(options, name) for name in ("stages", "chunks")}
     with searching(options.network) as progress:
-        found = weigh(
+        found = compare_techniques(
             what,
             budget=BUDGET if options.budget is None else number_or_text(options.budget),
             costs=None if options.cost == "given" else COSTS[options.cost],
@@ -75,29 +78,29 @@ def means_job(options: Any) -> int:
         text = json.dumps(found.document(), indent=1, allow_nan=False)
         write_atomically(options.output, f"{text}\n".encode())
     else:
-        import viz
+        from tinyckpt import viz
 
-        viz.means(found, options.output)
+        viz.techniques(found, options.output)
     print(f"written to {options.output}")
     return 0
 
 
 def check(options: Any) -> None:
-    """Refuse what does not go with means, before any work is done."""
+    """Refuse what does not go with techniques, before any work is done."""
     for name in OF_POLICIES:
         if getattr(options, name) not in (None, []):  # --segments 0 was given, too
-            wrong_usage(options, f"--{name} is about policies; leave it out, or --means")
+            wrong_usage(options, f"--{name} is about policies; leave it out, or --techniques")
     if options.bandwidth is not None and not 0 <= options.bandwidth < math.inf:
         wrong_usage(options, f"--bandwidth {options.bandwidth}: it must be 0 or more, and finite")
     if options.output and not options.output.lower().endswith(OUTPUTS):
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(OUTPUTS)}")
     check_folder(options)
     if options.output and not options.output.lower().endswith(".json"):
-        import viz  # noqa: F401 - says what is missing before any work is done
+        from tinyckpt import viz  # noqa: F401 - says what is missing before any work is done
 
 
 def check_without(options: Any) -> None:
-    """Refuse options of means where there is no ``--means``."""
+    """Refuse options of techniques where there is no ``--techniques``."""
     for name in ("bandwidth", "stages", "chunks"):
         if getattr(options, name) is not None:
-            wrong_usage(options, f"--{name} goes with --means")
+            wrong_usage(options, f"--{name} goes with --techniques")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from viz.charts.lanes import WORK, DeviceLane, blocks_of, lane_of, messages_of, shares_of, ticks_of
-from viz.charts.style import LETTER, SMALL
-from viz.scene import count_text
-from viz.theme import RGB, Theme, blend, css, rgb
+from ..scene import count_text
+from ..theme import RGB, Theme, blend, css, rgb
+from .lanes import WORK, DeviceLane, blocks_of, lane_of, messages_of, shares_of, ticks_of
+from .style import LETTER, SMALL
 
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace

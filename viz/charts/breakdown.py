@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.charts.style import (
+from ..curve import by_column
+from ..scene import count_text
+from ..theme import RGB, Theme, blend, css
+from .style import (
     BESIDE,
     WIDTH,
     Titles,
@@ -23,10 +26,7 @@ from viz.charts.style import (
     titles_of,
     write,
 )
-from viz.charts.timeline import HEADROOM, MOST_COLUMNS, stack
-from viz.curve import by_column
-from viz.scene import count_text
-from viz.theme import RGB, Theme, blend, css
+from .timeline import HEADROOM, MOST_COLUMNS, stack
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import TinyckptError
 from tinyckpt.core.costs import cost_of
-from viz.charts.labels import write_labels
-from viz.charts.style import (
+
+from ..scene import one_line
+from ..sheet import as_list
+from ..theme import css
+from .labels import write_labels
+from .style import (
     SMALL,
     WIDTH,
     Titles,
@@ -28,16 +32,14 @@ from viz.charts.style import (
     titles_of,
     write,
 )  # fmt: skip
-from viz.scene import one_line
-from viz.sheet import as_list
-from viz.theme import css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tinyckpt.core.trace import Trace
     from tinyckpt.planner.portfolio.pareto import Frontier
-    from viz.theme import Theme
+
+    from ..theme import Theme
 
 Bound = Sequence[tuple[int, float]]
 Points = Sequence[tuple[float, float]]

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import TinyckptError
 from tinyckpt.base.units import size_text
-from viz.charts.labels import write_labels
-from viz.charts.style import (
+
+from ..theme import css
+from .labels import write_labels
+from .style import (
     SMALL,
     WIDTH,
     Titles,
@@ -28,12 +30,11 @@ from viz.charts.style import (
     titles_of,
     write,
 )  # fmt: skip
-from viz.theme import css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from viz.theme import Theme
+    from ..theme import Theme
 
 Points = Sequence[tuple[str, int, float]]  # a label, bytes that are kept, the error
 HEIGHT = 4.2  # inches

@@ -16,7 +16,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Offload
-from viz.memory import NOWHERE, CellMemory
+
+from ..memory import NOWHERE, CellMemory
 
 if TYPE_CHECKING:
     from tinyckpt.planner.offload.simulate import Timeline

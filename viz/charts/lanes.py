@@ -29,7 +29,8 @@ from tinyckpt.pipeline.program import (
     SEND_COTANGENT,
     UPDATE,
 )
-from viz.scene import count_text, one_line
+
+from ..scene import count_text, one_line
 
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace

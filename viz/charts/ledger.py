@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.charts.residency import EvaluationKind, ResidencyRows, ledger_of
-from viz.charts.style import (
+from ..scene import count_text, subtitle_of
+from ..sheet import as_list, check
+from ..theme import RGB, css
+from .residency import EvaluationKind, ResidencyRows, ledger_of
+from .style import (
     SMALL,
     WIDTH,
     Titles,
@@ -29,15 +32,13 @@ from viz.charts.style import (
     titles_of,
     write,
 )
-from viz.scene import count_text, subtitle_of
-from viz.sheet import as_list, check
-from viz.theme import RGB, css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tinyckpt.core.trace import Trace
-    from viz.theme import Theme
+
+    from ..theme import Theme
 
 MOST_ROWS = 36
 MOST_CELLS = 420  # evaluations that are drawn one by one; beyond, several share a cell

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.charts.blocks import (
+from ..scene import count_text
+from ..theme import Theme, blend, css
+from .blocks import (
     COLUMNS,
     FILLED,
     MOST_LANES,
@@ -29,7 +31,7 @@ from viz.charts.blocks import (
     rows_of,
     write_beside,
 )
-from viz.charts.lanes import (
+from .lanes import (
     WORK,
     DeviceLane,
     as_pipelines,
@@ -41,7 +43,7 @@ from viz.charts.lanes import (
     tallest_of,
     title_of,
 )
-from viz.charts.style import (
+from .style import (
     LETTER,
     SMALL,
     WIDTH,
@@ -53,8 +55,6 @@ from viz.charts.style import (
     titles_of,
     write,
 )
-from viz.scene import count_text
-from viz.theme import Theme, blend, css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

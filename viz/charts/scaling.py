@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import TinyckptError
-from viz.charts.labels import spread
-from viz.charts.style import (
+
+from ..scene import TITLES, count_text, counts_nodes, live_of
+from ..sheet import as_list, check
+from ..theme import css
+from .labels import spread
+from .style import (
     SMALL,
     WIDTH,
     Titles,
@@ -25,15 +29,13 @@ from viz.charts.style import (
     titles_of,
     write,
 )  # fmt: skip
-from viz.scene import TITLES, count_text, counts_nodes, live_of
-from viz.sheet import as_list, check
-from viz.theme import css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tinyckpt.core.trace import Trace
-    from viz.theme import Theme
+
+    from ..theme import Theme
 
 HEIGHT = 4.0  # inches
 BESIDE = 7.0  # inches from which the two charts stand beside each other

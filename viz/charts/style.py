@@ -18,8 +18,9 @@ from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.base.units import memory_text
-from viz.scene import one_line, title_of
-from viz.theme import FONTS, THEMES, Theme, blend, css
+
+from ..scene import one_line, title_of
+from ..theme import FONTS, THEMES, Theme, blend, css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Means of holding less: peak against time, a point for each, and the budget as a line.
+"""Memory-saving techniques: peak against time, a point for each, and the budget as a line.
 
 Filled points are exact, hollow ones approximate. Many lie close together, at the budget above all,
 so points have numbers, and a key says which is which; those that do not apply have a dash there.
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import TinyckptError
 from tinyckpt.base.units import size_text
-from viz.charts.frontier import set_scales
-from viz.charts.labels import write_labels
-from viz.charts.style import (
+
+from ..theme import css
+from .frontier import set_scales
+from .labels import write_labels
+from .style import (
     SMALL,
     WIDTH,
     Titles,
@@ -29,13 +31,13 @@ from viz.charts.style import (
     titles_of,
     write,
 )  # fmt: skip
-from viz.theme import css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tinyckpt.techniques import Row, Weighing
-    from viz.theme import Theme
+    from tinyckpt.techniques import Comparison, Row
+
+    from ..theme import Theme
 
 HEIGHT = 5.2  # inches, as all that follows; without the key, where that stands below
 BESIDE = 6.0  # from which width the key stands beside the axes
@@ -43,7 +45,7 @@ KEY = 2.25  # width of the key
 LINE = 0.172  # height of one of its lines
 INDENT, MARGIN = 0.12, 0.25  # before it, beside the axes and below them
 NUMBER, GAP = 0.14, 0.07  # width of a number, and the space after it
-TITLE = "Means of holding less"
+TITLE = "Memory-saving techniques"
 # By what becomes of gradients: how much of a marker is filled, and what the legend says.
 FILLS = {
     "bitwise": ("full", "exact"),
@@ -56,18 +58,18 @@ TOUCHING = 7.0  # points apart, from which two markers lie beside each other
 BELOW = 0.08  # of the height, free for labels under the lowest points
 
 
-def means(
-    found: Weighing,
+def techniques(
+    found: Comparison,
     path: str | os.PathLike[str],
     *,
     theme: str = "light",
     width: float = WIDTH,
     title: Titles = None,
 ) -> Path:
-    """Write peak against the model's time, relative to store-all, of all means that apply.
+    """Write peak against the model's time, relative to store-all, of all techniques that apply.
 
     Args:
-        found: what ``tinyckpt.means.weigh`` returned.
+        found: what ``tinyckpt.techniques.compare_techniques`` returned.
         path: ends in ``.png``, ``.svg`` or ``.pdf``.
         theme: ``light`` or ``dark``.
         width: in inches, from 3 to 30; a PNG has 150 pixels for each.
@@ -79,14 +81,14 @@ def means(
     """
     if not hasattr(found, "rows"):
         raise TinyckptError(
-            f"expected what tinyckpt.means.weigh returned, got a {type(found).__name__}"
+            f"expected what tinyckpt.techniques.compare_techniques returned, got a {type(found).__name__}"
         )
     (name,) = titles_of([TITLE], title)
-    return write(path, theme, width, lambda colours: means_figure(found, colours, width, name))
+    return write(path, theme, width, lambda colours: techniques_figure(found, colours, width, name))
 
 
-def means_figure(
-    found: Weighing, colours: Theme, width: float = WIDTH, title: str = TITLE
+def techniques_figure(
+    found: Comparison, colours: Theme, width: float = WIDTH, title: str = TITLE
 ) -> Figure:
     """Return the chart; call it within ``looks()``."""
     rows = [row for row in found.rows if row.peak is not None]
@@ -126,13 +128,13 @@ def means_figure(
     return figure
 
 
-def numbers_of(found: Weighing) -> dict[str, str]:
-    """Return the number of each means that has a point, by its name."""
+def numbers_of(found: Comparison) -> dict[str, str]:
+    """Return the number of each technique that has a point, by its name."""
     names = [row.name for row in found.rows if row.peak is not None]
     return {name: str(place) for place, name in enumerate(names, start=1)}
 
 
-def write_numbers(axis: Any, found: Weighing, unit: int, colours: Theme) -> None:
+def write_numbers(axis: Any, found: Comparison, unit: int, colours: Theme) -> None:
     """Write its number beside each point, and several beside those that lie on each other."""
     numbers = numbers_of(found)
     rows = [row for row in found.rows if row.peak is not None]
@@ -168,8 +170,10 @@ def close_by(places: Sequence[tuple[float, float]], distance: float) -> list[lis
     return sorted(groups)
 
 
-def write_key(figure: Figure, found: Weighing, columns: int, beside: bool, colours: Theme) -> None:
-    """Write which number is which means: beside the axes, or below them in columns."""
+def write_key(
+    figure: Figure, found: Comparison, columns: int, beside: bool, colours: Theme
+) -> None:
+    """Write which number is which technique: beside the axes, or below them in columns."""
     width, height = figure.get_size_inches()
     numbers = numbers_of(found)
     lines = -(-len(found.rows) // columns)

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.errors import OptionError
-from viz.charts.style import (
+
+from ..curve import BANDS, Scales, by_column, hosted, scales_of, stacked
+from ..scene import count_text, counts_nodes, live_of, moves, subtitle_of
+from ..sheet import as_list, check
+from ..theme import css
+from .style import (
     WIDTH,
     Titles,
     byte_unit,
@@ -21,18 +26,15 @@ from viz.charts.style import (
     titles_of,
     write,
 )
-from viz.charts.transfer_lanes import lanes_figure, striped
-from viz.curve import BANDS, Scales, by_column, hosted, scales_of, stacked
-from viz.scene import count_text, counts_nodes, live_of, moves, subtitle_of
-from viz.sheet import as_list, check
-from viz.theme import css
+from .transfer_lanes import lanes_figure, striped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tinyckpt.core.trace import Trace
     from tinyckpt.planner.offload.simulate import Timeline
-    from viz.theme import Theme
+
+    from ..theme import Theme
 
 MOST_COLUMNS = 1000  # about a pixel each in a PNG
 LANE = 0.4  # of the height of a chart: a lane of what is on the host

@@ -16,9 +16,12 @@ import numpy as np
 
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
-from viz.charts.inflight_memory import Moment, held_over_time
-from viz.charts.residency import EvaluationKind
-from viz.charts.style import (
+
+from ..curve import BANDS
+from ..theme import RGB, blend, css
+from .inflight_memory import Moment, held_over_time
+from .residency import EvaluationKind
+from .style import (
     ENTRY,
     SMALL,
     byte_unit,
@@ -28,14 +31,13 @@ from viz.charts.style import (
     new_figure,
     say_peak,
 )
-from viz.curve import BANDS
-from viz.theme import RGB, blend, css
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tinyckpt.planner.offload.simulate import Timeline
-    from viz.theme import Theme
+
+    from ..theme import Theme
 
 Span = tuple[Fraction, Fraction]  # from when to when
 LANES = ("compute", "to the host", "back")  # from the top down

@@ -13,15 +13,16 @@ from tinyckpt.base.files import write_atomically
 from tinyckpt.core.replay import replay
 from tinyckpt.planner.portfolio.choices import Choices, choices
 from tinyckpt.planner.portfolio.plan import plan
-from viz.lab.challenge import asked_bytes
-from viz.lab.data import lab_data
-from viz.lab.table import CAPTION, offered_table
-from viz.layout.naming import Grouping, Labels, Naming, check_naming
-from viz.player import SUFFIXES, Page
-from viz.player.data import shown
-from viz.player.measured import as_measured
-from viz.player.page import Addition, asset, page
-from viz.theme import THEMES
+
+from ..layout.naming import Grouping, Labels, Naming, check_naming
+from ..player import SUFFIXES, Page
+from ..player.data import shown
+from ..player.measured import as_measured
+from ..player.page import Addition, asset, page
+from ..theme import THEMES
+from .challenge import asked_bytes
+from .data import lab_data
+from .table import CAPTION, offered_table
 
 if TYPE_CHECKING:
     from tinyckpt.core.costs import Costs

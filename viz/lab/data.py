@@ -9,9 +9,10 @@ import numpy as np
 
 from tinyckpt.core import costs as cost
 from tinyckpt.core.schedule import EVALUATIONS
-from viz.player.columns import Packed, packed, packed_lists, packed_texts
-from viz.player.data import shown
-from viz.scene import one_line, title_of
+
+from ..player.columns import Packed, packed, packed_lists, packed_texts
+from ..player.data import shown
+from ..scene import one_line, title_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,15 +12,16 @@ from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.core.graph import DTYPES
-from viz.curve import BANDS
-from viz.lab import SCRIPTS
-from viz.layout.cells import SYMBOLS
-from viz.player import SUFFIXES, Page
-from viz.player.columns import bundled
-from viz.player.page import HOST, MEASURED, STYLES, TIMES, asset, filled, json_text
-from viz.player.page import SCRIPTS as PLAYER
-from viz.scene import TITLES
-from viz.theme import THEMES
+
+from ..curve import BANDS
+from ..layout.cells import SYMBOLS
+from ..player import SUFFIXES, Page
+from ..player.columns import bundled
+from ..player.page import HOST, MEASURED, STYLES, TIMES, asset, filled, json_text
+from ..player.page import SCRIPTS as PLAYER
+from ..scene import TITLES
+from ..theme import THEMES
+from . import SCRIPTS
 
 # In the order in which they build on each other, after those of a player and a lab.
 READERS = (

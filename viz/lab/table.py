@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tinyckpt.base.units import size_text
-from viz.player.page import table_of
-from viz.scene import count_text, title_of
+
+from ..player.page import table_of
+from ..scene import count_text, title_of
 
 if TYPE_CHECKING:
     from tinyckpt.planner.portfolio.choices import Choices

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from viz.layout.naming import Labels, asked_label
-from viz.layout.parts import Part
+from .naming import Labels, asked_label
+from .parts import Part
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph, Operator

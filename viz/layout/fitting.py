@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 
-from viz.layout.cells import Cell
-from viz.layout.geometry import Layout, Size
-from viz.layout.parts import DASH
-from viz.theme import font
+from ..theme import font
+from .cells import Cell
+from .geometry import Layout, Size
+from .parts import DASH
 
 POINTS = (11, 10, 9, 8)  # sizes of labels, in pixels at scale 1
 LEAST_IN_BOXES = 9  # a name is rather cut than written smaller

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from viz.layout.cells import Cell
+from .cells import Cell
 
 WIDTH = 800  # pixels of a panel, where nothing else is asked for
 MARGIN = 26

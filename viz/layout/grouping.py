@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from tinyckpt.base.errors import OptionError
-from viz.layout.naming import Grouping, checked_text
-from viz.layout.parts import MOST, Anatomy, Part, parts_by_scope, parts_of
+
+from .naming import Grouping, checked_text
+from .parts import MOST, Anatomy, Part, parts_by_scope, parts_of
 
 MOST_ASKED = 1_000  # nodes of the forward half that a picture shows because somebody asked for it
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from viz.layout.cells import Cell
-from viz.layout.dot import dot
-from viz.layout.fitting import breadth_of, broad_cells
-from viz.layout.geometry import HEADING, MARGIN, WIDTH, Heading, Layout, Point, Size
-from viz.layout.positions import curve_of, point_of, run_dot
-from viz.layout.ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
+from .cells import Cell
+from .dot import dot
+from .fitting import breadth_of, broad_cells
+from .geometry import HEADING, MARGIN, WIDTH, Heading, Layout, Point, Size
+from .positions import curve_of, point_of, run_dot
+from .ways import Band, Drawing, Folding, Placed, dot_arrows, mirrored
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

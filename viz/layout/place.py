@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from viz.layout.cells import Cell, cells_of, reads_of
-from viz.layout.fitting import with_labels
-from viz.layout.geometry import MARGIN, WIDTH, Heading, Layout, Line, Point
-from viz.layout.layered import dot_layout
-from viz.layout.rows import chain_layout
+from .cells import Cell, cells_of, reads_of
+from .fitting import with_labels
+from .geometry import MARGIN, WIDTH, Heading, Layout, Line, Point
+from .layered import dot_layout
+from .rows import chain_layout
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.base.errors import BackendError
-from viz.layout.geometry import Point, curve
+
+from .geometry import Point, curve
 
 
 def run_dot(source: str) -> Any:

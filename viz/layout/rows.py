@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from viz.layout.cells import LONGEST_NAME, Cell
-from viz.layout.fitting import breadth_of, broad_cells
-from viz.layout.geometry import (
+from .cells import LONGEST_NAME, Cell
+from .fitting import breadth_of, broad_cells
+from .geometry import (
     HEADING,
     MARGIN,
     WIDTH,

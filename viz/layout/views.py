@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from viz.layout.cells import Cell, cells_of_parts
-from viz.layout.geometry import WIDTH
-from viz.layout.grouping import asked_parts
-from viz.layout.naming import PLAIN, Naming
-from viz.layout.parts import Anatomy, Part, anatomy, parts_of
-from viz.layout.place import Layout, layout_of
+from .cells import Cell, cells_of_parts
+from .geometry import WIDTH
+from .grouping import asked_parts
+from .naming import PLAIN, Naming
+from .parts import Anatomy, Part, anatomy, parts_of
+from .place import Layout, layout_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

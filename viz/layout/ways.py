@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from viz.layout.cells import Cell
-from viz.layout.geometry import Arrow, Line, Point, Size
+from .cells import Cell
+from .geometry import Arrow, Line, Point, Size
 
 STUB = 9  # pixels that a cut arrow reaches beyond the cut
 

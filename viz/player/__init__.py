@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, overload
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import write_atomically
-from viz.charts.lanes import as_pipelines
-from viz.layout.naming import Grouping, Labels, Naming, check_naming
-from viz.player.measured import as_measured
-from viz.player.page import page
-from viz.player.pipelines import pipeline_page
-from viz.sheet import as_list, check
-from viz.theme import THEMES
+
+from ..charts.lanes import as_pipelines
+from ..layout.naming import Grouping, Labels, Naming, check_naming
+from ..sheet import as_list, check
+from ..theme import THEMES
+from .measured import as_measured
+from .page import page
+from .pipelines import pipeline_page
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

@@ -22,21 +22,23 @@ from tinyckpt.core.schedule import (
     operator_title,
 )
 from tinyckpt.planner.model.value_fates import residuals_of
-from viz.charts.transfer_lanes import time_words
-from viz.curve import BANDS, Scales, budget_of, scales_of
-from viz.layout.geometry import WIDTH, Layout
-from viz.layout.naming import PLAIN, Naming
-from viz.layout.views import GroupView, views_of
-from viz.nodes import arrow_sizes
-from viz.player.columns import Packed, packed, packed_lists, packed_texts
-from viz.scene import checkpoints_of, moves, one_line, subtitle_of, title_of
-from viz.sheet import lines_of, strip_words
+
+from ..charts.transfer_lanes import time_words
+from ..curve import BANDS, Scales, budget_of, scales_of
+from ..layout.geometry import WIDTH, Layout
+from ..layout.naming import PLAIN, Naming
+from ..layout.views import GroupView, views_of
+from ..nodes import arrow_sizes
+from ..scene import checkpoints_of, moves, one_line, subtitle_of, title_of
+from ..sheet import lines_of, strip_words
+from .columns import Packed, packed, packed_lists, packed_texts
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph
     from tinyckpt.core.trace import Trace
     from tinyckpt.planner.offload.simulate import Timeline
-    from viz.layout.cells import Cell
+
+    from ..layout.cells import Cell
 
 VERBS = (Compute, Free, Offload, Fetch)
 MOST_SOURCE_STEPS = 20_000  # beyond, nobody reads a program, and it would be most of the file

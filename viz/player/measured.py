@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from viz.player.columns import packed
-from viz.player.data import shown
+
+from .columns import packed
+from .data import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

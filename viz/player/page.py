@@ -7,19 +7,20 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.units import size_text
-from viz.arrange import Design
-from viz.layout.naming import PLAIN, Naming
-from viz.player.columns import bundled, deflated
-from viz.player.data import page_data, shown
-from viz.player.measured import with_measured
-from viz.scene import count_text, moves, title_of
-from viz.theme import DARK, LIGHT, Theme, css, differing, faint_edge, staying
-from viz.vector.svg import svg_still
-from viz.vector.webfont import font_faces
+
+from ..arrange import Design
+from ..layout.naming import PLAIN, Naming
+from ..scene import count_text, moves, title_of
+from ..theme import DARK, LIGHT, Theme, css, differing, faint_edge, staying
+from ..vector.svg import svg_still
+from ..vector.webfont import font_faces
+from .columns import bundled, deflated
+from .data import page_data, shown
+from .measured import with_measured
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
@@ -45,7 +46,8 @@ SEVERAL = (
 HOST = "host"  # of pages on which something moves to the host's memory, or has times
 TIMES = "times"  # of pages on which something has times
 MEASURED = "measured"  # of pages on which memory that was measured is drawn over a plan
-PACKAGES = ("viz.player", "viz.lab")  # whose assets pages are made of; no two have one name
+FOLDER = Path(__file__).parents[1]
+PACKAGES = ("player", "lab")  # whose assets pages are made of; no two have one name
 WITHOUT_SCRIPTS = (
     "Scripts are off: this is the moment of the first policy's peak. With scripts this page steps, "
     "scrubs and plays."
@@ -146,7 +148,7 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], **parts
 
 def asset(name: str) -> str:
     """Return a file of a page, as it ships with the package."""
-    places = [files(package) / "assets" / name for package in PACKAGES]
+    places = [FOLDER / package / "assets" / name for package in PACKAGES]
     return next(place for place in places if place.is_file()).read_text(encoding="utf-8")
 
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.pipeline.program import UPDATE
-from viz.charts.blocks import idle_texts, rows_of
-from viz.charts.lanes import (
+
+from ..charts.blocks import idle_texts, rows_of
+from ..charts.lanes import (
     counters_of,
     lane_of,
     moments_of,
@@ -24,13 +25,13 @@ from viz.charts.lanes import (
     ticks_of,
     title_of,
 )
-from viz.charts.pipeline import pipeline_figure
-from viz.charts.style import DPI, METADATA, looks
-from viz.player.columns import Packed, bundled, packed
-from viz.player.data import shown
-from viz.player.page import filled, json_text, table_of
-from viz.scene import count_text
-from viz.theme import THEMES
+from ..charts.pipeline import pipeline_figure
+from ..charts.style import DPI, METADATA, looks
+from ..scene import count_text
+from ..theme import THEMES
+from .columns import Packed, bundled, packed
+from .data import shown
+from .page import filled, json_text, table_of
 
 if TYPE_CHECKING:
     from tinyckpt.pipeline import PipelineTrace

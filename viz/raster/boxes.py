@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from viz.layout.geometry import Size
-from viz.memory import LEVELS, shown_share
-from viz.nodes import corner_of, emptied, kept_part
-from viz.raster.sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
-from viz.scene import NodeLook
+from ..layout.geometry import Size
+from ..memory import LEVELS, shown_share
+from ..nodes import corner_of, emptied, kept_part
+from ..scene import NodeLook
+from .sprites import Indices, Inks, label_coverage, label_inks, shape_sprite
 
 
 def group_sprite(

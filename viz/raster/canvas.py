@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.raster.sprites import Glyphs, Indices, Inks, inks_of, text_layer
-from viz.theme import RGB, Theme
+from ..theme import RGB, Theme
+from .sprites import Glyphs, Indices, Inks, inks_of, text_layer
 
 if TYPE_CHECKING:
-    from viz.arrange import Header
+    from ..arrange import Header
 
 WIDE = 100  # pixels of a box of which often only a part changes
 REACH = (1, 2, 4)  # pixels, added up: how far one looks for others to both sides

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tinyckpt.base.units import size_text
-from viz.nodes import fitted
-from viz.raster.sprites import Indices
-from viz.raster.words import covered, ramp
-from viz.scene import cost_of, count_text, one_line, what_of
-from viz.theme import font
+
+from ..nodes import fitted
+from ..scene import cost_of, count_text, one_line, what_of
+from ..theme import font
+from .sprites import Indices
+from .words import covered, ramp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tinyckpt.core.trace import Trace
-    from viz.raster.canvas import Canvas
+
+    from .canvas import Canvas
 
 LARGEST, SMALLEST = 76, 12  # pixels of a title, and of its lines at least
 SHARE = 0.54  # of the title's size that the lines below it have

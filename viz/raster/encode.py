@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from PIL import Image
 
-from viz.raster.film import Film, write_mp4, write_webm
+from .film import Film, write_mp4, write_webm
 
 if TYPE_CHECKING:
-    from viz.raster.canvas import Change
+    from .canvas import Change
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tinyckpt.base.errors import BackendError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from viz.raster.canvas import Change
+    from .canvas import Change
 
 CENTISECONDS = 100  # ticks of a film's clock in a second
 CODECS = {

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.units import size_text
-from viz.layout.geometry import Line, Size
-from viz.nodes import arrow_parts, arrow_sizes, corner_of
-from viz.raster.sprites import (
+
+from ..layout.geometry import Line, Size
+from ..nodes import arrow_parts, arrow_sizes, corner_of
+from ..theme import Theme
+from .sprites import (
     OVERSAMPLE,
     Indices,
     distances,
@@ -22,12 +24,11 @@ from viz.raster.sprites import (
     layer,
     sprite_shape,
 )
-from viz.raster.words import words_of
-from viz.theme import Theme
+from .words import words_of
 
 if TYPE_CHECKING:
-    from viz.raster.canvas import Canvas
-    from viz.scene import Frame
+    from ..scene import Frame
+    from .canvas import Canvas
 
 BEYOND = 2.5  # pixels between a node and the outer edge of its ring: within a checkpoint's
 HALO = 5.0  # pixels that the halo of a lit arrow is wide

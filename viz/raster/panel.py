@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.captions import Captions
-from viz.curve import Scales
-from viz.layout.geometry import MARGIN, Line, Size
-from viz.nodes import arrow_parts, arrow_sizes, fitted
-from viz.raster.boxes import group_sprite
-from viz.raster.canvas import Canvas, Counters
-from viz.raster.card import draw_card, lines_of_card, results_of
-from viz.raster.lights import Lights
-from viz.raster.sprites import (
+from ..captions import Captions
+from ..curve import Scales
+from ..layout.geometry import MARGIN, Line, Size
+from ..nodes import arrow_parts, arrow_sizes, fitted
+from ..scene import Activity, Frame, NodeLook, count_text, frames, subtitles_of
+from ..sheet import CAPTION, HEAD, LANE
+from ..theme import RGB, faint_edge, font
+from .boxes import group_sprite
+from .canvas import Canvas, Counters
+from .card import draw_card, lines_of_card, results_of
+from .lights import Lights
+from .sprites import (
     TRANSPARENT,
     Indices,
     label_coverage,
@@ -30,17 +33,15 @@ from viz.raster.sprites import (
     sprite_shape,
     text_layer,
 )
-from viz.raster.strip import Strip, lane_of, strip_of
-from viz.raster.words import TextLine as Sentence
-from viz.raster.words import words_of
-from viz.scene import Activity, Frame, NodeLook, count_text, frames, subtitles_of
-from viz.sheet import CAPTION, HEAD, LANE
-from viz.theme import RGB, faint_edge, font
+from .strip import Strip, lane_of, strip_of
+from .words import TextLine as Sentence
+from .words import words_of
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace
-    from viz.arrange import Panel
-    from viz.layout.cells import Cell
+
+    from ..arrange import Panel
+    from ..layout.cells import Cell
 
 MOST_KEPT = 2**24  # bytes of pictures of nodes
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.errors import OptionError
-from viz.arrange import PLAIN, Design, Item, sheet_of
-from viz.curve import peak_step, scales_of
-from viz.nodes import arrow_sizes
-from viz.raster.canvas import Canvas, Change
-from viz.raster.panel import PanelPicture, draw_arrow
-from viz.raster.sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
-from viz.scene import SEEN, NodeLook, count_text, frame_steps
-from viz.sheet import headings
-from viz.theme import THEMES, Theme
+
+from ..arrange import PLAIN, Design, Item, sheet_of
+from ..curve import peak_step, scales_of
+from ..nodes import arrow_sizes
+from ..scene import SEEN, NodeLook, count_text, frame_steps
+from ..sheet import headings
+from ..theme import THEMES, Theme
+from .canvas import Canvas, Change
+from .panel import PanelPicture, draw_arrow
+from .sprites import TRANSPARENT, Indices, Inks, inks_of, layer, node_sprite
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

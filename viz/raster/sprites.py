@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from viz.layout.geometry import WITH_HALO, Size
-from viz.nodes import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
-from viz.scene import Activity, NodeLook
-from viz.theme import RGB, Theme, blend, font, palette
+from ..layout.geometry import WITH_HALO, Size
+from ..nodes import STRIPE, dashes, is_dashed, node_colours, outline_of, stripes
+from ..scene import Activity, NodeLook
+from ..theme import RGB, Theme, blend, font, palette
 
 OVERSAMPLE = 4
 TRANSPARENT = 255  # never a palette index: palettes have at most 64 colours

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from viz.curve import BANDS, Scales, by_column, hosted, stacked
-from viz.nodes import STRIPE, STRIPE_AND_GAP
-from viz.raster.sprites import Indices, Inks, text_layer
-from viz.sheet import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
+from ..curve import BANDS, Scales, by_column, hosted, stacked
+from ..nodes import STRIPE, STRIPE_AND_GAP
+from ..sheet import AIR, HEAD, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
+from .sprites import Indices, Inks, text_layer
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

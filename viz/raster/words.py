@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from viz.nodes import fitted
-from viz.raster.sprites import INK_STEPS, Indices, inks_of
-from viz.theme import RGB, Theme, blend, font
+from ..nodes import fitted
+from ..theme import RGB, Theme, blend, font
+from .sprites import INK_STEPS, Indices, inks_of
 
 if TYPE_CHECKING:
-    from viz.raster.canvas import Canvas
+    from .canvas import Canvas
 
 Word = tuple[Indices, float]  # its picture, and how far the next one is from where it begins
 MOST_WORDS = 4096  # that are kept

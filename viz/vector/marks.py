@@ -9,9 +9,9 @@ import html
 import math
 from collections.abc import Sequence
 
-from viz.layout.geometry import Layout, Line, Point, Size
-from viz.memory import LEVELS, shown_share
-from viz.nodes import (
+from ..layout.geometry import Layout, Line, Point, Size
+from ..memory import LEVELS, shown_share
+from ..nodes import (
     STRIPE,
     arrow_parts,
     arrow_sizes,
@@ -28,8 +28,8 @@ from viz.nodes import (
     share_of,
     stripes,
 )
-from viz.scene import Activity, NodeLook, one_line
-from viz.theme import RGB, Theme, css, faint_edge
+from ..scene import Activity, NodeLook, one_line
+from ..theme import RGB, Theme, css, faint_edge
 
 
 def number(value: float) -> str:

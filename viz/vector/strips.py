@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from viz.curve import BANDS, Scales, by_column, hosted, stacked
-from viz.nodes import STRIPE, STRIPE_AND_GAP
-from viz.sheet import HEAD, LANE, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
-from viz.theme import Theme, css, font
-from viz.vector.marks import number, text_element
+from ..curve import BANDS, Scales, by_column, hosted, stacked
+from ..nodes import STRIPE, STRIPE_AND_GAP
+from ..sheet import HEAD, LANE, LANE_WORDS, StripLine, lane_lines, lines_of, strip_words
+from ..theme import Theme, css, font
+from .marks import number, text_element
 
 if TYPE_CHECKING:
     from tinyckpt.core.trace import Trace

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.units import size_text
-from viz.arrange import PLAIN, Design, Header, Item, sheet_of
-from viz.captions import Captions
-from viz.curve import scales_of
-from viz.layout.cells import printable
-from viz.layout.geometry import MARGIN, WIDTH, Layout, Size
-from viz.layout.views import overview
-from viz.nodes import arrow_sizes, fitted
-from viz.scene import (
+
+from ..arrange import PLAIN, Design, Header, Item, sheet_of
+from ..captions import Captions
+from ..curve import scales_of
+from ..layout.cells import printable
+from ..layout.geometry import MARGIN, WIDTH, Layout, Size
+from ..layout.views import overview
+from ..nodes import arrow_sizes, fitted
+from ..scene import (
     CellLooks,
     Fill,
     NodeLook,
@@ -31,9 +32,9 @@ from viz.scene import (
     subtitles_of,
     title_of,
 )
-from viz.sheet import GAP, as_list, headings
-from viz.theme import THEMES, Theme, css, font
-from viz.vector.marks import (
+from ..sheet import GAP, as_list, headings
+from ..theme import THEMES, Theme, css, font
+from .marks import (
     arrow_elements,
     edge_elements,
     label_elements,
@@ -42,8 +43,8 @@ from viz.vector.marks import (
     numbers,
     text_element,
 )
-from viz.vector.strips import lane_elements, strip_elements
-from viz.vector.webfont import font_faces
+from .strips import lane_elements, strip_elements
+from .webfont import font_faces
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph

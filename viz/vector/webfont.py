@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from functools import cache
 
-from viz.theme import FONTS
+from ..theme import FONTS
 
 WEIGHTS = {"Regular": 400, "SemiBold": 600}
 

@@ -1,4 +1,4 @@
-"""``tinyckpt compare --means``: what it prints, writes and refuses."""
+"""``tinyckpt compare --techniques``: what it prints, writes and refuses."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import require
 from tinyckpt.cli import main
-from tinyckpt.techniques import MEANS
+from tinyckpt.techniques import TECHNIQUES
 
 QUICK = ("--time-limit", "0.2")
 
@@ -22,13 +22,15 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_it_prints_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("chain:16", "--means", "--budget", "50%", "--cost", "evaluations")
+    given = ("chain:16", "--techniques", "--budget", "50%", "--cost", "evaluations")
     code, out, err = run(capsys, *given, "--bandwidth", "1e30", *QUICK)
     assert (code, err) == (0, "")
     head, columns, *rows = out.splitlines()
     assert head == "chain:16 within 4.5 KiB; time in evaluations, copies at 1e+30 bytes for each"
-    assert columns.split()[:2] == ["means", "peak"]
-    assert [row[: len(name)] for row, name in zip(rows, MEANS, strict=True)] == list(MEANS)
+    assert columns.split()[:2] == ["technique", "peak"]
+    assert [row[: len(name)] for row, name in zip(rows, TECHNIQUES, strict=True)] == list(
+        TECHNIQUES
+    )
     assert rows[1].split()[1:7] == ["4.5", "KiB", "50.0", "%", "yes", "1.273"]
     assert rows[2].endswith("4.5 KiB of the host")
     assert rows[4].endswith("there is but a graph, and no function to be called otherwise")
@@ -37,7 +39,7 @@ def test_it_prints_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
 def test_half_is_the_budget_if_there_is_none_and_flops_are_the_costs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, _ = run(capsys, "mlp:2x8", "--means", *QUICK, "--stages", "2", "--chunks", "4")
+    code, out, _ = run(capsys, "mlp:2x8", "--techniques", *QUICK, "--stages", "2", "--chunks", "4")
     assert code == 0
     assert out.startswith("mlp:2x8 within 4.8 KiB; time in FLOPs, copies at 0.001641 bytes")
     assert "2 devices, 8 micro-batches" in out
@@ -45,19 +47,19 @@ def test_half_is_the_budget_if_there_is_none_and_flops_are_the_costs(
 
 
 def test_it_writes_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "means.json"
-    code, out, _ = run(capsys, "mlp:2x8", "--means", *QUICK, "-o", str(path))
+    path = tmp_path / "techniques.json"
+    code, out, _ = run(capsys, "mlp:2x8", "--techniques", *QUICK, "-o", str(path))
     assert code == 0
     assert out.splitlines()[-1] == f"written to {path}"
     document = json.loads(path.read_text(encoding="utf-8"))
-    assert [row["name"] for row in document["rows"]] == list(MEANS)
+    assert [row["name"] for row in document["rows"]] == list(TECHNIQUES)
     assert document["budget"] * 2 == document["rows"][0]["peak"]
 
 
 def test_it_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     require("matplotlib")
-    path = tmp_path / "means.svg"
-    code, out, _ = run(capsys, "chain:8", "--means", *QUICK, "-o", str(path))
+    path = tmp_path / "techniques.svg"
+    code, out, _ = run(capsys, "chain:8", "--techniques", *QUICK, "-o", str(path))
     assert code == 0
     assert out.splitlines()[-1] == f"written to {path}"
     assert path.read_bytes().startswith(b"<?xml")
@@ -66,16 +68,28 @@ def test_it_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("mlp:2x8", "--means", "--policy", "sqrt_n"), "--policy is about policies"),
-        (("mlp:2x8", "--means", "--segments", "0"), "--segments is about policies"),
-        (("mlp:2x8", "--means", "--set", "slots=3"), "--set is about policies"),
-        (("mlp:2x8", "--means", "-o", "x.txt"), "-o x.txt: it must end in .json, .png, .svg, .pdf"),
-        (("mlp:2x8", "--means", "--bandwidth", "-1"), "--bandwidth -1.0: it must be 0 or more"),
-        (("mlp:2x8", "--means", "--bandwidth", "nan"), "--bandwidth nan: it must be 0 or more"),
-        (("mlp:2x8", "--stages", "3"), "--stages goes with --means"),
-        (("mlp:2x8", "--bandwidth", "3"), "--bandwidth goes with --means"),
-        (("mpl:2x8", "--means"), "did you mean mlp"),
-        (("mlp:2x8", "--means", "--stages", "0"), "stages=0; it must be an integer of 1 or more"),
+        (("mlp:2x8", "--techniques", "--policy", "sqrt_n"), "--policy is about policies"),
+        (("mlp:2x8", "--techniques", "--segments", "0"), "--segments is about policies"),
+        (("mlp:2x8", "--techniques", "--set", "slots=3"), "--set is about policies"),
+        (
+            ("mlp:2x8", "--techniques", "-o", "x.txt"),
+            "-o x.txt: it must end in .json, .png, .svg, .pdf",
+        ),
+        (
+            ("mlp:2x8", "--techniques", "--bandwidth", "-1"),
+            "--bandwidth -1.0: it must be 0 or more",
+        ),
+        (
+            ("mlp:2x8", "--techniques", "--bandwidth", "nan"),
+            "--bandwidth nan: it must be 0 or more",
+        ),
+        (("mlp:2x8", "--stages", "3"), "--stages goes with --techniques"),
+        (("mlp:2x8", "--bandwidth", "3"), "--bandwidth goes with --techniques"),
+        (("mpl:2x8", "--techniques"), "did you mean mlp"),
+        (
+            ("mlp:2x8", "--techniques", "--stages", "0"),
+            "stages=0; it must be an integer of 1 or more",
+        ),
     ],
 )
 def test_wrong_usage(
@@ -91,7 +105,7 @@ def test_wrong_usage(
     [("much", "tinyckpt: budget 'much'; legal are"), ("9 nodes", "in bytes, not in nodes")],
 )
 def test_a_wrong_budget(capsys: pytest.CaptureFixture[str], budget: str, message: str) -> None:
-    code, out, err = run(capsys, "mlp:2x8", "--means", "--budget", budget)
+    code, out, err = run(capsys, "mlp:2x8", "--techniques", "--budget", budget)
     assert (code, out) == (1, "")
     assert message in err
     assert len(err.splitlines()) == 1
@@ -99,7 +113,7 @@ def test_a_wrong_budget(capsys: pytest.CaptureFixture[str], budget: str, message
 
 @pytest.mark.parametrize(
     "command",
-    ["compare chain:4 --means", "pipe chain:4 --stages 2 --micro-batches 2", "graph chain:4"],
+    ["compare chain:4 --techniques", "pipe chain:4 --stages 2 --micro-batches 2", "graph chain:4"],
 )
 def test_a_folder_that_is_not_there_is_said_before_any_work(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str

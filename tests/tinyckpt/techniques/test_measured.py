@@ -1,4 +1,4 @@
-"""What weighing the means runs here: where seconds are taken, and why steps are not run."""
+"""What comparing the techniques runs here: where seconds are taken, and why steps are not run."""
 
 from typing import Any
 

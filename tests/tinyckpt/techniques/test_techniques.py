@@ -1,4 +1,4 @@
-"""The table of means: its peaks against closed forms, replay and execution; rows that stay."""
+"""The table of techniques: its peaks against closed forms, replay and execution; rows that stay."""
 
 import json
 from fractions import Fraction
@@ -15,20 +15,20 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.networks import Network, random_arrays
 from tinyckpt.networks.named import specs_of
 from tinyckpt.pipeline.stages import EXCHANGE
-from tinyckpt.techniques import MEANS, PARTS, Row, Weighing, reason, weigh
+from tinyckpt.techniques import PARTS, TECHNIQUES, Comparison, Row, compare_techniques, reason
 
 QUICK = 0.15  # seconds for each plan
-FUNCTIONS = [name for name in MEANS if "offload" not in name][2:-2]  # that need one
+FUNCTIONS = [name for name in TECHNIQUES if "offload" not in name][2:-2]  # that need one
 WITHOUT_SPEED = tc.Link(10**30)
 
 
-def quick(what: Any, **options: Any) -> Weighing:
-    return weigh(what, **{"time_limit": QUICK, **options})
+def quick(what: Any, **options: Any) -> Comparison:
+    return compare_techniques(what, **{"time_limit": QUICK, **options})
 
 
-def check(found: Weighing) -> None:
+def check(found: Comparison) -> None:
     """Hold every row to what replay says, and execution."""
-    assert tuple(row.name for row in found.rows) == tuple(MEANS)
+    assert tuple(row.name for row in found.rows) == tuple(TECHNIQUES)
     whole = found.row("store-all").peak
     assert whole is not None
     for row in found.rows:
@@ -262,7 +262,7 @@ def test_a_link_without_end_is_no_number_of_json() -> None:
     assert document["rows"][0]["fits"] is False
     assert document["budget"] == 5 * 512
     tiny = Row("one", peak=1, share=0.5, fits=True, times=float("nan"), gradients="bitwise")
-    weighing = Weighing("few", 1, "FLOPs", None, (tiny,))
+    weighing = Comparison("few", 1, "FLOPs", None, (tiny,))
     assert json.loads(json.dumps(weighing.document(), allow_nan=False))["rows"][0]["times"] is None
 
 
@@ -271,12 +271,12 @@ def test_what_is_a_little_over_the_budget_does_not_read_like_it() -> None:
         Row(str(peak), peak=peak, share=1.0, fits=peak <= 2**20, times=1.0, gradients="bitwise")
         for peak in (2**20, 2**20 + 8, 2**21)
     ]
-    lines = str(Weighing("net", 2**20, "FLOPs", None, tuple(rows))).splitlines()
+    lines = str(Comparison("net", 2**20, "FLOPs", None, tuple(rows))).splitlines()
     assert lines[0] == "net within 1.0 MiB, 1,048,576 B; time in FLOPs"
     assert [" ".join(line.split()[1:4]) for line in lines[2:]] == [
         "1.0 MiB 100.0", "1,048,584 B 100.0", "2.0 MiB 100.0"
     ]  # fmt: skip
-    assert str(Weighing("net", 2**20, "FLOPs", None, tuple(rows[::2]))).startswith(
+    assert str(Comparison("net", 2**20, "FLOPs", None, tuple(rows[::2]))).startswith(
         "net within 1.0 MiB; time"
     )
     why = reason(tc.BudgetError("", 2**20 + 8), 2**20)
@@ -291,7 +291,7 @@ def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
     assert "measured" not in str(found)
     assert "x measured" in str(quick(graph))
     document = found.document()
-    assert [row["name"] for row in document["rows"]] == list(MEANS)
+    assert [row["name"] for row in document["rows"]] == list(TECHNIQUES)
     assert document["rows"][0]["peak"] == 6 * 512
 
 
@@ -299,7 +299,7 @@ def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
     ("options", "message"),
     [
         ({"budget": "much"}, "budget 'much'; legal are"),
-        ({"budget": "9 nodes"}, "means are weighed in bytes, not in nodes"),
+        ({"budget": "9 nodes"}, "techniques are compared in bytes, not in nodes"),
         ({"stages": 0}, "stages=0; it must be an integer of 1 or more"),
         ({"chunks": 2.5}, "chunks=2.5; it must be an integer of 1 or more"),
         ({"time_limit": -1}, "time_limit = -1; it must be a number of seconds"),
@@ -308,17 +308,17 @@ def test_what_is_said_of_a_graph_with_costs_of_its_own() -> None:
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(tc.TinyckptError, match=message):
-        weigh(tc.networks.mlp(2, 4), **options)
+        compare_techniques(tc.networks.mlp(2, 4), **options)
 
 
 def test_what_has_nothing_to_hold_is_refused() -> None:
     with pytest.raises(tc.GraphError, match="expected a Network or a Graph, got a int"):
-        weigh(3)  # type: ignore[arg-type]
+        compare_techniques(3)  # type: ignore[arg-type]
     with pytest.raises(tc.GraphError, match="has no backward half"):
-        weigh(tc.build(lambda x: tc.tanh(x), tc.Spec(3)))
+        compare_techniques(tc.build(lambda x: tc.tanh(x), tc.Spec(3)))
     bare = Network("bare", lambda params, x: tc.sum(tc.tanh(x)), ([], tc.Spec(3)))
     with pytest.raises(tc.GraphError, match="bare has no parameters"):
-        weigh(bare)
+        compare_techniques(bare)
 
 
 def test_parts_draw_by_themselves() -> None:

@@ -1,4 +1,4 @@
-"""The chart of means: a point and a number for each, fills, the budget, labels that stand apart."""
+"""The chart of techniques: a point and a number for each, fills, the budget, labels apart."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 import viz
 from tests.conftest import examples
-from tinyckpt.techniques import MEANS, Row, Weighing, weigh
+from tinyckpt.techniques import TECHNIQUES, Comparison, Row, compare_techniques
 from viz.charts.style import looks
-from viz.charts.techniques import means_figure
+from viz.charts.techniques import techniques_figure
 from viz.theme import DARK, LIGHT
 
 WIDTHS = (3.0, 4.7, 6.0, 8.0, 14.0)
@@ -28,9 +28,9 @@ def as_written() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Weighing:
+def found() -> Comparison:
     network = tc.networks.residual_mlp(4, 16, 64)
-    return weigh(network, budget="90 %", time_limit=0.3, measure=False)
+    return compare_techniques(network, budget="90 %", time_limit=0.3, measure=False)
 
 
 def written(figure: Any) -> list[str]:
@@ -48,8 +48,8 @@ def points_of(axis: Any) -> list[tuple[float, float, str, str]]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_means_has_a_point_or_a_dash(found: Weighing, width: float) -> None:
-    figure = means_figure(found, LIGHT, width)
+def test_every_technique_has_a_point_or_a_dash(found: Comparison, width: float) -> None:
+    figure = techniques_figure(found, LIGHT, width)
     (axis,) = figure.axes
     rows = [row for row in found.rows if row.peak is not None]
     assert points_of(axis) == [
@@ -62,7 +62,7 @@ def test_every_means_has_a_point_or_a_dash(found: Weighing, width: float) -> Non
         for row in rows
     ]
     key = written(figure)
-    assert key[1::2] == list(MEANS)
+    assert key[1::2] == list(TECHNIQUES)
     numbers = dict(zip(key[1::2], key[::2], strict=True))
     assert [numbers[row.name] for row in rows] == [str(n) for n in range(1, len(rows) + 1)]
     assert {numbers[row.name] for row in found.rows if row.why} == {"\N{EN DASH}"}
@@ -75,8 +75,8 @@ def test_every_means_has_a_point_or_a_dash(found: Weighing, width: float) -> Non
 
 @pytest.mark.long
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_written_lies_on_anything_else(found: Weighing, width: float) -> None:
-    figure = means_figure(found, DARK, width)
+def test_nothing_written_lies_on_anything_else(found: Comparison, width: float) -> None:
+    figure = techniques_figure(found, DARK, width)
     figure.canvas.draw()
     (axis,) = figure.axes
     labels = [text.get_window_extent() for text in axis.texts[1:]]
@@ -96,7 +96,7 @@ def test_nothing_written_lies_on_anything_else(found: Weighing, width: float) ->
 
 def drawn(place: int, peak: int, times: float, gradients: Any, devices: int) -> Row:
     return Row(
-        list(MEANS)[place], peak=peak, share=1.0, fits=True, times=times, gradients=gradients,
+        list(TECHNIQUES)[place], peak=peak, share=1.0, fits=True, times=times, gradients=gradients,
         devices=devices,
     )  # fmt: skip
 
@@ -112,17 +112,17 @@ def drawn(place: int, peak: int, times: float, gradients: Any, devices: int) -> 
             st.sampled_from([1, 4]),
         ),
         min_size=1,
-        max_size=len(MEANS),
+        max_size=len(TECHNIQUES),
     ),
     st.integers(0, 2**41),
     st.sampled_from(WIDTHS),
 )
 def test_any_points_can_be_drawn(rows: list[Any], budget: int, width: float) -> None:
     made = [drawn(place, *row) for place, row in enumerate(rows)]
-    made += [Row(name, why="no") for name in list(MEANS)[len(rows) :]]
-    some = Weighing("drawn", budget, "FLOPs", None, tuple(made))
+    made += [Row(name, why="no") for name in list(TECHNIQUES)[len(rows) :]]
+    some = Comparison("drawn", budget, "FLOPs", None, tuple(made))
     with looks():
-        figure = means_figure(some, LIGHT, width)
+        figure = techniques_figure(some, LIGHT, width)
         figure.canvas.draw()
         (axis,) = figure.axes
         assert len(points_of(axis)) == len(rows)
@@ -131,15 +131,17 @@ def test_any_points_can_be_drawn(rows: list[Any], budget: int, width: float) -> 
 
 
 @pytest.mark.long
-def test_files(found: Weighing, tmp_path: Path) -> None:
+def test_files(found: Comparison, tmp_path: Path) -> None:
     for suffix, magic in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
-        path = viz.means(found, tmp_path / f"one.{suffix}")
+        path = viz.techniques(found, tmp_path / f"one.{suffix}")
         assert path.read_bytes().startswith(magic)
-        assert path.read_bytes() == viz.means(found, tmp_path / f"two.{suffix}").read_bytes()
-        assert path.read_bytes() != viz.means(found, path, theme="dark").read_bytes()
+        assert path.read_bytes() == viz.techniques(found, tmp_path / f"two.{suffix}").read_bytes()
+        assert path.read_bytes() != viz.techniques(found, path, theme="dark").read_bytes()
     nasty = replace(found, name="</svg>\n<b>$")
-    assert viz.means(nasty, tmp_path / "n.svg").read_bytes().count(b"</svg>") == 1
-    with pytest.raises(tc.TinyckptError, match=r"what tinyckpt\.means\.weigh returned, got"):
-        viz.means(3, tmp_path / "x.png")  # type: ignore[arg-type]
+    assert viz.techniques(nasty, tmp_path / "n.svg").read_bytes().count(b"</svg>") == 1
+    with pytest.raises(
+        tc.TinyckptError, match=r"what tinyckpt\.techniques\.compare_techniques returned, got"
+    ):
+        viz.techniques(3, tmp_path / "x.png")  # type: ignore[arg-type]
     with pytest.raises(tc.TinyckptError, match="unknown theme 'neon'"):
-        viz.means(found, tmp_path / "x.png", theme="neon")
+        viz.techniques(found, tmp_path / "x.png", theme="neon")

@@ -20,7 +20,7 @@ from viz.charts.inflight_memory import held_over_time
 from viz.charts.residency import EvaluationKind
 from viz.charts.style import looks
 from viz.charts.timeline import timeline_figure
-from viz.charts.transfer_lanes import lanes_figure, lanes_of, joined_spans, thinned
+from viz.charts.transfer_lanes import joined_spans, lanes_figure, lanes_of, thinned
 from viz.curve import stacked
 from viz.theme import DARK, LIGHT
 
