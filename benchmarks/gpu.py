@@ -118,10 +118,10 @@ def measured(network: Network, backend: Backend) -> list[list[str]]:
         taken = min(peaks)
         schedule = step.schedule(state, *batch)
         counted = tc.replay(schedule).peak_bytes
-        in_all = tc.ledger(schedule).peak_bytes
+        total = tc.ledger(schedule).peak_bytes
         rows.append(
             [network.name, name, f"{counted / 2**20:,.1f}", f"{taken / 2**20:,.1f}",
-             f"{100 * (taken / counted - 1):+.2f} %", f"{in_all / 2**20:,.1f}",
+             f"{100 * (taken / counted - 1):+.2f} %", f"{total / 2**20:,.1f}",
              f"{timed(run, backend):.3f}"]
         )  # fmt: skip
         del step, state
@@ -144,7 +144,7 @@ def main() -> None:
     options = parser.parse_args()
     backend = get_backend(options.backend)
     body = [row for network in networks(options.small) for row in measured(network, backend)]
-    header = ("network", "plan", "counted, MiB", "pool, MiB", "above", "in all, MiB", "s a step")
+    header = ("network", "plan", "counted, MiB", "pool, MiB", "above", "total, MiB", "s a step")
     if options.backend == "cupy":
         table.write(
             "gpu", "Training steps on a GPU", [device(), table.rows(header, body)],

@@ -178,7 +178,7 @@ def llama_7b() -> dict[str, Any]:
     trace = tc.replay(schedule)
     station("replay", f"{trace.peak_bytes / 2**30:.1f} GiB")
     ledger = tc.ledger(schedule)
-    station("ledger", f"{ledger.peak_bytes / 2**30:.1f} GiB in all")
+    station("ledger", f"{ledger.peak_bytes / 2**30:.1f} GiB total")
     budgeted = tc.plan(graph, budget=0.5, time_limit=30.0)
     peak = tc.replay(budgeted).peak_bytes
     station("plan, half of store-all's peak", f"{peak / 2**30:.1f} GiB, {budgeted.certificate}")

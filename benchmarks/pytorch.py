@@ -304,7 +304,7 @@ def main() -> None:
             asked = Asked(name, options.seconds, options.budgets, options.shares)
             sections = PARTS[part](asked)
             taken = (
-                f"{options.seconds:g} s for a search; {perf_counter() - begin:.0f} s in all, the "
+                f"{options.seconds:g} s for a search; {perf_counter() - begin:.0f} s total, the "
                 f"machine's load {load:.1f} before and {os.getloadavg()[0]:.1f} after."
             )
             new = {f"{name}, {part}{asked.suffix}": "\n\n".join([*sections, taken])}

@@ -49,7 +49,11 @@ LISTED = {
 }  # fmt: skip
 # What is neither a function nor a class: the module that it stands in, its type, what it is.
 DATA = {
-    "tinyckpt.POLICIES": ("tinyckpt.policies", "dict[str, Policy]", "The policies, by name."),
+    "tinyckpt.POLICIES": (
+        "tinyckpt.planner.portfolio.policies",
+        "dict[str, Policy]",
+        "The policies, by name.",
+    ),
     "tinyckpt.PRIMITIVES": ("tinyckpt.ops", "dict[str, Primitive]", "The primitives, by name."),
     "tinyckpt.PolicyLike": (
         "tinyckpt.planner.portfolio.resolve_policy",
@@ -58,9 +62,9 @@ DATA = {
         " graph, or of the graph and its costs, that returns a schedule or an order.",
     ),
     "tinyckpt.TrainingGraph": (
-        "tinyckpt.graph",
+        "tinyckpt.core.graph",
         "NewType",
-        "A :class:`tinyckpt.Graph` with its backward half, as :func:`tinyckpt.differentiate`"
+        "A :class:`tinyckpt.Graph` with its backward pass, as :func:`tinyckpt.differentiate`"
         " returns it.",
     ),
     "tinyckpt.networks.NETWORKS": (
@@ -83,21 +87,22 @@ DATA = {
 # In the order of the way that data take; by what the names of modules begin with.
 SECTIONS = {
     "A function becomes a graph": (
-        "tinyckpt", "tinyckpt.build", "tinyckpt.building", "tinyckpt.var", "tinyckpt.differentiate",
-        "tinyckpt.graph", "tinyckpt.chunking", "tinyckpt.analysis",
+        "tinyckpt", "tinyckpt.core.tracing", "tinyckpt.core.autodiff", "tinyckpt.core.graph",
+        "tinyckpt.core.primitive", "tinyckpt.core.cuts",
     ),
     "A policy makes a schedule": (
-        "tinyckpt.planning", "tinyckpt.policies", "tinyckpt.checkpoint_policies", "tinyckpt.cost",
-        "tinyckpt.schedule", "tinyckpt.orders", "tinyckpt.transfers",
+        "tinyckpt.planner", "tinyckpt.core.policies", "tinyckpt.checkpoint_policies",
+        "tinyckpt.cost", "tinyckpt.core.costs", "tinyckpt.core.schedule", "tinyckpt.core.lowering",
     ),
     "A machine runs it": (
-        "tinyckpt.api", "tinyckpt.replay", "tinyckpt.trace", "tinyckpt.compile", "tinyckpt.storage",
+        "tinyckpt.api", "tinyckpt.core.replay", "tinyckpt.core.trace", "tinyckpt.core.execute",
+        "tinyckpt.codegen", "tinyckpt.storage",
     ),
     "What everyone looks at": ("tinyckpt.viz",),
     "Operators": ("tinyckpt.ops", "tinyckpt.linalg"),
     "Networks": ("tinyckpt.networks",),
     "Training, and other techniques": (
-        "tinyckpt.training", "tinyckpt.rewriting", "tinyckpt.techniques", "tinyckpt.pipeline",
+        "tinyckpt.training", "tinyckpt.approx", "tinyckpt.techniques", "tinyckpt.pipeline",
     ),
     "Other frameworks": ("tinyckpt.interop",),
     "Files and errors": ("tinyckpt.documents", "tinyckpt.base.errors"),

@@ -61,7 +61,7 @@ print(trace.summary())
 
 # %% [markdown]
 # **Predict.** 400 layers, so k = 20. Store-all needs 801 evaluations and 402 values. How many
-# values are the peak under sqrt(n), and how many evaluations does it need in all?
+# values are the peak under sqrt(n), and how many evaluations does it need in total?
 
 # %%
 my_guess = viz.ask("400 layers, sqrt(n): which peak, how many evaluations?", (0, 0))

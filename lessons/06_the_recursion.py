@@ -72,12 +72,12 @@ print(builtin.summary())
 
 # %% [markdown]
 # Count for n = 2^p - 1, so that n+1 halves evenly. Each level of the recursion advances through
-# half of every part, (n+1)/2 layers in all, and there are p levels: p * 2^(p-1) forward
+# half of every part, (n+1)/2 layers in total, and there are p levels: p * 2^(p-1) forward
 # evaluations. At the deepest place each level holds one value, and there are two cotangents: p+2.
 
 # %% [markdown]
 # **Predict.** 15 layers: 48 evaluations, peak 6 values. Now n = 1023. How many values are the peak,
-# and how many evaluations does it take in all (store-all: 1025 values, 2047 evaluations)?
+# and how many evaluations does it take in total (store-all: 1025 values, 2047 evaluations)?
 
 # %%
 my_guess = viz.ask("1023 layers, halved: which peak, how many evaluations?", (0, 0))

@@ -67,7 +67,7 @@ for slots in (1, 2, 3, 4):
 # From steps to our chain. It has n+1 of them: n layers and `l`. Of a budget of b values, two go to
 # the cotangents and one to the value that is being evaluated; the other b-3 may be checkpoints. And
 # x, the initial state, has a slot that costs nothing, since a source is not charged: s = b-2. Every
-# backward operator and `l` are evaluated once: (n+1) + t(n+1, b-2) evaluations in all.
+# backward operator and `l` are evaluated once: (n+1) + t(n+1, b-2) evaluations in total.
 
 
 # %%

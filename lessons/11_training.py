@@ -111,7 +111,7 @@ books = {"held": held, "mixed precision": half, "consumed": ledger()}
 books["4 micro-batches"] = ledger(part="last", rows=32, micro_batches=4)
 books["sqrt_n"] = ledger(policy="sqrt_n")
 table = {}
-print(" " * 15, "gradients  activations  added up  in all")
+print(" " * 15, "gradients  activations  added up   total")
 for name, book in books.items():
     most = [max(book.held["gradients"]), max(book.held["activations"])]
     most += [book.sources["accumulated gradients"], book.peak_bytes]

@@ -93,7 +93,7 @@ print(advice)
 
 # %% [markdown]
 # The lines at the end are for plain eager training. `advice.apply(model)` does the same, so that it
-# is three lines in all: import, advise, apply. Another model of the kind shows that it holds:
+# is three lines: import, advise, apply. Another model of the kind shows that it holds:
 
 # %%
 wrapped, model = model, GPT()

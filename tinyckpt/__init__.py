@@ -1,12 +1,26 @@
-"""tinyckpt: see, understand and plan gradient checkpointing.
+"""tinyckpt: see, understand and plan gradient checkpointing (rematerialization), in NumPy.
 
-A function becomes a graph, the graph gets its backward half, a policy turns it into a schedule, a
-machine runs the schedule, and the trace of that run is what everyone looks at::
+Ten names do most of the work; ``import tinyckpt as tc``::
 
-    graph    = tc.differentiate(tc.build(loss, params, x, y))
-    schedule = tc.plan(graph, "sqrt_n")
-    trace    = tc.replay(schedule)
-    result   = tc.run(schedule, params, x, y)
+    build          trace a Python function into a computation graph
+    differentiate  reverse-mode autodiff: add the backward pass to the graph
+    plan           a policy or a memory budget makes a schedule of compute and free steps
+    replay         run a schedule without arrays: counts, bytes, peak memory
+    run            run a schedule on arrays: value, gradients, measured trace
+    compile        write a schedule as NumPy source
+    explain        say what a schedule saves and recomputes, and what fills its peak
+    value_and_grad all of it in one call; grad and jit likewise
+    train_step     loss, gradients and the optimiser's update as one graph
+    networks       published networks at any size, to plan for
+
+>>> import tinyckpt as tc
+>>> graph = tc.differentiate(tc.build(lambda x: tc.mean(tc.tanh(x) ** 2), tc.Spec((256, 64))))
+>>> trace = tc.replay(tc.plan(graph, "sqrt_n"))
+>>> trace.evaluations, trace.peak_bytes
+(8, 393224)
+
+Pictures are in ``tinyckpt.viz``; PyTorch and JAX in ``tinyckpt.interop``; every public name is in
+``tinyckpt.__all__``.
 """
 
 from types import ModuleType
@@ -356,6 +370,12 @@ for _name, _value in list(globals().items()):
     if isinstance(_value, ModuleType) and _name not in __all__:
         del globals()[_name]
 del _name, _value
+
+
+def __dir__() -> list[str]:
+    """List the public names, and nothing that the module itself imports."""
+    return sorted(__all__)
+
 
 if not TYPE_CHECKING:  # there, it would have every name
 

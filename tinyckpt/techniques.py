@@ -1,8 +1,8 @@
 """What is compared, and what one of the techniques makes of it: plain data.
 
 Memory is counted as ``replay`` does it: what a schedule holds, and not what the caller supplies.
-What a technique holds besides, such as gradients that micro-batches add up, counts too. Gradients are
-among it either way: store-all's are results, which a schedule holds.
+What a technique stores besides, such as gradients that micro-batches accumulate, counts too.
+Gradients are included either way: store-all's are results, which stay in memory.
 """
 
 from __future__ import annotations
@@ -1186,7 +1186,7 @@ def error_of(found: Any, exact: Any, name: str, backend: Backend) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``compare_techniques``: every memory-saving technique on one network, within one budget, in one table.
+# ``compare_techniques``: every technique on one network, within one budget, in one table.
 
 
 BUDGET = "50 %"

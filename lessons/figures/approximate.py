@@ -143,5 +143,5 @@ def slices() -> str:
             ours, left = round(plain[part], 9), round(rewritten[part], 9)
             body.append([name, part, f"{units:g}", f"{ours:g}", f"{left:g}"])
         totals = (sum(values.values()) for values in (block.slices, plain, rewritten))
-        body.append([name, "in all", *(f"{round(total, 9):g}" for total in totals)])
+        body.append([name, "total", *(f"{round(total, 9):g}" for total in totals)])
     return rows(("block", "kept", "in the paper", "here", "rewritten"), body)

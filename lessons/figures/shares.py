@@ -127,7 +127,7 @@ def rows_of(name: str, batch: int) -> list[list[str]]:
     return found
 
 
-def in_all(network: Network) -> float:
+def share_of_total(network: Network) -> float:
     """Return the share of everything, Adam's state in, that sqrt(n) saves."""
     graph = training_graph(network)
     peaks = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("store_all", "sqrt_n")]
@@ -136,17 +136,17 @@ def in_all(network: Network) -> float:
 
 @cache
 def batches(name: str) -> dict[int, float]:
-    """Return the share saved in all at the smallest batch at which a claim comes out, and before.
+    """Return the share of the total saved at the smallest batch where a claim holds, and before.
 
     The share grows with the batch: activations do, and nothing else.
     """
     claim = CLAIMS[name]
     few, enough = 1, MOST
-    shares = {few: in_all(claim.make(few)), enough: in_all(claim.make(enough))}
+    shares = {few: share_of_total(claim.make(few)), enough: share_of_total(claim.make(enough))}
     assert shares[few] < claim.share <= shares[enough]
     while enough - few > 1:
         middle = (few + enough) // 2
-        shares[middle] = in_all(claim.make(middle))
+        shares[middle] = share_of_total(claim.make(middle))
         few, enough = (middle, enough) if shares[middle] < claim.share else (few, middle)
     return {few: shares[few], enough: shares[enough]}
 
@@ -162,8 +162,8 @@ def verdict(name: str) -> str:
 
 
 HEADER = (
-    "network", "claimed", "plan", "activations, store-all", "saved of them", "in all, store-all",
-    "saved in all", "more FLOPs",
+    "network", "claimed", "plan", "activations, store-all", "saved of them", "total, store-all",
+    "saved of the total", "more FLOPs",
 )  # fmt: skip
 
 

@@ -161,7 +161,7 @@ def forward_only() -> Figure:
     return Figure(
         "measuring the forward pass tells the peak",
         TAUGHT,
-        f"{forward:,} bytes in the forward half, {trace.peak_bytes:,} in all",
+        f"{forward:,} bytes in the forward pass, {trace.peak_bytes:,} total",
         trace.peak_step < first,
         "The peak is in the backward half, where a segment is there again, and cotangents besides.",
     )

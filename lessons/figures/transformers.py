@@ -140,7 +140,7 @@ def terms() -> str:
     body.sort(key=lambda row: str(row[0]))
     sizes = {"paper": published_bytes(graph, GPT3), "here": sum(here.values())}
     of_sbh = {who: nbytes / GPT3.sbh for who, nbytes in sizes.items()}
-    body.append(["in all, GPT-3", *(f"{of_sbh[who]:.2f} sbh" for who in ("paper", "here")), ""])
+    body.append(["total, GPT-3", *(f"{of_sbh[who]:.2f} sbh" for who in ("paper", "here")), ""])
     return rows(("kept", "in the paper", "here", "why"), body)
 
 

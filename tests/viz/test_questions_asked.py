@@ -157,7 +157,7 @@ def test_a_memory_curve_is_drawn_with_keys(page: Any) -> None:
     assert "Of 18 steps: 18 right, 0 too high, 0 too low. You drew it." in said
     columns.last.focus()
     page.keyboard.press("ArrowDown")
-    assert "17 right, 0 too high, 1 too low; hatched, 1 value in all." in (
+    assert "17 right, 0 too high, 1 too low; hatched, 1 value total." in (
         place.locator(".said").inner_text()
     )
     assert place.locator(".own").inner_text() == "Step 17, b1: you say 2 values, it is 3."

@@ -47,7 +47,7 @@ def add_costs(parser: Any) -> None:
         "--time-limit",
         type=seconds,
         metavar="S",
-        help="seconds to search for plans and to measure, in all; without, 6 for each",
+        help="total seconds to search for plans and to measure; without, 6 for each",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tinyckpt.base.errors import BudgetError
 from tinyckpt.cli.request import wrong_usage
 from tinyckpt.documents.measured import Measured, load_measured
-from tinyckpt.planner.model.budget import asked_for
+from tinyckpt.planner.model.budget import written_budget
 
 BASE = "'1.5 GiB', a number of bytes, or 'start' for what is held at the start"
 
@@ -61,7 +61,7 @@ def span(text: str) -> tuple[float, float]:
 def base(text: str) -> int | str:
     """Return a number of bytes, or ``start``."""
     try:
-        asked = asked_for(text, BASE)
+        asked = written_budget(text, BASE)
     except BudgetError:
         asked = None
     if text != "start" and (asked is None or asked.unit not in ("bytes", "unsaid")):

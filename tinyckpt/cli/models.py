@@ -13,7 +13,7 @@ from tinyckpt.core.costs import cost_of, given
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.documents.user_functions import function_of_file, importing, user_code
-from tinyckpt.planner.model.budget import budget_in_bytes
+from tinyckpt.planner.model.budget import budget_in_bytes, without_total
 from tinyckpt.planner.portfolio.explain import explain
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.table import table
@@ -60,7 +60,7 @@ def answered(options: Any) -> int:
                     graph, budget=budget_size, time_limit=time_to_search(options), progress=progress
                 )
         except BudgetError as error:
-            raise in_all(error, options, graph.source_bytes + state) from error
+            raise with_total(error, options, graph.source_bytes + state) from error
     arguments = f"{budget_size}" if not options.no_workspace else f"{budget_size}, workspace=False"
     fits_plainly = planned is stored and (eager is None or eager <= budget_size)
     columns = about_columns(eager, graph.source_bytes + state)
@@ -88,12 +88,12 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     try:
         advice = tct.advise(model, *args, budget=budget_size, workspace=workspace)
     except BudgetError as error:
-        raise in_all(error, options, sources) from error
+        raise with_total(error, options, sources) from error
     rows = [
         ["parameters, buffers, arguments", *[size_text(plain.source_bytes)] * 2],
         ["optimizer state", *[size_text(state)] * 2],
         ["gradients, activations, workspace", size_text(plain.peak), size_text(advice.peak)],
-        ["in all", size_text(plain.peak + sources), size_text(advice.peak + sources)],
+        ["total", size_text(plain.peak + sources), size_text(advice.peak + sources)],
     ]
     print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
     print(table(["at the peak", "now", "advised"], rows))
@@ -146,20 +146,22 @@ def state_bytes(options: Any, model: Any) -> int:
 def budget_size_of(options: Any, whole: int, sources: int) -> int:
     """Return what a budget for everything leaves to a step's own values, in bytes."""
     value = number_or_text(options.budget)
-    text = str(value).removesuffix("in all").strip()
+    text = str(value)
+    if isinstance(value, str):
+        text, _ = without_total(value)
     if isinstance(value, float):
         text = f"{100 * value:g} %"
     elif isinstance(value, int):
         text = f"{value} bytes"
-    return budget_in_bytes(f"{text} in all", whole, sources)
+    return budget_in_bytes(f"{text} total", whole, sources)
 
 
-def in_all(error: BudgetError, options: Any, sources: int) -> BudgetError:
+def with_total(error: BudgetError, options: Any, sources: int) -> BudgetError:
     """Return the error about what is left to a step as one about everything."""
     smallest = None if error.smallest is None else error.smallest + sources
     text = f"it does not fit in {options.budget}: {error}"
     if smallest is not None:
-        text += f"; with parameters and the optimizer's state, {size_text(smallest)} in all"
+        text += f"; with parameters and the optimizer's state, {size_text(smallest)} total"
     return BudgetError(text, smallest, error.proven)
 
 
@@ -229,5 +231,5 @@ def ledgers(schedules: Sequence[Schedule], state: int) -> str:
         for what in columns[0]
         if any(column[what] for column in columns)
     ]
-    rows.append(["in all", *(size_text(sum(column.values())) for column in columns)])
+    rows.append(["total", *(size_text(sum(column.values())) for column in columns)])
     return table(["at the peak", "now", "planned"][: len(columns) + 1], rows)

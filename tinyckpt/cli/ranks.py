@@ -120,7 +120,7 @@ def run_rank(
     if steps * count > MOST_BATCHES:
         raise OptionError(
             f"{steps:,} steps of {count:,} micro-batches; at most {MOST_BATCHES:,} micro-batches "
-            "in all"
+            "total"
         )
     check_memory(estimate(pipeline, stages, optimizer), os.environ)
     lasting = optimizer is None and pipeline.zero < 3

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import sys
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
@@ -25,6 +27,18 @@ SHARES = 8  # of a time limit: six plans, and two parts for measuring, which has
 OF_POLICIES = ("policy", "segments", "keep", "set")  # options that say nothing to techniques
 
 
+class OldName(argparse.Action):
+    """``--means``, the name of ``--techniques`` in version 0.1; it goes with the next version."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs=0, **options)
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        """Set ``techniques``, and say the new name."""
+        print("note: --means is now --techniques", file=sys.stderr)
+        namespace.techniques = True
+
+
 def add_techniques(parser: Any) -> None:
     """Add what ``compare --techniques`` is told."""
     parser.add_argument(
@@ -33,10 +47,11 @@ def add_techniques(parser: Any) -> None:
         "bits, and others; within half of store-all's peak, if no budget is given, and "
         "in FLOPs, if the graph carries no costs; -o draws them, or writes a .json",
     )  # fmt: skip
+    parser.add_argument("--means", dest="techniques", action=OldName, help=argparse.SUPPRESS)
     parser.add_argument(
         "--bandwidth", type=float, metavar="X",
-        help="with --techniques: bytes that a link copies in a unit of cost; PCI Express 4.0 beside an "
-        "A100 by default, where costs are FLOPs, bytes moved or seconds",
+        help="with --techniques: bytes that a link copies in a unit of cost; PCI Express 4.0 "
+        "beside an A100 by default, where costs are FLOPs, bytes moved or seconds",
     )  # fmt: skip
     parser.add_argument(
         "--stages",

@@ -60,7 +60,7 @@ class Ledger:
             for what, nbytes in self.at_peak.items()
             if nbytes
         ]
-        rows.append(["in all", size_text(total), ""])
+        rows.append(["total", size_text(total), ""])
         head = f"{self.schedule.policy} on {self.schedule.graph.name}, step {self.peak_step}:"
         return "\n".join([head, table(["at the peak", "bytes", "share"], rows)])
 

@@ -81,7 +81,8 @@ def techniques(
     """
     if not hasattr(found, "rows"):
         raise TinyckptError(
-            f"expected what tinyckpt.techniques.compare_techniques returned, got a {type(found).__name__}"
+            "expected what tinyckpt.techniques.compare_techniques returned, got a "
+            f"{type(found).__name__}"
         )
     (name,) = titles_of([TITLE], title)
     return write(path, theme, width, lambda colours: techniques_figure(found, colours, width, name))

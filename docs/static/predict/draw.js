@@ -82,7 +82,7 @@
       return (
         `The peak is ${peak(truth)}, ${steps[truth.indexOf(Math.max(...truth))]}; yours is ${peak(own)}. ` +
         `Of ${steps.length} steps: ${right} right, ${high.length} too high, ${low.length} too low` +
-        (sum ? `; hatched, ${values(sum)} in all.` : ". You drew it.")
+        (sum ? `; hatched, ${values(sum)} total.` : ". You drew it.")
       );
     }
 

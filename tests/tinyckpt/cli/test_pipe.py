@@ -173,7 +173,7 @@ def test_options_under_a_launcher(
         (("--steps", "3"), "--steps is about an --optimizer, and there is none"),
         (("--rate", "3"), "--rate is about an --optimizer, and there is none"),
         (("--optimizer", "sgd", "--steps", "0"), "--steps 0: it must be 1 or more"),
-        (("--optimizer", "sgd", "--steps", "100000000"), "at most 10,000,000 micro-batches in all"),
+        (("--optimizer", "sgd", "--steps", "100000000"), "at most 10,000,000 micro-batches total"),
         (("--optimizer", "sgd", "--rate", "nan"), "--rate nan: it must be a number above 0"),
         (("--optimizer", "sgd", "--rate", "0"), "--rate 0.0: it must be a number above 0"),
         (("--patience", "inf"), "--patience inf: it must be a number of seconds"),

@@ -126,14 +126,14 @@ def test_columns_say_which_steps_they_are(model: str, capsys: pytest.CaptureFixt
     stepped = eager_step(built, args)
     plain = allocator_peak(stepped)[0] + sum(x.nbytes for x in (*built.parameters(), *args))
     _, out, _ = said(capsys, f"{model}:dropout", "--budget", "1 GiB", "--optimizer", "none")
-    now = next(line for line in out.splitlines() if line.startswith("in all")).split("  ")[-1]
+    now = next(line for line in out.splitlines() if line.startswith("total")).split("  ")[-1]
     shown = f"Columns are compiled steps; one of plain training takes {size_text(plain)}."
     assert shown in out
     assert now != size_text(plain)
     _, out, _ = said(
         capsys, f"{model}:dropout", "--budget", "1 GiB", "--optimizer", "none", "--advise"
     )
-    assert next(line for line in out.splitlines() if line.startswith("in all")).split("  ")[-1] == (
+    assert next(line for line in out.splitlines() if line.startswith("total")).split("  ")[-1] == (
         size_text(plain)
     )
     assert "\nColumns are steps of plain training; a compiled one" in out
@@ -157,7 +157,7 @@ def test_what_does_not_fit_gets_a_plan_to_write(
     lines = written.splitlines()[:3]
     assert lines[:2] == ["import torch", "from tinyckpt.interop import torch as tct"]
     assert lines[2].startswith("model = torch.compile(model, backend=tct.backend(")
-    rows = [line.split("  ") for line in out.splitlines() if line.startswith("in all")]
+    rows = [line.split("  ") for line in out.splitlines() if line.startswith("total")]
     assert len(rows) == 2  # as it is, and beside it the plan
     assert "GPT" in page.read_text()
 

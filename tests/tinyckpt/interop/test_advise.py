@@ -154,10 +154,10 @@ def test_budgets_are_written_as_elsewhere() -> None:
     half = [whole.plain_peak * 3 // 5, "60 %", 0.6, f"{whole.plain_peak * 3 // 5} bytes"]
     chosen = {tct.advise(model, x, budget=budget).modules for budget in half}
     assert len(chosen) == 1
-    in_all = tct.advise(model, x, budget=f"{whole.plain_peak * 3 // 5 + sources} bytes in all")
-    assert {in_all.modules} == chosen
+    total = tct.advise(model, x, budget=f"{whole.plain_peak * 3 // 5 + sources} bytes total")
+    assert {total.modules} == chosen
     with pytest.raises(tc.BudgetError, match="the sources alone are"):
-        tct.advise(model, x, budget="1 KiB in all")
+        tct.advise(model, x, budget="1 KiB total")
     with pytest.raises(tc.BudgetError, match=r"legal are '64 MiB'.*'50 %'"):
         tct.advise(model, x, budget="9 nodes")
 

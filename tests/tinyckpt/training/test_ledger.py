@@ -48,20 +48,19 @@ def test_adam_takes_16_bytes_a_parameter() -> None:
     assert "optimizer state" in str(ledger)
 
 
-def test_a_budget_may_be_for_all() -> None:
+def test_budget_may_count_sources_too() -> None:
     graph = tc.networks.mlp(24, 16, 512).graph()
     stored = tc.replay(tc.plan(graph)).peak_bytes
     all_of_it = stored + graph.source_bytes
-    schedule = tc.plan(graph, budget=f"{all_of_it - stored // 4} bytes in all", time_limit=0.5)
+    schedule = tc.plan(graph, budget=f"{all_of_it - stored // 4} bytes total", time_limit=0.5)
     ledger = tc.ledger(schedule)
     assert ledger.peak_bytes <= all_of_it - stored // 4
     assert (
-        tc.ledger(tc.plan(graph, budget="80 % in all", time_limit=0.5)).peak_bytes
-        <= 0.8 * all_of_it
+        tc.ledger(tc.plan(graph, budget="80 % total", time_limit=0.5)).peak_bytes <= 0.8 * all_of_it
     )
     with pytest.raises(tc.BudgetError, match="the sources alone are"):
-        tc.plan(graph, budget="1 KiB in all")
-    for text in ("9 nodes in all", "in all", "300 in all", "x in all"):
+        tc.plan(graph, budget="1 KiB total")
+    for text in ("9 nodes total", "total", "300 total", "x total"):
         with pytest.raises(tc.BudgetError, match="legal are"):
             tc.plan(graph, budget=text)
 
@@ -129,5 +128,5 @@ def test_an_error_about_a_budget_for_all_speaks_of_all() -> None:
     assert caught.value.smallest is not None
     assert f"{caught.value.smallest // 2**10}" in str(caught.value).split("with the sources, ")[1]
     assert caught.value.smallest > least
-    schedule = tc.plan(graph, budget=f"{caught.value.smallest} bytes in all", time_limit=0.5)
+    schedule = tc.plan(graph, budget=f"{caught.value.smallest} bytes total", time_limit=0.5)
     assert tc.ledger(schedule).peak_bytes <= caught.value.smallest

@@ -158,7 +158,7 @@ def advise(
     Args:
         model: a module in training whose forward returns a scalar loss.
         args: what forward takes.
-        budget: of a step's peak: ``"24 GiB"``, ``"24 GiB in all"`` with parameters, buffers and
+        budget: of a step's peak: ``"24 GiB"``, ``"24 GiB total"`` with parameters, buffers and
             arguments, bytes, ``"50 %"`` or 0.5 of the plain step's peak.
         modules: names of modules to choose from; by default the elements of the outermost lists
             and sequences of modules, and what stands beside them.

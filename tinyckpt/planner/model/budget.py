@@ -1,12 +1,13 @@
-"""Budgets as people write them: "64 MiB", bytes, "9 nodes", or a share of store-all's peak.
+"""Memory budgets as people write them: "64 MiB", bytes, "9 nodes", or a share of store-all's peak.
 
-A budget is for what a schedule holds. With "in all", as in "24 GiB in all", it is for the sources
-as well: parameters, the optimiser's state and the batch, which are there whatever is planned.
+A budget limits what a schedule stores. With "total", as in "24 GiB total", it counts the sources
+as well: parameters, the optimiser's state and the batch, which are resident whatever is planned.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
@@ -24,7 +25,7 @@ UNITS = {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 BYTE_FORMS = (
-    "'64 MiB', '24 GiB in all' (sources included), a number of bytes, '50 %', or a share from 0 to "
+    "'64 MiB', '24 GiB total' (sources included), a number of bytes, '50 %', or a share from 0 to "
     "1 of store-all's peak"
 )
 FORMS = BYTE_FORMS.replace("bytes, ", "bytes, '9 nodes', ")
@@ -32,19 +33,19 @@ QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z%]*)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A budget as it is written, before it is known of what.
+class WrittenBudget:
+    """A budget as it is written, before the graph that it is for is known.
 
     Attributes:
         amount: how much: bytes, nodes, or a share from 0 to 1.
         unit: ``bytes``, ``nodes`` or ``share``, of store-all's peak; ``unsaid`` for a number alone,
-            which is in the memory unit of whoever asks.
-        for_all: whether it counts the sources, too.
+            which is in the memory unit of the costs.
+        is_total: whether it counts the sources, too.
     """
 
     amount: Fraction
     unit: Literal["bytes", "nodes", "share", "unsaid"]
-    for_all: bool = False
+    is_total: bool = False
 
     def left(self, whole: int, sources: int) -> int:
         """Return what a budget that is not in nodes leaves to a schedule, rounded down.
@@ -54,38 +55,38 @@ class Asked:
             sources: bytes of what the caller supplies.
 
         Raises:
-            BudgetError: if it is for all, and the sources alone are more.
+            BudgetError: if it is a total, and the sources alone are more.
         """
-        taken = sources if self.for_all else 0
+        taken = sources if self.is_total else 0
         size = int(self.amount * (whole + taken if self.unit == "share" else 1))
         if size < taken:
             raise BudgetError(
-                f"budget {memory_text(size, 'bytes')} in all: the sources alone are "
+                f"budget {memory_text(size, 'bytes')} total: the sources alone are "
                 f"{memory_text(sources, 'bytes')}"
             )
         return size - taken
 
 
-def asked_for(budget: str | int | float, forms: str) -> Asked:
-    """Return what a budget says.
+def written_budget(budget: str | int | float, forms: str) -> WrittenBudget:
+    """Return a budget as it is written.
 
     Raises:
         BudgetError: if it is not of the forms that there are; says those which are legal.
     """
     if isinstance(budget, Integral) and not isinstance(budget, bool) and budget >= 0:
-        return Asked(Fraction(int(budget)), "unsaid")
+        return WrittenBudget(Fraction(int(budget)), "unsaid")
     if isinstance(budget, Real) and not isinstance(budget, bool) and 0 <= budget <= 1:
-        return Asked(Fraction(float(budget)).limit_denominator(), "share")
-    text, for_all = str(budget) if isinstance(budget, str) else "", is_for_all(budget)
-    match = QUANTITY.fullmatch(" ".join(text.split()[:-2]) if for_all else text)
+        return WrittenBudget(Fraction(float(budget)).limit_denominator(), "share")
+    text, total = without_total(budget) if isinstance(budget, str) else ("", False)
+    match = QUANTITY.fullmatch(text)
     if match:
         number, unit = Fraction(match[1]), match[2].lower()
         if unit in UNITS:
-            return Asked(number * UNITS[unit], "bytes", for_all)
+            return WrittenBudget(number * UNITS[unit], "bytes", total)
         if unit == "%" and number <= 100:
-            return Asked(number / 100, "share", for_all)
-        if unit in ("", "node", "nodes") and number.denominator == 1 and not for_all:
-            return Asked(number, "nodes" if unit else "unsaid")
+            return WrittenBudget(number / 100, "share", total)
+        if unit in ("", "node", "nodes") and number.denominator == 1 and not total:
+            return WrittenBudget(number, "nodes" if unit else "unsaid")
     raise BudgetError(f"budget {budget!r:.80}; legal are {forms}")
 
 
@@ -97,36 +98,36 @@ def parse_budget(graph: Graph, costs: Costs, budget: str | int | float) -> tuple
         costs: used as they are, unless the budget is in nodes.
         budget: an integer in the memory unit of the costs; a float from 0 to 1, or ``"50 %"``, for
             a share of store-all's peak; ``"64 MiB"`` or ``"64 MB"`` for bytes; ``"9 nodes"``. What
-            is written in bytes or per cent may end in ``"in all"``.
+            is written in bytes or per cent may end in ``"total"``.
 
     Raises:
         BudgetError: if it is none of these; or so few bytes that nothing fits, and nodes may have
-            been meant; or if it is for all, and the sources alone are more.
+            been meant; or if it is a total, and the sources alone are more.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(8)
     >>> [parse_budget(graph, tc.cost.evaluations(graph), b)[0] for b in ("4 KiB", "9 nodes", 0.5)]
     [4096, 9, 2560]
     """
-    asked = asked_for(budget, FORMS)
-    if asked.unit == "nodes":
-        return int(asked.amount), in_nodes(costs)
-    if asked.unit == "unsaid":
-        return checked_unit(graph, costs, int(asked.amount)), costs
-    if costs.memory_unit != "bytes" and (asked.for_all or asked.unit == "bytes"):
+    written = written_budget(budget, FORMS)
+    if written.unit == "nodes":
+        return int(written.amount), in_nodes(costs)
+    if written.unit == "unsaid":
+        return checked_unit(graph, costs, int(written.amount)), costs
+    if costs.memory_unit != "bytes" and (written.is_total or written.unit == "bytes"):
         raise BudgetError(
             f"budget {budget!r:.80} is in bytes, and the costs are in {costs.memory_unit}; legal "
             f"are {FORMS}"
         )
     stored = 0
-    if asked.unit == "share":
+    if written.unit == "share":
         stored = Problem(graph, costs).peak(range(len(graph.operators)))
     try:
-        return asked.left(stored, graph.source_bytes), costs
+        return written.left(stored, graph.source_bytes), costs
     except BudgetError as error:
         needed = graph.source_bytes + smallest_budget(Problem(graph, costs), necessary(graph))
         raise BudgetError(
-            f"{error}; any schedule needs at least {memory_text(needed, 'bytes')} in all", needed
+            f"{error}; any schedule needs at least {memory_text(needed, 'bytes')} total", needed
         ) from None
 
 
@@ -136,18 +137,18 @@ def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
     Args:
         budget: as ``parse_budget`` takes it, nodes excepted.
         whole: the peak that a share is of, in bytes.
-        sources: bytes of what the caller supplies, which ``in all`` counts, too.
+        sources: bytes of what the caller supplies, which ``total`` counts, too.
 
     Raises:
-        BudgetError: if it is none of the forms, or for all, and the sources alone are more.
+        BudgetError: if it is none of the forms, or a total, and the sources alone are more.
 
-    >>> [budget_in_bytes(budget, 1000, 200) for budget in ("1 KB", "50 %", 0.25, "1 KB in all")]
+    >>> [budget_in_bytes(budget, 1000, 200) for budget in ("1 KB", "50 %", 0.25, "1 KB total")]
     [1000, 500, 250, 800]
     """
-    asked = asked_for(budget, BYTE_FORMS)
-    if asked.unit == "nodes":
+    written = written_budget(budget, BYTE_FORMS)
+    if written.unit == "nodes":
         raise BudgetError(f"budget {budget!r:.80}; legal are {BYTE_FORMS}")
-    return asked.left(whole, sources)
+    return written.left(whole, sources)
 
 
 def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
@@ -163,18 +164,35 @@ def checked_unit(graph: Graph, costs: Costs, number: int) -> int:
     return number
 
 
-def is_for_all(budget: str | int | float) -> bool:
+def without_total(budget: str) -> tuple[str, bool]:
+    """Split off the word ``total`` at the end of a budget, and tell whether it is there.
+
+    >>> without_total("24 GiB total")
+    ('24 GiB', True)
+    """
+    words = budget.split()
+    for name in (["total"], ["in", "all"]):
+        if [word.lower() for word in words[-len(name) :]] == name:
+            if len(name) == 2:
+                new = " ".join([*words[:-2], "total"])
+                text = f"budget {budget!r:.80}: write {new!r:.80}; 'in all' ends with this version"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+            return " ".join(words[: -len(name)]), True
+    return budget, False
+
+
+def is_total(budget: str | int | float) -> bool:
     """Whether a budget counts the sources, too."""
-    return isinstance(budget, str) and budget.lower().split()[-2:] == ["in", "all"]
+    return isinstance(budget, str) and without_total(budget)[1]
 
 
 def with_sources(error: BudgetError, graph: Graph, budget: str | int | float) -> BudgetError:
-    """Return the error about what a budget for all leaves to the schedule, as one about all."""
+    """Return the error about what a total budget leaves to the schedule, as one about the total."""
     sources = graph.source_bytes
     smallest = None if error.smallest is None else error.smallest + sources
     text = (
         f"budget {budget!r:.80}, of which the sources take {memory_text(sources, 'bytes')}: {error}"
     )
     if smallest is not None:
-        text += f"; with the sources, {memory_text(smallest, 'bytes')} in all"
+        text += f"; with the sources, {memory_text(smallest, 'bytes')} total"
     return BudgetError(text, smallest, error.proven)

@@ -16,7 +16,7 @@ from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Certificate, Fetch, Offload, Schedule
 from tinyckpt.core.trace import Trace
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
-from tinyckpt.planner.model.budget import is_for_all, parse_budget, with_sources
+from tinyckpt.planner.model.budget import is_total, parse_budget, with_sources
 from tinyckpt.planner.model.lower_bounds import cost_bound
 from tinyckpt.planner.portfolio.pareto import Frontier, certificate_of
 from tinyckpt.planner.portfolio.policies import POLICIES
@@ -77,7 +77,7 @@ def plan(
             ``(graph, costs)`` and options by keyword. It returns the order in which operators are
             evaluated, by ids or names, or a Schedule. Store-all, if there is no budget.
         budget: the peak to stay within: ``"64 MiB"``, bytes, ``"9 nodes"``, ``"50 %"`` or a float
-            from 0 to 1 for a share of store-all's peak; ``"24 GiB in all"`` counts the sources too.
+            from 0 to 1 for a share of store-all's peak; ``"24 GiB total"`` counts the sources too.
         costs: what evaluations cost and values weigh. If not given, the costs that the graph
             carries, or one an evaluation; and bytes.
         options: the policy's own, such as ``keep=...`` for ``retain``; without a policy, those of
@@ -94,7 +94,7 @@ def plan(
     costs = costs_of(graph, costs)
     if budget is None:
         return planned(graph, "store_all" if policy is None else policy, costs, options)
-    if is_for_all(budget):
+    if is_total(budget):
         budget_size, costs = parse_budget(graph, costs, budget)
         try:
             return plan(graph, policy, costs=costs, budget=budget_size, **options)

@@ -34,7 +34,7 @@ from tinyckpt.core.schedule import EVALUATIONS, Certificate, Offload, Schedule
 from tinyckpt.planner.exact.offload_astar import OFFLOAD_SCOPE, HostSearch, is_searched
 from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.binomial_bound import fewest_evaluations, uniform_chain
-from tinyckpt.planner.model.budget import parse_budget
+from tinyckpt.planner.model.budget import is_total, parse_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import cost_bound, necessary, smallest_budget
 from tinyckpt.planner.offload.link import Link, checked_link
@@ -163,7 +163,7 @@ def fastest(
 def host_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
     """Return a budget of the host in bytes."""
     budget_size, counted = parse_budget(graph, costs, budget)
-    if counted.memory_unit != "bytes" or (isinstance(budget, str) and "in all" in budget):
+    if counted.memory_unit != "bytes" or is_total(budget):
         raise BudgetError(
             f"host_budget={budget!r:.80}: legal are bytes, such as '4 GiB', and a share of "
             "store-all's peak"

@@ -43,5 +43,5 @@ def test_a_graph_without_a_backward_half_keeps_nothing() -> None:
 
 
 def test_the_page_says_what_is_kept() -> None:
-    page = Path(__file__).parents[3] / "docs" / "saved.md"
+    page = Path(__file__).parents[4] / "docs" / "saved.md"
     assert doctest.testfile(str(page), module_relative=False) == (0, 11)

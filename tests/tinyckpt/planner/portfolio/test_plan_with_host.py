@@ -215,7 +215,7 @@ def test_executed_to_the_bit(case: Any, bandwidth: float) -> None:
         assert np.asarray(before).tobytes() == np.asarray(after).tobytes()
 
 
-@pytest.mark.parametrize("host_budget", ["3 nodes", "2 KiB in all"])
+@pytest.mark.parametrize("host_budget", ["3 nodes", "2 KiB total"])
 def test_the_host_has_bytes_of_its_own(host_budget: str) -> None:
     with pytest.raises(tc.BudgetError, match="legal are bytes, such as '4 GiB'"):
         tc.plan_with_host(CHAIN, tc.Link(1), budget=1536, host_budget=host_budget)

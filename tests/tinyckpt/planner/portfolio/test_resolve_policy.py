@@ -124,10 +124,10 @@ def test_a_number_that_looks_like_nodes_is_asked_about(budget: Any) -> None:
 
 
 BUDGETS = (
-    "4 KiB", "4KB", " 4.5 kib ", "64 bytes", "64 B in all", "40 KB IN ALL", "50 %", "50% in all",
-    "100 %", 0.25, 1.0, 2000, "2000", "2000 in all", "9 nodes in all", "in all", "in all in all",
-    "90000 Nodes in all",
-    "64 KiB in all in all", "0 %", "101 %", "12.5", -1, True, None, float("nan"), "much",
+    "4 KiB", "4KB", " 4.5 kib ", "64 bytes", "64 B total", "40 KB TOTAL", "50 %", "50% total",
+    "100 %", 0.25, 1.0, 2000, "2000", "2000 total", "9 nodes total", "total", "total total",
+    "90000 Nodes total",
+    "64 KiB total total", "0 %", "101 %", "12.5", -1, True, None, float("nan"), "much",
 )  # fmt: skip
 
 
@@ -150,16 +150,23 @@ def test_budgets_say_the_same_of_a_graph_and_of_a_step_that_is_none(budget: Any)
     assert found[0] == found[1]
 
 
-def test_what_is_for_all_counts_the_sources_once() -> None:
-    assert budget_in_bytes("50 % in all", 1000, 200) == 400
-    assert budget_in_bytes("1200 B in all", 1000, 200) == 1000
+def test_total_budget_counts_the_sources_once() -> None:
+    assert budget_in_bytes("50 % total", 1000, 200) == 400
+    assert budget_in_bytes("1200 B total", 1000, 200) == 1000
     with pytest.raises(tc.BudgetError, match="legal are '64 MiB'"):
-        budget_in_bytes("1200 B in all in all", 1000, 200)
-    with pytest.raises(tc.BudgetError, match="budget 50 B in all: the sources alone are 200 B"):
-        budget_in_bytes("50 B in all", 1000, 200)
+        budget_in_bytes("1200 B total total", 1000, 200)
+    with pytest.raises(tc.BudgetError, match="budget 50 B total: the sources alone are 200 B"):
+        budget_in_bytes("50 B total", 1000, 200)
 
 
-@pytest.mark.parametrize("budget", [1, "1 B", "0 %", 0.02, "1 nodes", "1 B in all", "5 % in all"])
+def test_old_spelling_of_total_budget_warns_and_means_the_same() -> None:
+    graph = tc.networks.mlp(4, 16, 16).graph()
+    with pytest.warns(DeprecationWarning, match="write '2 MiB total'"):
+        old = tc.plan(graph, budget="2 MiB In All", time_limit=0.2)
+    assert old.steps == tc.plan(graph, budget="2 MiB total", time_limit=0.2).steps
+
+
+@pytest.mark.parametrize("budget", [1, "1 B", "0 %", 0.02, "1 nodes", "1 B total", "5 % total"])
 def test_each_refusal_of_a_budget_names_the_smallest(budget: str | int | float) -> None:
     graph = tc.networks.mlp(1, 4).graph()
     able = [name for name, policy in tc.POLICIES.items() if "budget" in options_of(policy)]
